@@ -1,0 +1,35 @@
+# The commands of README.md. Everything that they make lies in .venv/ and .forgewatch/.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo up down test lint lock clean
+
+demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
+	$(BIN)/forgewatch demo
+
+up: .venv/installed ## the same stack, left running
+	$(BIN)/forgewatch up
+
+down: .venv/installed ## stop it and remove what it left
+	$(BIN)/forgewatch down
+
+test: .venv/installed lint ## every test; those marked system start a real broker and TorchServe
+	$(BIN)/pytest
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/installed: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+lock: ## pins and hashes of everything in pyproject.toml; needs uv
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+		--quiet --extra dev pyproject.toml -o requirements.lock
+
+clean: ## all but the source
+	rm -rf .venv .forgewatch

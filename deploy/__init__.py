@@ -1,0 +1,1 @@
+"""A candidate becomes live: ledger, rollout, API, command line, local stack, demo."""

@@ -1,0 +1,1 @@
+"""The whole stack on one machine: a Kafka broker, TorchServe and the workers."""

@@ -1,0 +1,1 @@
+"""Media becomes a verdict: network, forensic features, gate, artifact, TorchServe, worker."""

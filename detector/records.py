@@ -1,0 +1,85 @@
+"""The records that the detector owns: the verdict it emits and the rollout it follows."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ingest.records import MediaItem, MediaKind
+
+Label = Literal["real", "fake", "unknown"]
+
+
+class Scores(BaseModel):
+    """What the detector says of one region or of a whole item.
+
+    energy is -T * logsumexp(known logits / T): higher means less familiar. novelty is the mean
+    distance to the nearest exemplars of the release's reference set in whitened forensic
+    features: higher means farther. unknown_score is the fused gate's u: above
+    Verdict.unknown_threshold the item is unknown.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    label: Label
+    family: str | None = Field(description="the likeliest forgery family; None where the label is real")
+    family_probability: float | None
+    fake_probability: float
+    energy: float
+    novelty: float
+    unknown_score: float
+
+
+class RegionScores(Scores):
+    """The scores of one face or one frame: evidence beside the item's own scores."""
+
+    kind: Literal["face", "frame"]
+    box: tuple[int, int, int, int] = Field(description="left, top, width, height; native pixels")
+    frame: int
+    time_s: float | None
+
+
+class Neighbour(BaseModel):
+    """One of the nearest exemplars in the release's reference set."""
+
+    model_config = ConfigDict(frozen=True)
+
+    exemplar: str
+    family: str
+    distance: float
+
+
+class Timings(BaseModel):
+    """Seconds that one item spent in each part; model is its share of the batch's request."""
+
+    model_config = ConfigDict(frozen=True)
+
+    decode_s: float
+    model_s: float
+
+
+class Verdict(Scores):
+    """What the system says of one item. Sent as a CloudEvent whose id is `id`."""
+
+    id: str = Field(description="topic-partition-offset of the item")
+    item: MediaItem
+    kind: MediaKind
+    format: str
+    width: int
+    height: int
+    unknown_threshold: float
+    fake_threshold: float
+    neighbours: tuple[Neighbour, ...]
+    regions: tuple[RegionScores, ...]
+    release: str = Field(description="digest of the release that said it")
+    timings: Timings
+
+
+class Rollout(BaseModel):
+    """What every detector worker is to serve. Written by deploy alone, keyed by `slot`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    slot: Literal["stable"] = "stable"
+    stable: str = Field(description="digest of the release that scores")
+    previous: str | None = Field(None, description="digest kept loaded for the rollback window")
+    sequence: int = Field(description="the ledger's sequence number; grows with each change")

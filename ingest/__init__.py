@@ -1,0 +1,1 @@
+"""Media enters: envelopes, claim checks, sandboxed decoding, crops, Kafka in and out."""

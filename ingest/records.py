@@ -1,0 +1,72 @@
+"""The records that ingest owns: what a media item is, and how it is cut for a model."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+MediaKind = Literal["image", "video"]
+
+
+class MediaItem(BaseModel):
+    """One item of the media topic, without its bytes: where it came from and what it is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int = Field(description="the Kafka record's timestamp, milliseconds since the epoch")
+    media_id: str | None = Field(None, description="the CloudEvent's id, where the item came as one")
+    source: str = Field(description="the CloudEvent's source, or the topic's name for a bare value")
+    declared_type: str | None = Field(None, description="the content type that the producer stated")
+    digest: str = Field(description="SHA-256 of the media bytes, hexadecimal")
+    size_bytes: int
+
+
+class CropPlan(BaseModel):
+    """How decoded media is cut for a model. Part of a release, since it swaps with the weights."""
+
+    model_config = ConfigDict(frozen=True)
+
+    crop_px: int = Field(128, description="side of a square crop, native pixels")
+    patches: int = Field(9, description="most patches of one whole image or frame")
+    face_patches: int = Field(4, description="most patches of one face; 0 leaves faces out")
+    faces: int = Field(3, description="most faces of one image or frame, the largest first")
+    frames: int = Field(8, description="most frames sampled of a video or an animation")
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of the media that is scored by itself beside the whole item.
+
+    box is (left, top, width, height) in native pixels after EXIF orientation; time_s is the
+    frame's presentation time in seconds (None for a still image); crops are the rows of
+    Decoded.crops which show this region.
+    """
+
+    kind: Literal["face", "frame"]
+    box: tuple[int, int, int, int]
+    frame: int
+    time_s: float | None
+    crops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Media after decoding and cropping.
+
+    crops is uint8 RGB of shape (N, crop_px, crop_px, 3), N >= 1; width and height are native
+    pixels after EXIF orientation; frames is the count of frames that were sampled (1 for a still
+    image); format is the decoder's name for the container ("JPEG", "mp4", ...).
+    """
+
+    kind: MediaKind
+    format: str
+    width: int
+    height: int
+    frames: int
+    crops: NDArray[np.uint8]
+    regions: tuple[Region, ...]

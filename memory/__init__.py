@@ -1,0 +1,1 @@
+"""Unknowns are kept: rows, crops, index, clusters, labels, shelves."""

@@ -1,0 +1,33 @@
+"""The record that the memory owns: one remembered media item."""
+
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+Shelf = Literal["unknown", "rehearsal", "held-back", "ignored"]
+Split = Literal["train", "calibration", "test"]
+
+REAL = "real"
+"""The class name of media that is no forgery; every other class name is a forgery family."""
+
+
+class Exemplar(BaseModel):
+    """One remembered item: where it is from, what a person called it, on which shelf it lies.
+
+    Its crops (uint8 RGB, (N, crop_px, crop_px, 3)) lie in the content-addressed store under
+    crops_digest; its raw forensic features (float32, (F,)) in the row.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="the verdict's id, or import- and the media's SHA-256")
+    media_digest: str
+    crops_digest: str | None = Field(description="None once the crops were purged")
+    source: str
+    group: str = Field(description="near-duplicates and pieces of one photograph share a group")
+    shelf: Shelf
+    family: str | None = Field(description="a person's label: real or a family; None while unlabelled")
+    split: Split | None = Field(description="decided by the group's hash when labelled")
+    release: str | None = Field(description="the release that called it unknown; None for imports")
+    unknown_score: float | None
+    received_at: AwareDatetime

@@ -1,0 +1,1 @@
+"""Exemplars become a candidate: learners, calibration, evaluation, schedule."""

@@ -1,0 +1,1 @@
+"""Pseudo-forgeries: outliers made at random from known media."""

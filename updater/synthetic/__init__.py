@@ -1,0 +1,1 @@
+"""The demonstration's own media: scenes, a simulated camera, photographs, forgery families."""
