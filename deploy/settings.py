@@ -1,0 +1,52 @@
+"""What deploy reads from the environment: FORGEWATCH_DEPLOY_…"""
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class DeploySettings(BaseSettings):
+    """Settings of the deploy server and of the command line that talks to it."""
+
+    model_config = SettingsConfigDict(env_prefix="FORGEWATCH_DEPLOY_", frozen=True)
+
+    url: str = Field("http://127.0.0.1:8700", description="where clients reach the deploy server")
+    token: SecretStr | None = Field(
+        None, description="bearer token that the server asks for and clients send; none by default"
+    )
+    host: str = Field(
+        "127.0.0.1", description="address the server listens on; others than loopback need a token"
+    )
+    port: int = Field(8700, ge=0, le=65535, description="port the server listens on; 0 takes a free one")
+    metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
+    metrics_port: int = Field(9104, ge=0, le=65535, description="port of the Prometheus endpoint")
+    database_url: str = Field(
+        "sqlite:///.forgewatch/deploy.sqlite",
+        description="the ledger's database: SQLite by path, or PostgreSQL",
+    )
+    artifacts: Path = Field(
+        Path(".forgewatch/artifacts"), description="folder of release artifacts, one folder a digest"
+    )
+    cache: Path = Field(
+        Path(".forgewatch/cache"), description="folder where `forgewatch score` keeps fetched artifacts"
+    )
+    max_file_bytes: int = Field(2**30, gt=0, description="largest file of an artifact, bytes")
+    max_artifact_files: int = Field(32, gt=0, description="most files of an artifact")
+    recheck_interval_s: float = Field(
+        10.0, gt=0, description="seconds between two looks whether the releases topic agrees with the ledger"
+    )
+    kafka_timeout_s: float = Field(
+        5.0, gt=0, description="longest wait for the broker before it counts as down"
+    )
+    health_urls: dict[str, str] = Field(
+        {
+            "detector": "http://127.0.0.1:9101/metrics",
+            "memory": "http://127.0.0.1:9102/metrics",
+            "updater": "http://127.0.0.1:9103/metrics",
+        },
+        description="an address of each process that `forgewatch status` asks whether it lives, as JSON",
+    )
+    min_free_bytes: int = Field(
+        2**30, gt=0, description="free disk below which `forgewatch doctor` complains, bytes"
+    )
