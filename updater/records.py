@@ -1,6 +1,15 @@
-"""The record that the updater owns: a trained model that asks to become a release."""
+"""The records that the updater owns: an update's run, and a trained model that asks to become a release."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+RunState = Literal["queued", "running", "proposed", "refused", "failed"]
+"""queued: waits for a runner. running: one runner holds its lease. proposed: a candidate waits in deploy.
+refused: there was nothing to learn, or a gate did not hold. failed: an error ended it."""
+
+Trigger = Literal["scheduled", "count", "manual"]
+"""scheduled: a slot came due. count: enough exemplars were newly labelled. manual: a person asked."""
 
 
 class Gate(BaseModel):
@@ -25,3 +34,28 @@ class Candidate(BaseModel):
     update: int = Field(description="the updater's run that made it")
     classes: tuple[str, ...]
     gates: tuple[Gate, ...]
+
+
+class UpdateRun(BaseModel):
+    """One update, from its slot coming due to its end. Written to one SQL row as it goes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: int
+    slot: str = Field(description="what it was made for; no two runs share a slot")
+    trigger: Trigger
+    requested_by: str
+    requested_at: AwareDatetime
+    state: RunState
+    runner: str | None = Field(description="the runner that holds or last held its lease")
+    token: int = Field(description="fencing token: grows with each claim, so that an older holder is refused")
+    takeovers: int = Field(description="how many runners died while they held it")
+    lease_until: AwareDatetime | None
+    started_at: AwareDatetime | None = Field(description="when it was first claimed")
+    finished_at: AwareDatetime | None
+    stage: str | None
+    done: int = Field(description="steps of the stage that are done")
+    total: int = Field(description="steps of the stage; 0 where it is not known")
+    labels_until: AwareDatetime | None = Field(description="the newest label that its data had seen")
+    candidate: str | None = Field(description="digest of the artifact that it made")
+    error: str | None = Field(description="why it was refused or failed, in one sentence")

@@ -1,0 +1,138 @@
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from sqlalchemy import create_engine
+
+from updater import schedule
+from updater.runs import RunTable
+from updater.settings import UpdaterSettings
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path / 'runs.sqlite'}"
+
+
+@pytest.fixture
+def table(url):
+    engine = create_engine(url)
+    yield RunTable(engine, lease_s=60, takeovers_most=2)
+    engine.dispose()
+
+
+@pytest.fixture
+def other_host(url):
+    engine = create_engine(url)
+    yield RunTable(engine, lease_s=60, takeovers_most=2)
+    engine.dispose()
+
+
+def nightly():
+    return schedule.build_trigger(UpdaterSettings(schedule_cron="0 3 * * *"))
+
+
+@given(st.integers(0, 10**9), st.integers(2, 10**6), st.floats(0, 1), st.floats(0, 1))
+def test_all_who_ask_between_two_due_times_get_the_same_slot(slot, interval_s, early, late):
+    trigger = schedule.build_trigger(UpdaterSettings(schedule_interval_s=interval_s))
+    due = schedule.EPOCH + timedelta(seconds=interval_s * (slot % 1000))
+    moments = [due + timedelta(seconds=(interval_s - 1) * part) for part in (early, late)]
+    assert [schedule.due_slot(trigger, moment, interval_s) for moment in moments] == [due, due]
+
+
+def test_a_slot_older_than_the_grace_time_is_not_made_up_for():
+    three = datetime(2025, 1, 1, 3, tzinfo=UTC)
+    assert schedule.due_slot(nightly(), three, 3600) == three
+    assert schedule.due_slot(nightly(), three + timedelta(minutes=59), 3600) == three
+    assert schedule.due_slot(nightly(), three + timedelta(minutes=61), 3600) is None
+
+
+def test_two_schedulers_write_one_row_a_slot(table, other_host):
+    trigger = schedule.build_trigger(UpdaterSettings(schedule_interval_s=60))
+    made = []
+    for second in range(0, 180, 10):
+        now = NOON + timedelta(seconds=second)
+        made += [schedule.request_scheduled(host, trigger, now, 60) for host in (table, other_host)]
+    slots = [run.slot for run in made if run is not None]
+    assert slots == [f"scheduled/2025-01-01T12:0{minute}:00Z" for minute in range(3)]
+
+
+def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, other_host):
+    settings = UpdaterSettings(schedule_interval_s=1)
+    fired = threading.Event()
+    schedulers = [schedule.start(settings, host, lambda since: 0) for host in (table, other_host)]
+    try:
+        for scheduler in schedulers:
+            assert scheduler.get_job("slot").misfire_grace_time == settings.misfire_grace_s
+        for _ in range(200):
+            if len(table.newest(10)) >= 2:
+                break
+            fired.wait(0.05)
+    finally:
+        for scheduler in schedulers:
+            scheduler.shutdown()
+    runs = table.newest(10)
+    assert len(runs) >= 2
+    assert len({run.slot for run in runs}) == len(runs)
+    assert {run.trigger for run in runs} == {"scheduled"}
+
+
+def test_enough_new_labels_write_one_row_and_no_second_while_it_waits_or_runs(table, other_host):
+    assert schedule.request_counted(table, lambda since: 19, 20) is None
+    run = schedule.request_counted(table, lambda since: 20, 20)
+    assert run.trigger == "count"
+    assert schedule.request_counted(other_host, lambda since: 20, 20) is None
+    table.claim("one")
+    assert schedule.request_counted(other_host, lambda since: 500, 20) is None
+
+
+def test_the_count_starts_anew_from_the_labels_that_the_last_update_saw(table):
+    labelled_at = [NOON + timedelta(minutes=minute) for minute in range(30)]
+
+    def labelled_since(seen):
+        return sum(seen is None or at > seen for at in labelled_at)
+
+    schedule.request_counted(table, labelled_since, 20)
+    lease = table.claim("one")
+    table.saw_labels_until(lease, labelled_at[24])
+    table.finish(lease, "failed", error="the disk was full")
+    assert schedule.request_counted(table, labelled_since, 6) is None
+    assert schedule.request_counted(table, labelled_since, 5) is not None
+
+
+def test_a_slot_missed_while_no_scheduler_lived_is_made_up_for_unless_nothing_ever_ran(table):
+    settings = UpdaterSettings(schedule_cron="0 3 * * *")
+    ten_past = datetime(2025, 1, 1, 3, 10, tzinfo=UTC)
+    schedule.start(settings, table, lambda since: 0, lambda: ten_past).shutdown()
+    assert table.newest() == []
+    table.request("manual/1", "manual", "ann")
+    schedule.start(settings, table, lambda since: 0, lambda: ten_past).shutdown()
+    schedule.start(settings, table, lambda since: 0, lambda: ten_past).shutdown()
+    assert [run.slot for run in table.newest()] == ["scheduled/2025-01-01T03:00:00Z", "manual/1"]
+
+
+def test_without_a_schedule_nothing_comes_due(table):
+    assert schedule.build_trigger(UpdaterSettings()) is None
+    scheduler = schedule.start(UpdaterSettings(), table, lambda since: 10**6)
+    try:
+        assert scheduler.get_jobs() == []
+    finally:
+        scheduler.shutdown()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schedule_cron": "61 3 * * *"},
+        {"schedule_cron": "daily"},
+        {"schedule_cron": "0 3 * * *", "schedule_interval_s": 60},
+    ],
+)
+def test_a_wrong_schedule_is_refused_at_start(wrong):
+    with pytest.raises(ValidationError):
+        UpdaterSettings(**wrong)

@@ -1,0 +1,52 @@
+"""The conditions that a candidate must meet before it can be proposed, as pure functions.
+
+Shares are fractions in 0..1, AUCs too; a gate that compares two of them has its value and bound
+in points (hundredths). A value that equals its bound holds. A value that is not a number, as
+where nothing was held back to measure it on, never holds: what was not measured was not met.
+"""
+
+from collections.abc import Mapping
+
+from updater.records import Gate
+
+
+def at_most(name: str, value: float, bound: float) -> Gate:
+    """Holds where value <= bound."""
+    return Gate(name=name, value=value, bound=bound, holds=value <= bound)
+
+
+def at_least(name: str, value: float, bound: float) -> Gate:
+    """Holds where value >= bound."""
+    return Gate(name=name, value=value, bound=bound, holds=value >= bound)
+
+
+def forgets(before: Mapping[str, float], after: Mapping[str, float], bound_points: float) -> Gate:
+    """Mean over the live model's forgery families of (share named before - share named after), in points.
+
+    Keys are families, values the share of the family's held-back items that got its very name.
+    Positive: forgotten. Raises KeyError where `after` lacks a family of `before`, since a
+    candidate must answer for every one of them, and ValueError where there is none.
+    """
+    if not before:
+        raise ValueError("the live model knows no family, so there is nothing to forget")
+    lost = sum(before[family] - after[family] for family in before) / len(before)
+    return at_most("points forgotten of the old families", _rounded(100 * lost), bound_points)
+
+
+def rejects_as_before(before_auroc: float, after_auroc: float, bound_points: float) -> Gate:
+    """AUC before - AUC after, in points: the unknown score of held-back media against their pseudo-forgeries.
+
+    The pseudo-forgeries are the positive class: 1.0 means that all of them seem less familiar than
+    any known item. Positive value: the candidate is worse at rejecting.
+    """
+    return at_most("points of rejection lost", _rounded(100 * (before_auroc - after_auroc)), bound_points)
+
+
+def names(named: Mapping[str, float], bound: float) -> tuple[Gate, ...]:
+    """One gate for each new family (key): the share of its held-back items (value) that got its very name."""
+    return tuple(at_least(f"share of {family} named", share, bound) for family, share in named.items())
+
+
+def _rounded(points: float) -> float:
+    # 0.90 - 0.85 is 5.000000000000004 points: a rounding error must not refuse a candidate.
+    return round(points, 9)

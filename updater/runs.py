@@ -1,0 +1,181 @@
+"""Update runs as SQL rows: one row a due slot, held by one runner at a time under a lease.
+
+Which runner may write is decided by the row's fencing token, never by a clock: a claim raises the
+token, and every later write names the token that it was given. Clocks only decide when a silent
+runner counts as dead, so hosts whose clocks disagree lose time, not truth.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import ColumnElement, Engine, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from updater.records import RunState, Trigger, UpdateRun
+from updater.schema import metadata, runs
+
+ERROR_CHARACTERS = 1_000
+"""A longer reason is cut: it is read in tables and in alerts."""
+
+
+class LeaseLost(Exception):  # noqa: N818 - it reads as what it says
+    """Another runner took the run over, or it has ended: stop, and write nothing more. Fatal."""
+
+
+def utc_now() -> datetime:
+    """Return the host's time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write one run's row, as long as the row still bears this token."""
+
+    run: int
+    token: int
+    runner: str
+
+
+class RunTable:
+    """The rows of update runs in one database; safe to share between threads and between hosts.
+
+    lease_s is how long a runner may be silent, in seconds, before its run is taken over;
+    takeovers_most is how often that may happen before the run is given up as failed (a run that
+    kills its runner by its memory use would otherwise kill one after the other for ever).
+    """
+
+    def __init__(
+        self, engine: Engine, *, lease_s: float, takeovers_most: int, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._engine = engine
+        self._lease = timedelta(seconds=lease_s)
+        self._takeovers_most = takeovers_most
+        self._clock = clock
+        metadata.create_all(engine)
+
+    def request(self, slot: str, trigger: Trigger, requested_by: str) -> tuple[UpdateRun, bool]:
+        """Write the slot's row if there is none yet. Returns the row and whether this call made it."""
+        row = {
+            "slot": slot,
+            "trigger": trigger,
+            "requested_by": requested_by,
+            "requested_at": self._clock(),
+            "state": "queued",
+        }
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(insert(runs).values(row))
+            made = True
+        except IntegrityError:
+            made = False
+        return self._one(runs.c.slot == slot), made
+
+    def claim(self, runner: str) -> Lease | None:
+        """Take the run whose holder fell silent, else the oldest queued one; None if there is neither.
+
+        While a live runner holds any run there is nothing to claim: updates run one at a time.
+        """
+        while True:
+            now = self._clock()
+            seen = self._claimable(now)
+            if seen is None:
+                return None
+            dead = seen.state == "running"
+            if dead and seen.takeovers >= self._takeovers_most:
+                reason = f"gave up after {seen.takeovers + 1} runners died at stage {seen.stage}"
+                self._compare_and_set(seen, state="failed", error=reason, finished_at=now, lease_until=None)
+                continue
+            won = self._compare_and_set(
+                seen,
+                state="running",
+                runner=runner,
+                token=seen.token + 1,
+                takeovers=seen.takeovers + dead,
+                lease_until=now + self._lease,
+                started_at=seen.started_at or now,
+            )
+            return Lease(seen.id, seen.token + 1, runner) if won else None
+
+    def heartbeat(self, lease: Lease, stage: str, done: int, total: int) -> None:
+        """Renew the lease and show the progress. Raises LeaseLost."""
+        self._write(lease, lease_until=self._clock() + self._lease, stage=stage, done=done, total=total)
+
+    def saw_labels_until(self, lease: Lease, newest: datetime | None) -> None:
+        """Keep the time of the newest label in its data, where the next count starts. Raises LeaseLost."""
+        self._write(lease, labels_until=newest)
+
+    def release(self, lease: Lease) -> None:
+        """Give the run back unfinished, to be claimed again at once. Raises LeaseLost."""
+        self._write(lease, state="queued", lease_until=None)
+
+    def finish(
+        self, lease: Lease, state: RunState, *, error: str | None = None, candidate: str | None = None
+    ) -> UpdateRun:
+        """End the run as proposed, refused or failed. Raises LeaseLost; ValueError for another state."""
+        if state not in ("proposed", "refused", "failed"):
+            raise ValueError(f"a run does not end as {state}")
+        reason = None if error is None else error[:ERROR_CHARACTERS]
+        self._write(
+            lease, state=state, error=reason, candidate=candidate, finished_at=self._clock(), lease_until=None
+        )
+        return self.get(lease.run)
+
+    def get(self, run: int) -> UpdateRun:
+        """Return one run. Raises KeyError."""
+        return self._one(runs.c.id == run)
+
+    def newest(self, limit: int = 20) -> list[UpdateRun]:
+        """Return the runs, the newest first."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(runs).order_by(runs.c.id.desc()).limit(limit)).mappings()
+            return [UpdateRun.model_validate(dict(row)) for row in rows]
+
+    def labels_seen_until(self) -> datetime | None:
+        """Return the time of the newest label that any run's data had seen; None before the first."""
+        with self._engine.connect() as connection:
+            newest: datetime | None = connection.execute(select(func.max(runs.c.labels_until))).scalar()
+            return newest
+
+    def count_by_state(self) -> dict[str, int]:
+        """Return how many runs are in each state that any run is in."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(runs.c.state, func.count().label("runs")).group_by(runs.c.state))
+            return {row.state: row.runs for row in rows}
+
+    def _claimable(self, now: datetime) -> UpdateRun | None:
+        with self._engine.connect() as connection:
+            running = connection.execute(select(runs).where(runs.c.state == "running")).mappings().first()
+            if running is not None:
+                run = UpdateRun.model_validate(dict(running))
+                return run if run.lease_until is not None and run.lease_until < now else None
+            oldest = select(runs).where(runs.c.state == "queued").order_by(runs.c.id).limit(1)
+            queued = connection.execute(oldest).mappings().first()
+            return None if queued is None else UpdateRun.model_validate(dict(queued))
+
+    def _compare_and_set(self, seen: UpdateRun, **values: object) -> bool:
+        """Write if the row is still as it was seen; the lease counts too, since its holder may have woken."""
+        same = (
+            (runs.c.id == seen.id)
+            & (runs.c.token == seen.token)
+            & (runs.c.state == seen.state)
+            & runs.c.lease_until.is_not_distinct_from(seen.lease_until)
+        )
+        try:
+            with self._engine.begin() as connection:
+                return connection.execute(update(runs).where(same).values(values)).rowcount == 1
+        except IntegrityError:  # another run became the one running
+            return False
+
+    def _write(self, lease: Lease, **values: object) -> None:
+        mine = (runs.c.id == lease.run) & (runs.c.token == lease.token) & (runs.c.state == "running")
+        with self._engine.begin() as connection:
+            if connection.execute(update(runs).where(mine).values(values)).rowcount != 1:
+                raise LeaseLost(f"run {lease.run} is no longer held with token {lease.token}")
+
+    def _one(self, condition: ColumnElement[bool]) -> UpdateRun:
+        with self._engine.connect() as connection:
+            row = connection.execute(select(runs).where(condition)).mappings().first()
+        if row is None:
+            raise KeyError("no such update run")
+        return UpdateRun.model_validate(dict(row))

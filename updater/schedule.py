@@ -1,0 +1,102 @@
+"""When an update comes due: a schedule, and a count of new labels. Both only write rows.
+
+APScheduler keeps its jobs in memory, since a job store that two processes share doubles and drops
+jobs. Two hosts may therefore both run this schedule: each writes the row of the due slot, and the
+slot is unique.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from updater.records import UpdateRun
+from updater.runs import RunTable, utc_now
+from updater.settings import UpdaterSettings
+
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+"""Intervals count from here and not from a process's start, so that all hosts see the same slots."""
+
+
+def build_trigger(settings: UpdaterSettings) -> BaseTrigger | None:
+    """Return the settings' schedule as an APScheduler trigger in UTC, or None where there is none."""
+    if settings.schedule_cron is not None:
+        return CronTrigger.from_crontab(settings.schedule_cron, timezone=UTC)
+    if settings.schedule_interval_s is not None:
+        return IntervalTrigger(seconds=settings.schedule_interval_s, start_date=EPOCH, timezone=UTC)
+    return None
+
+
+def due_slot(trigger: BaseTrigger, now: datetime, grace_s: float) -> datetime | None:
+    """Return the newest time at or before `now` at which the trigger was due, at most grace_s seconds ago.
+
+    Any two processes that ask between two due times get the same answer, which is why the slot is
+    asked for here and not taken from the moment at which a job happens to run. None if there is none.
+    """
+    newest = None
+    due = trigger.get_next_fire_time(None, now - timedelta(seconds=grace_s))
+    while due is not None and due <= now:
+        newest = due
+        due = trigger.get_next_fire_time(due, due + timedelta(microseconds=1))
+    return newest
+
+
+def request_scheduled(
+    table: RunTable, trigger: BaseTrigger, now: datetime, grace_s: float
+) -> UpdateRun | None:
+    """Write the row of the slot that is due; returns it if this call made it."""
+    due = due_slot(trigger, now, grace_s)
+    if due is None:
+        return None
+    run, made = table.request(f"scheduled/{due.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", "scheduled", "schedule")
+    return run if made else None
+
+
+def request_counted(
+    table: RunTable, labelled_since: Callable[[datetime | None], int], needed: int
+) -> UpdateRun | None:
+    """Write a row when `needed` exemplars were labelled since the labels that the last update saw.
+
+    The slot is named by the run before it, so that two hosts which count the same labels write one
+    row; and a run that failed is not followed by another before new labels come, or a person asks.
+    """
+    newest = table.newest(1)
+    if newest and newest[0].state in ("queued", "running"):
+        return None  # it will see these labels itself
+    if labelled_since(table.labels_seen_until()) < needed:
+        return None
+    run, made = table.request(f"count/{newest[0].id if newest else 0}", "count", "schedule")
+    return run if made else None
+
+
+def start(
+    settings: UpdaterSettings,
+    table: RunTable,
+    labelled_since: Callable[[datetime | None], int],
+    clock: Callable[[], datetime] = utc_now,
+) -> BackgroundScheduler:
+    """Start the schedule on its own thread; shut the returned scheduler down to end it.
+
+    A slot that came due while no scheduler lived is made up for within the grace time.
+    """
+    grace = settings.misfire_grace_s
+    scheduler = BackgroundScheduler(
+        timezone=UTC, job_defaults={"misfire_grace_time": grace, "coalesce": True, "max_instances": 1}
+    )
+    trigger = build_trigger(settings)
+    if trigger is not None:
+        scheduler.add_job(lambda: request_scheduled(table, trigger, clock(), grace), trigger, id="slot")
+        if table.newest(1):  # a system that never ran has missed nothing
+            request_scheduled(table, trigger, clock(), grace)
+    needed = settings.new_exemplars
+    if needed is not None:
+        scheduler.add_job(
+            lambda: request_counted(table, labelled_since, needed),
+            IntervalTrigger(seconds=settings.poll_interval_s, timezone=UTC),
+            id="count",
+        )
+    scheduler.start()
+    return scheduler

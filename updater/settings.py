@@ -1,0 +1,100 @@
+"""What the updater reads from the environment: FORGEWATCH_UPDATER_…"""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from apscheduler.triggers.cron import CronTrigger
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class UpdaterSettings(BaseSettings):
+    """When an update runs, what it trains, and where its candidate goes.
+
+    The exemplars come from the memory's database and crop store (FORGEWATCH_MEMORY_…).
+    """
+
+    model_config = SettingsConfigDict(env_prefix="FORGEWATCH_UPDATER_", frozen=True)
+
+    database_url: str = Field(
+        "sqlite:///.forgewatch/updater.sqlite",
+        description="database of the update runs: SQLite by path, or PostgreSQL; may be the memory's",
+    )
+    work_dir: Path = Field(
+        Path(".forgewatch/updater"), description="folder of checkpoints and stage outputs, one folder a run"
+    )
+    deploy_url: str = Field("http://127.0.0.1:8700", description="where the deploy server is reached")
+    deploy_token: SecretStr | None = Field(None, description="bearer token that the deploy server asks for")
+    deploy_timeout_s: float = Field(
+        30.0, gt=0, description="longest wait for one answer of the deploy server"
+    )
+    deploy_patience_s: float = Field(
+        600.0, ge=0, description="how long an update retries a deploy server that is down before it fails"
+    )
+
+    schedule_cron: str | None = Field(
+        None, description="when an update comes due: five cron fields in UTC, such as `0 3 * * *`"
+    )
+    schedule_interval_s: int | None = Field(
+        None, ge=1, description="instead of cron: seconds from one due update to the next"
+    )
+    misfire_grace_s: int = Field(
+        3600, ge=1, description="a due update that could not start is made up for this long"
+    )
+    new_exemplars: int | None = Field(
+        None, ge=1, description="an update also comes due when so many exemplars were newly labelled"
+    )
+    poll_interval_s: float = Field(
+        5.0, gt=0, description="seconds between two looks for a run and for new labels"
+    )
+    lease_s: float = Field(
+        60.0, gt=0, description="a runner that is silent for so long loses its run to another"
+    )
+    takeovers_most: int = Field(
+        2, ge=0, description="how many runners may die on one run before it counts as failed"
+    )
+
+    backbone: str = Field(
+        "resnet10t", description="timm model that release 0 is built on; later releases keep their parent's"
+    )
+    rehearsal_budget: int = Field(
+        1500, ge=1, description="most exemplars kept to train on again, over all classes of the live release"
+    )
+    without_kinds: frozenset[str] = Field(
+        frozenset(), description="kinds of forging that the pseudo-forgeries leave out, as a JSON list"
+    )
+    seed: int = Field(0, ge=0, description="seed of everything random in an update")
+    threads: int = Field(2, ge=1, description="CPU threads of training and of evaluation")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where training runs; auto takes a CUDA device if there is one"
+    )
+
+    most_forgotten_points: float = Field(
+        5.0, description="gate: most points that the old families may lose, on average"
+    )
+    most_reals_unknown: float = Field(
+        0.06, description="gate: largest share of held-back reals called unknown"
+    )
+    most_reals_fake: float = Field(0.06, description="gate: largest share of held-back reals called fake")
+    most_rejection_points: float = Field(
+        2.0, description="gate: most points of AUC that telling pseudo-forgeries from known media may lose"
+    )
+    least_new_named: float = Field(
+        0.6, description="gate: smallest share of each new family that is named as it"
+    )
+
+    metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
+    metrics_port: int = Field(9103, ge=0, le=65535, description="port of the Prometheus endpoint")
+
+    @field_validator("schedule_cron")
+    @classmethod
+    def _cron_is_readable(cls, value: str | None) -> str | None:
+        if value is not None:
+            CronTrigger.from_crontab(value)  # ValueError says which field is wrong
+        return value
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> Self:
+        if self.schedule_cron is not None and self.schedule_interval_s is not None:
+            raise ValueError("give schedule_cron or schedule_interval_s, not both")
+        return self
