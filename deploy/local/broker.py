@@ -157,9 +157,9 @@ def answers(bootstrap: str) -> bool:
 
 
 def _format(tool: list[str | Path], properties: Path, log: Path) -> None:
-    # A cluster's id is 16 bytes in URL-safe base64; the fixed first byte keeps it from looking like an option.
+    # A cluster's id is 16 bytes in URL-safe base64; a fixed first byte, lest it look like an option.
     cluster = base64.urlsafe_b64encode(b"f" + secrets.token_bytes(15)).decode().rstrip("=")
-    done = subprocess.run(  # noqa: S603: the command is the stack's own
+    done = subprocess.run(  # noqa: S603 - the command is the stack's own
         [*map(str, tool), "format", "--cluster-id", cluster, "--config", str(properties)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

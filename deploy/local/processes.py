@@ -62,7 +62,7 @@ def start(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        handle = subprocess.Popen(  # noqa: S603: the command is the stack's own
+        handle = subprocess.Popen(  # noqa: S603 - the command is the stack's own
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
             stdout=output,

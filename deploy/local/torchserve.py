@@ -62,6 +62,25 @@ disable_system_metrics=true
 metrics_mode=prometheus
 """
 
+# Its own settings log each request twice and without end. MODEL_LOG is what a model's worker prints,
+# its tracebacks among it.
+_LOG4J = """\
+<Configuration status="error">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d{{ISO8601}} %-5p %c{{1}}: %m%n"/></Console>
+    <RollingFile name="model" fileName="{folder}/model.log" filePattern="{folder}/model.log.%i">
+      <PatternLayout pattern="%d{{ISO8601}} %m%n"/>
+      <SizeBasedTriggeringPolicy size="10 MB"/>
+      <DefaultRolloverStrategy max="1"/>
+    </RollingFile>
+  </Appenders>
+  <Loggers>
+    <Logger name="MODEL_LOG" level="info" additivity="false"><AppenderRef ref="model"/></Logger>
+    <Root level="warn"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
 
 @dataclass(frozen=True)
 class TorchServe:
@@ -105,7 +124,8 @@ def start_torchserve(
     model_store.mkdir(parents=True, exist_ok=True)
     sockets = _socket_folder(folder)
     port = port or free_port()
-    properties = folder / "config.properties"
+    properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
+    log_settings.write_text(_LOG4J.format(folder=folder))
     properties.write_text(_PROPERTIES.format(port=port, sockets=sockets, model_store=model_store))
     package = find_spec("ts")
     assert package is not None
@@ -117,6 +137,7 @@ def start_torchserve(
         "-XX:+UseSerialGC",
         "--enable-native-access=ALL-UNNAMED",
         f"-Djava.io.tmpdir={sockets}",
+        f"-Dlog4j.configurationFile={log_settings}",
         f"-Dmodel_server_home={site}",
         "-cp",
         site / "ts/frontend/model-server.jar",
@@ -134,8 +155,6 @@ def start_torchserve(
         # A worker's handler imports from the environment that this process runs in.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "TMPDIR": str(sockets),
-        "LOG_LOCATION": str(folder / "logs"),
-        "METRICS_LOCATION": str(folder / "logs"),
         "FORGEWATCH_DETECTOR_MODEL_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
     }
