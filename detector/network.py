@@ -5,29 +5,13 @@ from typing import NamedTuple
 import timm
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from detector.architecture import Architecture as Architecture
 from detector.forensics import ForensicFeatures
 
 _WHITENED_CLIP = 6.0
 _IMAGENET_MEAN, _IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-
-
-class Architecture(BaseModel):
-    """Everything that a network's shape follows from, its classes aside. It is in the manifest."""
-
-    model_config = ConfigDict(frozen=True)
-
-    backbone: str = Field("lcnet_050", description="a timm model's name")
-    crop_px: int = Field(128, description="side of a crop in pixels")
-    forensic: bool = Field(
-        True, description="residual front end and forensic branch; without, the backbone sees plain RGB"
-    )
-    width: int = Field(
-        64, gt=0, description="of the backbone's part of the embedding, and of the forensic part"
-    )
-    dropout: float = Field(0.2, ge=0, lt=1)
 
 
 class NetworkOutput(NamedTuple):

@@ -1,0 +1,83 @@
+"""One message of forgewatch.unknowns: a verdict and what the memory needs to remember its item.
+
+Lossless, since forensic traces die in re-compression; safetensors, since nothing in it executes.
+"""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from detector.records import Verdict
+
+
+class UnknownMessageError(ValueError):
+    """The bytes are no message of forgewatch.unknowns. Fatal: the same bytes stay wrong."""
+
+
+@dataclass(frozen=True)
+class UnknownMessage:
+    """crops uint8 (n, S, S, 3), the first n of the item's; features float32 (F,) raw forensic features
+    and embedding float32 (D,), of all its crops; left_out counts the crops that did not fit."""
+
+    verdict: Verdict
+    crops: NDArray[np.uint8]
+    features: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+    left_out: int
+
+
+def encode(
+    verdict: Verdict,
+    crops: NDArray[np.uint8],
+    features: NDArray[np.float32],
+    embedding: NDArray[np.float32],
+    limit_bytes: int = 900_000,
+) -> bytes:
+    """A message of at most limit_bytes, with as many of the leading crops as fit.
+
+    crops is uint8 (n, S, S, 3), features float32 (F,), embedding float32 (D,). Raises ValueError when
+    not even a message without crops fits.
+    """
+
+    def message(kept: int) -> bytes:
+        metadata = {"verdict": verdict.model_dump_json(), "left_out": str(len(crops) - kept)}
+        arrays = {"crops": crops[:kept], "features": features, "embedding": embedding}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
+
+    room = limit_bytes - len(message(0)) - _SLACK_BYTES
+    if room < 0:
+        raise ValueError(f"a message without crops takes {limit_bytes - room} bytes, allowed {limit_bytes}")
+    return message(min(len(crops), room // crops[0].nbytes))
+
+
+# What the header may grow by when the crops' count and offsets take more digits; it is padded to 8.
+_SLACK_BYTES = 64
+
+
+def decode(data: bytes) -> UnknownMessage:
+    """The message in a record's value. Raises UnknownMessageError."""
+    try:
+        arrays = load(data)
+        metadata = _metadata(data)
+        verdict = Verdict.model_validate_json(metadata["verdict"])
+        left_out = int(metadata["left_out"])
+        crops, features, embedding = arrays["crops"], arrays["features"], arrays["embedding"]
+    except (SafetensorError, ValidationError, KeyError, ValueError) as error:
+        raise UnknownMessageError(f"not a message of unknowns: {error}") from error
+    if crops.dtype != np.uint8 or crops.ndim != 4 or crops.shape[3] != 3:
+        raise UnknownMessageError(f"crops is {crops.dtype} {crops.shape}, not uint8 (n, S, S, 3)")
+    if not features.dtype == embedding.dtype == np.float32 or not features.ndim == embedding.ndim == 1:
+        raise UnknownMessageError("features and embedding must be float32 rows")
+    return UnknownMessage(verdict, crops, features, embedding, left_out)
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    # safetensors.numpy.load gives the arrays alone; the header is a length and JSON.
+    length = int.from_bytes(data[:8], "little")
+    metadata: dict[str, str] = json.loads(data[8 : 8 + length])["__metadata__"]
+    return metadata
