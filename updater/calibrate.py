@@ -1,0 +1,225 @@
+"""From a trained network to a gate: the reference set, the common scales, the thresholds.
+
+The gate's scales and thresholds are fitted on the calibration shelf, which the network and the
+reference set have never seen, so every score is out of fold. Classes weigh the same, or the
+thresholds would be those of the largest class.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import beta
+from sklearn.covariance import ledoit_wolf
+
+from detector import scores
+from detector.gate import GateParameters, Standard, decide
+from detector.network import Network
+from detector.reference import Reference
+from updater.learners.pools import backbone_rows, classify_items, forensic_rows, pooled
+from updater.measures import balanced_weights, weighted_quantile
+from updater.training_data import LabelledCrops
+
+REAL = "real"
+REFERENCE_ROWS = 1500
+
+
+class CalibrationError(ValueError):
+    """The calibration shelf cannot carry a gate. Fatal until it holds more."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the thresholds are to keep, as shares of known media that may be turned away."""
+
+    reals_unknown: float = 0.03
+    reals_fake: float = 0.03
+    classes_unknown: float = 0.05
+    """mean over the known classes"""
+    confidence: float = 0.7
+    """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
+    clip: float = 6.0
+    weights: tuple[float, float, float] = (1.0, 1.0, 2.0)
+
+
+def calibrate(
+    network: Network,
+    train: LabelledCrops,
+    calibration: LabelledCrops,
+    classes: tuple[str, ...],
+    *,
+    targets: Targets | None = None,
+    device: torch.device | None = None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> tuple[GateParameters, Reference | None, dict[str, float]]:
+    """Fit the reference set on the training items and the gate on the calibration items.
+
+    Returns the gate, the reference set (None for a network without forensic features) and figures
+    by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
+    CalibrationError where no calibration item is real or a training set is too small.
+    """
+    targets, device = targets or Targets(), device or torch.device("cpu")
+    families = np.array(calibration.families)
+    if not (families == REAL).any():
+        raise CalibrationError("no real item is held back for calibration")
+    reference = None
+    if network.forensics is not None:
+        raw = forensic_rows(network, train.crops, device, lambda *at: progress("reference", *at))
+        reference = make_reference(pooled(raw, train.starts).cpu().numpy(), train, REFERENCE_ROWS)
+    measured = score(network, reference, calibration, device, progress)
+    gate = fit_gate(measured, families, targets)
+    return gate, reference, _figures(measured, families, classes, gate)
+
+
+@dataclass(frozen=True)
+class ItemScores:
+    """The scores of n whole items, float32 [n] unless said; higher means less familiar."""
+
+    energy: NDArray[np.float32]
+    pseudo: NDArray[np.float32]
+    novelty: NDArray[np.float32]
+    fake_probability: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    """[n, K]"""
+
+
+def score(
+    network: Network,
+    reference: Reference | None,
+    items: LabelledCrops,
+    device: torch.device,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> ItemScores:
+    """Score whole items with a network that is not exported yet. Novelty is 0 without a reference."""
+    features = forensic_rows(network, items.crops, device, lambda *at: progress("calibration", *at))
+    seen = backbone_rows(network, items.crops, device)
+    output = classify_items(network, seen, features, items.starts)
+    novelty = torch.zeros(len(items))
+    if reference is not None:
+        whitened = reference.whiten(output.features.cpu().numpy())
+        novelty = scores.novelty(torch.from_numpy(whitened), torch.from_numpy(reference.features))[0]
+    return ItemScores(
+        energy=scores.energy(output.logits).cpu().numpy(),
+        pseudo=scores.pseudo_score(output.logits, output.pseudo_logit).cpu().numpy(),
+        novelty=novelty.numpy(),
+        fake_probability=scores.fake_probability(output.logits).cpu().numpy(),
+        logits=output.logits.cpu().numpy(),
+    )
+
+
+def make_reference(features: NDArray[np.float32], items: LabelledCrops, rows: int) -> Reference:
+    """Whiten the items' raw pooled features, float32 [n, F], and keep at most `rows` of them.
+
+    The whitening is that of the within-class covariance, shrunk (Ledoit and Wolf 2004). Where there
+    are too many items each class keeps an equal share, the first of its items in the order of
+    their ids, which are digests. Raises CalibrationError for fewer than 10 items.
+    """
+    if len(features) < 10:
+        raise CalibrationError(f"{len(features)} training items are too few for a reference set")
+    families = np.array(items.families)
+    mean, whitening = within_class_whitening(features, families)
+    chosen = _equal_shares(families, np.array(items.ids), rows)
+    return Reference(
+        features=((features[chosen] - mean) @ whitening).astype(np.float32),
+        ids=tuple(items.ids[i] for i in chosen),
+        families=tuple(items.families[i] for i in chosen),
+        mean=mean,
+        whitening=whitening,
+    )
+
+
+def within_class_whitening(
+    features: NDArray[np.float32], families: NDArray[np.str_]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the mean [F] and a matrix [F, F] so that (x - mean) @ matrix has within-class covariance 1."""
+    centred = features.astype(np.float64)
+    for family in np.unique(families):
+        centred[families == family] -= centred[families == family].mean(0)
+    scale = np.maximum(centred.std(0), 1e-3)  # Ledoit-Wolf shrinks towards a sphere: one unit for all
+    covariance, _ = ledoit_wolf(centred / scale, assume_centered=True)
+    values, vectors = np.linalg.eigh(covariance)
+    whitening = (vectors / np.sqrt(values)) / scale[:, None]
+    return features.mean(0).astype(np.float32), whitening.astype(np.float32)
+
+
+def fit_gate(measured: ItemScores, families: NDArray[np.str_], targets: Targets) -> GateParameters:
+    """Fit scales and thresholds to the scores of calibration items, named by their class."""
+    weights = balanced_weights(families)
+    real = families == REAL
+    gate = GateParameters(
+        temperature=1.0,
+        energy=_standard(measured.energy, weights),
+        pseudo=_standard(measured.pseudo, weights),
+        novelty=_standard(measured.novelty, weights),
+        clip=targets.clip,
+        weights=targets.weights,
+        unknown_threshold=0.0,
+        fake_threshold=1.0,
+    )
+    unknown = unknown_scores(measured, gate)
+    share = conservative_share(int(real.sum()), targets.reals_unknown, targets.confidence)
+    fake_share = conservative_share(int(real.sum()), targets.reals_fake, targets.confidence)
+    of_reals = float(np.quantile(unknown[real], 1 - share, method="higher"))
+    of_classes = weighted_quantile(unknown, weights, 1 - targets.classes_unknown)
+    fake = float(np.quantile(measured.fake_probability[real], 1 - fake_share, method="higher"))
+    return gate.model_copy(
+        update={"unknown_threshold": max(of_reals, of_classes), "fake_threshold": min(max(fake, 0.0), 1.0)}
+    )
+
+
+def unknown_scores(measured: ItemScores, gate: GateParameters) -> NDArray[np.float32]:
+    """Return the gate's unknown score of each item, float32 [n]."""
+    parts = (torch.from_numpy(part) for part in (measured.energy, measured.pseudo, measured.novelty))
+    return scores.fused(*parts, gate=gate).numpy()
+
+
+def conservative_share(count: int, share: float, confidence: float) -> float:
+    """Return which share of `count` calibration items may be above a threshold.
+
+    So few that the true share is below `share` with at least this confidence (Clopper and Pearson
+    1934); 0 where even none above would not say so.
+    """
+    above = 0
+    while above + 1 <= count and beta.ppf(confidence, above + 2, count - above - 1) <= share:
+        above += 1
+    return above / count
+
+
+def _standard(values: NDArray[np.float32], weights: NDArray[np.float64]) -> Standard:
+    median = weighted_quantile(values, weights, 0.5)
+    return Standard(median=median, scale=max(weighted_quantile(values, weights, 0.84) - median, 1e-6))
+
+
+def _equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
+    by_family = {
+        f: sorted(np.flatnonzero(families == f), key=lambda i: str(ids[i])) for f in np.unique(families)
+    }
+    left, chosen = rows, []
+    for number, members in enumerate(sorted(by_family.values(), key=len)):
+        share = min(len(members), left // (len(by_family) - number))
+        chosen += [int(i) for i in members[:share]]
+        left -= share
+    return sorted(chosen)
+
+
+def _figures(
+    measured: ItemScores, families: NDArray[np.str_], classes: tuple[str, ...], gate: GateParameters
+) -> dict[str, float]:
+    unknown = unknown_scores(measured, gate)
+    labels = np.array(
+        [decide(float(u), float(f), gate) for u, f in zip(unknown, measured.fake_probability, strict=True)]
+    )
+    named = np.array(classes)[measured.logits.argmax(1)]
+    known_fake = families != REAL
+    figures = {
+        "calibration_items": float(len(families)),
+        "calibration_reals": float((~known_fake).sum()),
+        "reals_unknown": float((labels[~known_fake] == "unknown").mean()),
+        "reals_fake": float((labels[~known_fake] == "fake").mean()),
+        "known_unknown": float(((labels == "unknown") * balanced_weights(families)).sum()),
+        "fakes_named": float((named == families)[known_fake].mean()) if known_fake.any() else math.nan,
+    }
+    return figures

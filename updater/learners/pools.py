@@ -1,0 +1,91 @@
+"""Items as pools of crops: what is computed once for all epochs, and the batches drawn from it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from detector.network import Network, NetworkOutput
+
+_ROWS_AT_ONCE = 64
+
+
+def as_images(crops: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
+    """uint8 [N, S, S, 3] → float32 [N, 3, S, S] in 0..255 on the device."""
+    return torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float().contiguous()
+
+
+def forensic_rows(
+    network: Network,
+    crops: npt.NDArray[np.uint8],
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tensor:
+    """Return the raw forensic features of each crop, float32 [T, F]; F is 0 where there are none."""
+    forensics = network.forensics
+    if forensics is None:
+        return torch.zeros(len(crops), 0, device=device)
+    return _by_rows(lambda images: forensics(images), crops, device, progress)
+
+
+def backbone_rows(
+    network: Network,
+    crops: npt.NDArray[np.uint8],
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tensor:
+    """Return the backbone's features of each crop in evaluation mode, float32 [T, B]."""
+    network.eval()
+    return _by_rows(lambda images: network.backbone(network.front(images)), crops, device, progress)
+
+
+def pooled(rows: Tensor, starts: npt.NDArray[np.int64]) -> Tensor:
+    """rows: float32 [T, B] → the mean of each item's rows, float32 [n, B]."""
+    counts = torch.from_numpy(np.diff(starts)).to(rows.device)
+    owner = torch.repeat_interleave(torch.arange(len(counts), device=rows.device), counts)
+    sums = torch.zeros(len(counts), rows.shape[1], device=rows.device).index_add_(0, owner, rows)
+    return sums / counts[:, None]
+
+
+def classify_items(
+    network: Network, seen: Tensor, features: Tensor, starts: npt.NDArray[np.int64]
+) -> NetworkOutput:
+    """Return the output for each whole item in evaluation mode, from rows [T, B] and [T, F]."""
+    network.eval()
+    with torch.no_grad():
+        return network.classify(pooled(seen, starts), pooled(features, starts))
+
+
+def draw_crops(
+    rng: np.random.Generator, items: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], at_most: int
+) -> tuple[npt.NDArray[np.int64], Tensor]:
+    """Draw up to `at_most` crops of each item.
+
+    Returns their rows, int64 [N], and the pooling that takes them back to the items, float32 [M, N].
+    """
+    rows, owners, weights = [], [], []
+    for place, item in enumerate(items):
+        first, end = int(starts[item]), int(starts[item + 1])
+        count = min(at_most, end - first)
+        rows.append(first + rng.permutation(end - first)[:count])
+        owners += [place] * count
+        weights += [1 / count] * count
+    pooling = torch.zeros(len(items), len(owners))
+    pooling[torch.tensor(owners), torch.arange(len(owners))] = torch.tensor(weights)
+    return np.concatenate(rows), pooling
+
+
+def _by_rows(
+    function: Callable[[Tensor], Tensor],
+    crops: npt.NDArray[np.uint8],
+    device: torch.device,
+    progress: Callable[[int, int], None],
+) -> Tensor:
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(crops), _ROWS_AT_ONCE):
+            parts.append(function(as_images(crops[start : start + _ROWS_AT_ONCE], device)))
+            progress(min(start + _ROWS_AT_ONCE, len(crops)), len(crops))
+    return torch.cat(parts)

@@ -1,0 +1,92 @@
+"""The measures of continual learning and of rejection, as pure functions of numpy arrays.
+
+Scores follow one sign: higher means more likely to be of the positive class, and every function
+says which class that is. B is the matrix of CDDB (Li et al. 2023): B[i, j] is the accuracy on task
+i after training on task j, in points, meaningful for i <= j.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def aa(matrix: ArrayLike) -> float:
+    """Return the average accuracy: the mean over tasks i of B[i, n-1]. In B's unit."""
+    return float(_square(matrix)[:, -1].mean())
+
+
+def af(matrix: ArrayLike) -> float:
+    """Return the average forgetting as CDDB's published code counts it; negative means forgotten.
+
+    The mean over i < n-1 (from 0) of B[i, n-1] - B[i, i]. In B's unit; nan for a single task.
+    """
+    b = _square(matrix)
+    if len(b) < 2:
+        return math.nan
+    return float((b[:-1, -1] - b.diagonal()[:-1]).mean())
+
+
+def af_paper(matrix: ArrayLike) -> float:
+    """Return the average forgetting as CDDB's paper prints it; negative means forgotten.
+
+    The mean over i of BWT_i = 1/(n-i-1) * sum over j in i+1..n of (B[i, j] - B[i, i]), i and j from 1.
+    Where i = n-1 the printed divisor is zero: that task is left out of the mean, so there are n-2
+    terms. In B's unit; nan for fewer than three tasks.
+    """
+    b = _square(matrix)
+    n = len(b)
+    if n < 3:
+        return math.nan
+    return float(np.mean([(b[i - 1, i:] - b[i - 1, i - 1]).sum() / (n - i - 1) for i in range(1, n - 1)]))
+
+
+def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
+    """Return the chance that a positive's score is above a negative's, ties counting half.
+
+    Both are 1-D arrays of scores; nan where one is empty.
+    """
+    higher, lower = np.asarray(positive, np.float64), np.sort(np.asarray(negative, np.float64))
+    if not len(higher) or not len(lower):
+        return math.nan
+    below = np.searchsorted(lower, higher, "left")
+    not_above = np.searchsorted(lower, higher, "right")
+    return float((below + not_above).mean() / (2 * len(lower)))
+
+
+def fpr95(positive: ArrayLike, negative: ArrayLike) -> float:
+    """Return the share of negatives at or above the highest threshold that keeps 95 % of the positives.
+
+    The positive class is the one that the caller names: the same scores give another figure when it
+    is the unknown media than when it is the known ones with the sign turned. nan where one is empty.
+    """
+    kept, other = np.asarray(positive, np.float64), np.asarray(negative, np.float64)
+    if not len(kept) or not len(other):
+        return math.nan
+    threshold = np.sort(kept)[::-1][math.ceil(0.95 * len(kept)) - 1]
+    return float((other >= threshold).mean())
+
+
+def weighted_quantile(values: ArrayLike, weights: ArrayLike, share: float) -> float:
+    """Return the lowest value at or below which at least `share` of the weight lies.
+
+    values, weights: 1-D and of one length, weights not negative and not all zero; share in 0..1.
+    """
+    v, w = np.asarray(values, np.float64), np.asarray(weights, np.float64)
+    order = np.argsort(v)
+    reached = np.cumsum(w[order]) / w.sum()
+    return float(v[order][min(int(np.searchsorted(reached, share - 1e-12)), len(v) - 1)])
+
+
+def balanced_weights(names: ArrayLike) -> NDArray[np.float64]:
+    """Return a weight for each item so that every name weighs the same, float64 [n], summing to 1."""
+    _, of = np.unique(np.asarray(names), return_inverse=True)
+    weights = 1 / np.bincount(of)[of]
+    return np.asarray(weights / weights.sum())
+
+
+def _square(matrix: ArrayLike) -> NDArray[np.float64]:
+    b = np.asarray(matrix, np.float64)
+    if b.ndim != 2 or b.shape[0] != b.shape[1] or not len(b):
+        raise ValueError(f"the matrix of accuracies must be square, not {b.shape}")
+    return b
