@@ -56,6 +56,6 @@ class UpdateRun(BaseModel):
     stage: str | None
     done: int = Field(description="steps of the stage that are done")
     total: int = Field(description="steps of the stage; 0 where it is not known")
-    labels_until: AwareDatetime | None = Field(description="the newest label that its data had seen")
+    labels_seen: int | None = Field(description="number of the newest label that its data had seen")
     candidate: str | None = Field(description="digest of the artifact that it made")
     error: str | None = Field(description="why it was refused or failed, in one sentence")

@@ -13,7 +13,8 @@ from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from updater.records import RunState, Trigger, UpdateRun
-from updater.schema import metadata, runs
+from updater.schema import metadata, open_engine, runs
+from updater.settings import UpdaterSettings
 
 ERROR_CHARACTERS = 1_000
 """A longer reason is cut: it is read in tables and in alerts."""
@@ -21,6 +22,12 @@ ERROR_CHARACTERS = 1_000
 
 class LeaseLost(Exception):  # noqa: N818 - it reads as what it says
     """Another runner took the run over, or it has ended: stop, and write nothing more. Fatal."""
+
+
+def open_runs(settings: UpdaterSettings) -> "RunTable":
+    """Open the table that the settings name, and make it where it is missing."""
+    engine = open_engine(settings.database_url)
+    return RunTable(engine, lease_s=settings.lease_s, takeovers_most=settings.takeovers_most)
 
 
 def utc_now() -> datetime:
@@ -101,9 +108,9 @@ class RunTable:
         """Renew the lease and show the progress. Raises LeaseLost."""
         self._write(lease, lease_until=self._clock() + self._lease, stage=stage, done=done, total=total)
 
-    def saw_labels_until(self, lease: Lease, newest: datetime | None) -> None:
-        """Keep the time of the newest label in its data, where the next count starts. Raises LeaseLost."""
-        self._write(lease, labels_until=newest)
+    def saw_labels(self, lease: Lease, newest: int) -> None:
+        """Keep the number of the newest label in its data: the next count starts there. Raises LeaseLost."""
+        self._write(lease, labels_seen=newest)
 
     def release(self, lease: Lease) -> None:
         """Give the run back unfinished, to be claimed again at once. Raises LeaseLost."""
@@ -131,11 +138,14 @@ class RunTable:
             rows = connection.execute(select(runs).order_by(runs.c.id.desc()).limit(limit)).mappings()
             return [UpdateRun.model_validate(dict(row)) for row in rows]
 
-    def labels_seen_until(self) -> datetime | None:
-        """Return the time of the newest label that any run's data had seen; None before the first."""
+    def labels_seen(self) -> int:
+        """Return the number of the newest label that any run's data had seen; 0 before the first."""
         with self._engine.connect() as connection:
-            newest: datetime | None = connection.execute(select(func.max(runs.c.labels_until))).scalar()
-            return newest
+            return connection.execute(select(func.max(runs.c.labels_seen))).scalar() or 0
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
 
     def count_by_state(self) -> dict[str, int]:
         """Return how many runs are in each state that any run is in."""

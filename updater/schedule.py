@@ -55,9 +55,7 @@ def request_scheduled(
     return run if made else None
 
 
-def request_counted(
-    table: RunTable, labelled_since: Callable[[datetime | None], int], needed: int
-) -> UpdateRun | None:
+def request_counted(table: RunTable, labelled_since: Callable[[int], int], needed: int) -> UpdateRun | None:
     """Write a row when `needed` exemplars were labelled since the labels that the last update saw.
 
     The slot is named by the run before it, so that two hosts which count the same labels write one
@@ -66,7 +64,7 @@ def request_counted(
     newest = table.newest(1)
     if newest and newest[0].state in ("queued", "running"):
         return None  # it will see these labels itself
-    if labelled_since(table.labels_seen_until()) < needed:
+    if labelled_since(table.labels_seen()) < needed:
         return None
     run, made = table.request(f"count/{newest[0].id if newest else 0}", "count", "schedule")
     return run if made else None
@@ -75,7 +73,7 @@ def request_counted(
 def start(
     settings: UpdaterSettings,
     table: RunTable,
-    labelled_since: Callable[[datetime | None], int],
+    labelled_since: Callable[[int], int],
     clock: Callable[[], datetime] = utc_now,
 ) -> BackgroundScheduler:
     """Start the schedule on its own thread; shut the returned scheduler down to end it.

@@ -1,8 +1,26 @@
 """The SQL table of update runs, the same on SQLite and PostgreSQL."""
 
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Column, DateTime, Dialect, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    text,
+)
+from sqlalchemy.engine import make_url
 from sqlalchemy.types import TypeDecorator
 
 
@@ -41,7 +59,7 @@ runs = Table(
     Column("stage", String(40)),
     Column("done", Integer, nullable=False, default=0),
     Column("total", Integer, nullable=False, default=0),
-    Column("labels_until", UtcDateTime),
+    Column("labels_seen", BigInteger),
     Column("candidate", String(64)),
     Column("error", Text),
     # An id is in artifacts and in deploy's ledger: it must never come back after a row was deleted.
@@ -57,3 +75,22 @@ Index(
     sqlite_where=text("state = 'running'"),
     postgresql_where=text("state = 'running'"),
 )
+
+
+def open_engine(database_url: str) -> Engine:
+    """Return an engine for an SQLAlchemy URL; an SQLite file is made, and survives a power cut.
+
+    Raises SQLAlchemyError, OSError, ImportError (the URL's driver is not installed).
+    """
+    url = make_url(database_url)
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    Path(str(url.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": 30})
+
+    @event.listens_for(engine, "connect")
+    def _durable(connection: Any, _record: Any) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+
+    return engine
