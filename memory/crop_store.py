@@ -1,0 +1,115 @@
+"""Crops on disk or in an object store: one safetensors file each, named by the SHA-256 of its bytes."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+from fsspec.implementations.local import LocalFileSystem
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from memory.store import ExemplarMemoryError
+
+_SUFFIX = ".safetensors"
+_ASIDE = ".part"
+
+
+class CropsUnavailableError(ExemplarMemoryError):
+    """Retryable: the place where the crops lie cannot be read or written."""
+
+
+class CropsMissingError(ExemplarMemoryError):
+    """Fatal for the item: no such crops are stored."""
+
+
+class CropsDamagedError(ExemplarMemoryError):
+    """Fatal for the item: what is stored is not what was written."""
+
+
+class CropStore:
+    """Crops by digest, in a folder or below any URL that fsspec knows. The same crops lie there once."""
+
+    def __init__(self, url: str) -> None:
+        self._files, root = fsspec.core.url_to_fs(url)
+        self._root = str(root).rstrip("/")
+        self._local = isinstance(self._files, LocalFileSystem)
+
+    def put(self, crops: NDArray[np.uint8]) -> str:
+        """Store crops, uint8 RGB (N, S, S, 3); return their digest. On return they survive a power cut.
+
+        Raises CropsUnavailableError.
+        """
+        value = save({"crops": np.ascontiguousarray(crops)})
+        digest = hashlib.sha256(value).hexdigest()
+        try:
+            if not self._files.exists(self._path(digest)):
+                if self._local:
+                    write_durably(Path(self._path(digest)), value)
+                else:
+                    self._files.pipe_file(self._path(digest), value)
+        except OSError as error:
+            raise CropsUnavailableError(f"cannot write crops: {error}") from error
+        return digest
+
+    def load(self, digest: str) -> NDArray[np.uint8]:
+        """Return crops, uint8 RGB (N, S, S, 3), after comparing them with their digest.
+
+        Raises CropsMissingError, CropsDamagedError or CropsUnavailableError.
+        """
+        try:
+            value: bytes = self._files.cat_file(self._path(digest))
+        except FileNotFoundError as error:
+            raise CropsMissingError(f"there are no crops {digest}") from error
+        except OSError as error:
+            raise CropsUnavailableError(f"cannot read crops: {error}") from error
+        if hashlib.sha256(value).hexdigest() != digest:
+            raise CropsDamagedError(f"the crops {digest} are damaged")
+        try:
+            crops: NDArray[np.uint8] = load(value)["crops"]
+        except (SafetensorError, KeyError) as error:
+            raise CropsDamagedError(f"{digest} holds no crops: {error}") from error
+        return crops
+
+    def delete(self, digest: str) -> None:
+        """Remove crops, if they are there. Raises CropsUnavailableError."""
+        try:
+            self._files.rm_file(self._path(digest))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise CropsUnavailableError(f"cannot delete crops: {error}") from error
+
+    def digests(self) -> Iterator[str]:
+        """Yield the digest of everything stored."""
+        for path in self._files.find(self._root):
+            name = path.rsplit("/", 1)[-1]
+            if name.endswith(_SUFFIX):
+                yield name.removesuffix(_SUFFIX)
+
+    def _path(self, digest: str) -> str:
+        return f"{self._root}/{digest[:2]}/{digest}{_SUFFIX}"
+
+
+def write_durably(path: Path, value: bytes) -> None:
+    """Write a file aside, sync it, and rename it into place: a reader sees all of it or none of it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=_ASIDE)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(value)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).replace(path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

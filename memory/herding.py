@@ -1,0 +1,50 @@
+"""Which exemplars stand for a class: herding, and the places that each class gets of a budget."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def herd(
+    features: NDArray[np.float32],
+    count: int,
+    sources: Sequence[str] | None = None,
+    most_per_source: int | None = None,
+) -> NDArray[np.int64]:
+    """Return the rows of features, float32 (n, D), that stand best for their mean, the best first.
+
+    Rebuffi et al. 2017, "iCaRL", algorithm 4, as CDDB uses it: rows are L2-normalised to phi with
+    mean mu, and the k-th pick minimises |mu - (phi + sum of those picked) / k|. Ties go to the
+    lower row. A shorter answer is always the beginning of a longer one. At most count rows, and of
+    one source (sources: one for each row) at most most_per_source.
+    """
+    rows = features.astype(np.float64)
+    phi = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    mean = phi.mean(axis=0) if len(phi) else np.zeros(phi.shape[1])
+    total = np.zeros_like(mean)
+    free = np.ones(len(phi), bool)
+    taken: Counter[str] = Counter()
+    picked: list[int] = []
+    while len(picked) < count and free.any():
+        distance = np.linalg.norm(mean - (phi + total) / (len(picked) + 1), axis=1)
+        distance[~free] = np.inf
+        best = int(distance.argmin())
+        picked.append(best)
+        total += phi[best]
+        free[best] = False
+        if sources is not None and most_per_source is not None:
+            taken[sources[best]] += 1
+            if taken[sources[best]] >= most_per_source:
+                free &= np.array([s != sources[best] for s in sources])
+    return np.array(picked, np.int64)
+
+
+def shares(counts: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Return the places of each class: budget // classes, or its count where that is less.
+
+    The sum never exceeds the budget (CDDB's code rounds up: 1500 became 1512).
+    """
+    place = budget // len(counts) if counts else 0
+    return {name: min(place, n) for name, n in counts.items()}

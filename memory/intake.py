@@ -1,0 +1,125 @@
+"""Items become exemplars: crops first, then rows, in a transaction that the caller ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from memory.crop_store import CropStore
+from memory.groups import assign_groups
+from memory.index import Index
+from memory.records import Exemplar
+from memory.rows import NewRow, insert_rows, known_ids
+from memory.store import ExemplarMemoryError
+
+
+class UnfitItemError(ExemplarMemoryError):
+    """Fatal for the item: it holds nothing that could be compared or learnt."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An item to be remembered.
+
+    crops is uint8 RGB (N, S, S, 3), N >= 1; features raw float32 (F,), the mean over its crops;
+    embedding float32 (D,) or None. group is None unless the item came with one.
+    """
+
+    id: str
+    media_digest: str
+    source: str
+    crops: NDArray[np.uint8]
+    features: NDArray[np.float32]
+    embedding: NDArray[np.float32] | None
+    group: str | None
+    release: str | None
+    unknown_score: float | None
+    received_at: datetime
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What became of some arrivals: ids of the new rows; how many were known by their id; how many
+    of the new ones joined the group of an earlier item."""
+
+    new: tuple[str, ...]
+    known: int
+    duplicates: int
+
+
+def check(arrival: Arrival) -> Arrival:
+    """Return an arrival that can be remembered. Raises UnfitItemError."""
+    if not len(arrival.crops):
+        raise UnfitItemError("the item has no crops")
+    if not arrival.features.size or not np.isfinite(arrival.features).all():
+        raise UnfitItemError("the item's features are not finite numbers")
+    return arrival
+
+
+def remember(
+    connection: Connection, crops: CropStore, index: Index, arrivals: Sequence[Arrival], near: float
+) -> Remembered:
+    """Write unlabelled rows on the unknown shelf, once for each id; near is `assign_groups`'s.
+
+    At most once a transaction (the index must not see rows that may yet be rolled back). Put the
+    crops before it begins: here they are only put again where a purge came between. Raises
+    UnfitItemError for features of another width, CropsUnavailableError.
+    """
+    known = known_ids(connection, [a.id for a in arrivals])
+    new = list({a.id: a for a in arrivals if a.id not in known}.values())
+    if not new:
+        return Remembered((), len(arrivals), 0)
+    index.catch_up(connection)
+    features = _matrix(index, new)
+    groups = assign_groups(
+        connection,
+        index,
+        [a.id for a in new],
+        [a.media_digest for a in new],
+        features,
+        [a.group for a in new],
+        near,
+    )
+    insert_rows(
+        connection,
+        [
+            NewRow(
+                exemplar=Exemplar(
+                    id=a.id,
+                    media_digest=a.media_digest,
+                    crops_digest=crops.put(a.crops),
+                    source=a.source,
+                    group=group,
+                    shelf="unknown",
+                    family=None,
+                    split=None,
+                    release=a.release,
+                    unknown_score=a.unknown_score,
+                    received_at=a.received_at,
+                ),
+                crop_count=len(a.crops),
+                features=a.features,
+                feature_version=index.feature_version,
+                embedding=a.embedding,
+                verdict=a.verdict,
+            )
+            for a, group in zip(new, groups, strict=True)
+        ],
+    )
+    joined = sum(group not in (a.id, a.group) for a, group in zip(new, groups, strict=True))
+    return Remembered(tuple(a.id for a in new), len(arrivals) - len(new), joined)
+
+
+def _matrix(index: Index, arrivals: Sequence[Arrival]) -> NDArray[np.float32]:
+    width = index.width or len(arrivals[0].features)
+    for arrival in arrivals:
+        if len(arrival.features) != width:
+            raise UnfitItemError(
+                f"{arrival.id} has {len(arrival.features)} features, not the {width} "
+                f"of version {index.feature_version}"
+            )
+    return np.stack([a.features for a in arrivals])

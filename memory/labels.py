@@ -1,0 +1,187 @@
+"""What people called things: labels and their undo, each on record with who and when."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from memory.records import Exemplar, Split
+from memory.rows import exemplars_of, now_ms
+from memory.schema import exemplars, labelled, labels
+from memory.shelves import IGNORE, shelf_of, split_of
+from memory.store import ExemplarMemoryError, Store
+
+_SLUG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST_SLUG = 64
+_RESERVED = frozenset({"unknown", "fake", "unclustered", "all"})
+
+
+class LabelError(ExemplarMemoryError):
+    """Fatal for the request: the label cannot be given or undone as asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class LabelRecord:
+    """One line of the history. what is None for an undo; undone_by is the label that undid this one."""
+
+    id: int
+    at_ms: int
+    actor: str
+    what: str | None
+    undoes: int | None
+    undone_by: int | None
+    exemplars: int
+
+
+def checked_name(what: str) -> str:
+    """Return the name of a class (a family, real) or ignore, if it is a proper one.
+
+    Lower-case letters, digits and single hyphens, beginning with a letter, 64 at most. Raises LabelError.
+    """
+    if not _SLUG.fullmatch(what) or len(what) > _LONGEST_SLUG:
+        raise LabelError(
+            f"{what!r} is no family name: lower-case letters, digits and single hyphens, "
+            f"beginning with a letter, at most {_LONGEST_SLUG}"
+        )
+    if what in _RESERVED:
+        raise LabelError(f"{what!r} means something else here; choose another family name")
+    return what
+
+
+def label(store: Store, ids: Sequence[str], what: str, actor: str) -> int:
+    """Call exemplars a family, real or ignore; return the label's number, by which it can be undone.
+
+    All of them or none. Each goes to the shelf that its group's split says. Raises LabelError,
+    UnknownExemplarError or StoreUnavailableError.
+    """
+    if not ids:
+        raise LabelError("there is nothing to label")
+    with store.write() as connection:
+        number = open_label(connection, what, actor)
+        extend_label(connection, number, ids)
+    return number
+
+
+def open_label(connection: Connection, what: str, actor: str) -> int:
+    """Begin a label that `extend_label` gives to exemplars; return its number. Raises LabelError."""
+    return _append(connection, actor, what=checked_name(what))
+
+
+def extend_label(connection: Connection, number: int, ids: Sequence[str]) -> None:
+    """Give a begun label to more exemplars. Raises LabelError or UnknownExemplarError."""
+    what = connection.execute(select(labels.c.what).where(labels.c.id == number)).scalar_one()
+    before = exemplars_of(connection, list(dict.fromkeys(ids)))
+    gone = [e for e in before if e.crops_digest is None]
+    if gone:
+        raise LabelError(f"{gone[0].id} cannot be labelled any more: its crops were purged")
+    splits: list[Split] = [split_of(e.group) for e in before]
+    connection.execute(
+        insert(labelled),
+        [
+            {
+                "label": number,
+                "exemplar": e.id,
+                "shelf_before": e.shelf,
+                "family_before": e.family,
+                "split_before": e.split,
+            }
+            for e in before
+        ],
+    )
+    _place(
+        connection,
+        [
+            (e, shelf_of(what, split), None if what == IGNORE else what, None if what == IGNORE else split)
+            for e, split in zip(before, splits, strict=True)
+        ],
+    )
+
+
+def undo(store: Store, number: int, actor: str) -> int:
+    """Bring exemplars back to what they were before a label; return the undo's own number.
+
+    Exemplars whose crops were purged since stay dropped. Raises LabelError where the label is not
+    there, is an undo, was undone, or where a later label holds one of its exemplars;
+    StoreUnavailableError.
+    """
+    with store.write() as connection:
+        found = connection.execute(select(labels).where(labels.c.id == number)).first()
+        if found is None or found.undoes is not None:
+            raise LabelError(f"there is no label {number} to undo")
+        if connection.execute(select(labels.c.id).where(labels.c.undoes == number)).first():
+            raise LabelError(f"label {number} is undone already")
+        _refuse_if_labelled_later(connection, number)
+        items = {
+            row.exemplar: row
+            for row in connection.execute(select(labelled).where(labelled.c.label == number))
+        }
+        now = exemplars_of(connection, list(items))
+        undoing = _append(connection, actor, undoes=number)
+        _place(
+            connection,
+            [
+                (
+                    e,
+                    "dropped" if e.crops_digest is None else items[e.id].shelf_before,
+                    items[e.id].family_before,
+                    items[e.id].split_before,
+                )
+                for e in now
+            ],
+        )
+    return undoing
+
+
+def history(store: Store) -> list[LabelRecord]:
+    """Return every label and undo, the newest first. Raises StoreUnavailableError."""
+    undoing = labels.alias("undoing")
+    held = select(labelled.c.label, func.count().label("n")).group_by(labelled.c.label).subquery()
+    query = (
+        select(labels, undoing.c.id.label("undone_by"), held.c.n)
+        .outerjoin(undoing, undoing.c.undoes == labels.c.id)
+        .outerjoin(held, held.c.label == func.coalesce(labels.c.undoes, labels.c.id))
+        .order_by(labels.c.id.desc())
+    )
+    with store.read() as connection:
+        return [
+            LabelRecord(row.id, row.at_ms, row.actor, row.what, row.undoes, row.undone_by, row.n or 0)
+            for row in connection.execute(query)
+        ]
+
+
+def _append(connection: Connection, actor: str, *, what: str | None = None, undoes: int | None = None) -> int:
+    if not actor.strip():
+        raise LabelError("a label needs the name of the person who gives it")
+    row = insert(labels).values(at_ms=now_ms(), actor=actor.strip()[:200], what=what, undoes=undoes)
+    return int(connection.execute(row.returning(labels.c.id)).scalar_one())
+
+
+def _refuse_if_labelled_later(connection: Connection, number: int) -> None:
+    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
+    mine = select(labelled.c.exemplar).where(labelled.c.label == number)
+    later = (
+        select(labelled.c.label)
+        .where(labelled.c.label > number, labelled.c.exemplar.in_(mine), labelled.c.label.not_in(undone))
+        .order_by(labelled.c.label.desc())
+    )
+    newest = connection.execute(later).first()
+    if newest is not None:
+        raise LabelError(f"label {newest.label} came later on some of the same items: undo that one first")
+
+
+def _place(connection: Connection, places: Sequence[tuple[Exemplar, str, str | None, str | None]]) -> None:
+    if not places:
+        return
+    statement = (
+        update(exemplars)
+        .where(exemplars.c.id == bindparam("exemplar"))
+        .values(shelf=bindparam("to_shelf"), family=bindparam("to_family"), split=bindparam("to_split"))
+    )
+    connection.execute(
+        statement,
+        [
+            {"exemplar": e.id, "to_shelf": shelf, "to_family": family, "to_split": split}
+            for e, shelf, family, split in places
+        ],
+    )

@@ -1,0 +1,221 @@
+"""Rows of the memory in and out of a transaction. Nothing here opens or ends one."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Select, func, insert, select, update
+
+from memory.records import Exemplar, Shelf, Split
+from memory.schema import exemplars, offsets
+from memory.store import ExemplarMemoryError, current_revision
+
+_IDS_PER_STATEMENT = 500
+_FLOATS = np.dtype("<f4")
+_RECORD = [exemplars.c[name] for name in Exemplar.model_fields if name != "received_at"]
+
+
+class UnknownExemplarError(ExemplarMemoryError):
+    """Fatal for the request: an id names no exemplar."""
+
+
+@dataclass(frozen=True)
+class NewRow:
+    """A row to be written. features is raw float32 (F,), embedding float32 (D,) of the release's network."""
+
+    exemplar: Exemplar
+    crop_count: int
+    features: NDArray[np.float32]
+    feature_version: str
+    embedding: NDArray[np.float32] | None
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Features:
+    """Raw forensic features of some exemplars, of one feature version.
+
+    matrix is float32 (n, F), a row for each of ids; revision is the newest that they came from.
+    """
+
+    ids: tuple[str, ...]
+    matrix: NDArray[np.float32]
+    revision: int
+
+
+def insert_rows(connection: Connection, rows: Sequence[NewRow]) -> None:
+    """Write rows whose ids are not there yet."""
+    if not rows:
+        return
+    revision = current_revision(connection)
+    connection.execute(insert(exemplars), [_values(row, revision) for row in rows])
+
+
+def _values(row: NewRow, revision: int) -> dict[str, object]:
+    record = row.exemplar.model_dump(exclude={"received_at"})
+    return record | {
+        "received_ms": round(row.exemplar.received_at.timestamp() * 1000),
+        "crop_count": row.crop_count,
+        "features": row.features.astype(_FLOATS).tobytes(),
+        "feature_version": row.feature_version,
+        "embedding": None if row.embedding is None else row.embedding.astype(_FLOATS).tobytes(),
+        "verdict": row.verdict,
+        "revision": revision,
+    }
+
+
+def select_exemplars(
+    connection: Connection,
+    *,
+    shelf: Shelf | None = None,
+    family: str | None = None,
+    split: Split | None = None,
+) -> list[Exemplar]:
+    """Return the exemplars that agree with everything given, the oldest first."""
+    query = select(*_RECORD, exemplars.c.received_ms)
+    for column, wanted in (("shelf", shelf), ("family", family), ("split", split)):
+        if wanted is not None:
+            query = query.where(exemplars.c[column] == wanted)
+    query = query.order_by(exemplars.c.received_ms, exemplars.c.id)
+    return [_exemplar(row) for row in connection.execute(query)]
+
+
+def exemplars_of(connection: Connection, ids: Sequence[str]) -> list[Exemplar]:
+    """Return the exemplars with these ids, in this order. Raises UnknownExemplarError."""
+    found = {row.id: row for row in _by_id(connection, select(*_RECORD, exemplars.c.received_ms), ids)}
+    missing = [i for i in ids if i not in found]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UnknownExemplarError(f"there is no exemplar {missing[0]}{more}")
+    return [_exemplar(found[i]) for i in ids]
+
+
+def known_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Return those of ids that have a row."""
+    return {row.id for row in _by_id(connection, select(exemplars.c.id), ids)}
+
+
+def groups_by_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
+    """Return the group of each media digest that was seen before."""
+    groups: dict[str, str] = {}
+    for some in _some(digests):
+        query = select(exemplars.c.media_digest, exemplars.c.group).where(exemplars.c.media_digest.in_(some))
+        # The oldest row says it, whatever order the database returns them in.
+        for row in connection.execute(query.order_by(exemplars.c.revision.desc(), exemplars.c.id.desc())):
+            groups[row.media_digest] = row.group
+    return groups
+
+
+def select_features(
+    connection: Connection,
+    feature_version: str,
+    *,
+    ids: Sequence[str] | None = None,
+    after_revision: int = -1,
+) -> Features:
+    """Return the raw features of one version: of ids, in their order, or of all rows in the order of writing.
+
+    Raises UnknownExemplarError where one of ids has no features of that version.
+    """
+    columns = select(exemplars.c.id, exemplars.c.features, exemplars.c.revision).where(
+        exemplars.c.feature_version == feature_version
+    )
+    if ids is None:
+        query = columns.where(exemplars.c.revision > after_revision)
+        rows = list(connection.execute(query.order_by(exemplars.c.revision, exemplars.c.id)))
+    else:
+        found = {row.id: row for row in _by_id(connection, columns, ids)}
+        missing = [i for i in ids if i not in found]
+        if missing:
+            raise UnknownExemplarError(f"{missing[0]} has no features of version {feature_version}")
+        rows = [found[i] for i in ids]
+    matrix = np.frombuffer(b"".join(row.features for row in rows), _FLOATS).astype(np.float32)
+    return Features(
+        ids=tuple(row.id for row in rows),
+        matrix=matrix.reshape(len(rows), -1) if rows else np.zeros((0, 0), np.float32),
+        revision=max((row.revision for row in rows), default=after_revision),
+    )
+
+
+def feature_versions(connection: Connection) -> dict[str, int]:
+    """Return how many rows there are of each feature version."""
+    count = select(exemplars.c.feature_version, func.count()).group_by(exemplars.c.feature_version)
+    return {row[0]: row[1] for row in connection.execute(count)}
+
+
+def verdict_of(connection: Connection, exemplar: str) -> str | None:
+    """Return the JSON of the verdict that brought an exemplar; None for imports.
+
+    Raises UnknownExemplarError.
+    """
+    row = connection.execute(select(exemplars.c.verdict).where(exemplars.c.id == exemplar)).first()
+    if row is None:
+        raise UnknownExemplarError(f"there is no exemplar {exemplar}")
+    verdict: str | None = row.verdict
+    return verdict
+
+
+def counts(connection: Connection) -> dict[tuple[Shelf, str | None], int]:
+    """Return how many exemplars lie on each shelf of each family (None: unlabelled)."""
+    query = select(exemplars.c.shelf, exemplars.c.family, func.count())
+    rows = connection.execute(query.group_by(exemplars.c.shelf, exemplars.c.family))
+    return {(shelf, family): n for shelf, family, n in rows}
+
+
+def crops_in_use(connection: Connection, digests: Collection[str]) -> set[str]:
+    """Return those digests that a row still points to."""
+    used: set[str] = set()
+    for some in _some(list(digests)):
+        query = select(exemplars.c.crops_digest).where(exemplars.c.crops_digest.in_(some))
+        used |= set(connection.scalars(query))
+    return used
+
+
+def drop(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Put exemplars on the dropped shelf, without crops; return the crops' digests they pointed to."""
+    rows = _by_id(connection, select(exemplars.c.crops_digest), ids)
+    digests = {row.crops_digest for row in rows if row.crops_digest is not None}
+    for some in _some(ids):
+        connection.execute(
+            update(exemplars).where(exemplars.c.id.in_(some)).values(shelf="dropped", crops_digest=None)
+        )
+    return digests
+
+
+def save_offsets(connection: Connection, offsets_: Mapping[tuple[str, int], int]) -> None:
+    """Record the next offset to read of each (topic, partition), in the transaction of the rows."""
+    for (topic, partition), offset in offsets_.items():
+        here = (offsets.c.topic == topic) & (offsets.c.partition == partition)
+        if not connection.execute(update(offsets).where(here).values(next_offset=offset)).rowcount:
+            connection.execute(insert(offsets).values(topic=topic, partition=partition, next_offset=offset))
+
+
+def load_offsets(connection: Connection) -> dict[tuple[str, int], int]:
+    """Return the next offset to read of each (topic, partition)."""
+    return {(row.topic, row.partition): row.next_offset for row in connection.execute(select(offsets))}
+
+
+def now_ms() -> int:
+    """Return the wall clock, milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def _exemplar(row: Any) -> Exemplar:
+    values = dict(row._mapping)
+    received_at = datetime.fromtimestamp(values.pop("received_ms") / 1000, UTC)
+    return Exemplar.model_validate(values | {"received_at": received_at})
+
+
+def _by_id(connection: Connection, query: Select[Any], ids: Sequence[str]) -> Iterator[Any]:
+    for some in _some(ids):
+        yield from connection.execute(query.where(exemplars.c.id.in_(some)))
+
+
+def _some(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    # Databases bound the number of parameters of one statement.
+    for start in range(0, len(values), _IDS_PER_STATEMENT):
+        yield values[start : start + _IDS_PER_STATEMENT]

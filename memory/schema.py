@@ -1,0 +1,93 @@
+"""The memory's tables, in SQL that SQLite and PostgreSQL both take. Schema changes only add."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+SCHEMA = 1
+"""Number of this layout; a store that says another number is refused."""
+
+metadata = MetaData()
+
+revision = Table(
+    "revision",
+    metadata,
+    # One row. Every write adds one to `number` first, so that its row lock puts all writers in a
+    # queue on PostgreSQL as BEGIN IMMEDIATE does on SQLite, and readers see cheaply what is new.
+    Column("id", Integer, CheckConstraint("id = 1", name="only_one"), primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("schema_number", Integer, nullable=False),
+)
+
+exemplars = Table(
+    "exemplars",
+    metadata,
+    Column("id", String(300), primary_key=True),
+    Column("media_digest", String(64), nullable=False, index=True),
+    Column("crops_digest", String(64), index=True),
+    Column("crop_count", Integer, nullable=False),
+    Column("source", String(1000), nullable=False),
+    Column("group", String(300), nullable=False, index=True),
+    Column("shelf", String(20), nullable=False),
+    Column("family", String(64)),
+    Column("split", String(20)),
+    Column("release", String(64)),
+    Column("unknown_score", Float),
+    Column("received_ms", BigInteger, nullable=False),
+    Column("features", LargeBinary, nullable=False),  # float32 little-endian, raw
+    Column("feature_version", String(40), nullable=False),
+    Column("embedding", LargeBinary),  # float32 little-endian, of `release`'s network
+    Column("verdict", Text),
+    Column("revision", BigInteger, nullable=False, index=True),  # of the write that brought the row
+    Index("by_shelf", "shelf", "family"),
+)
+
+labels = Table(
+    "labels",
+    metadata,
+    # Only ever appended to: an undo is a row of its own.
+    Column("id", Integer, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("what", String(64)),  # a family, real or ignore; NULL in an undo
+    Column("undoes", Integer, ForeignKey("labels.id"), unique=True),
+)
+
+labelled = Table(
+    "labelled",
+    metadata,
+    Column("label", Integer, ForeignKey("labels.id"), primary_key=True),
+    Column("exemplar", String(300), ForeignKey("exemplars.id"), primary_key=True, index=True),
+    # What the undo brings back.
+    Column("shelf_before", String(20), nullable=False),
+    Column("family_before", String(64)),
+    Column("split_before", String(20)),
+)
+
+offsets = Table(
+    "offsets",
+    metadata,
+    Column("topic", String(249), primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("next_offset", BigInteger, nullable=False),
+)
+
+clusters = Table(
+    "clusters",
+    metadata,
+    # What a person was shown under a cluster's name, so that a label means exactly that.
+    Column("id", String(20), primary_key=True),
+    Column("shown_ms", BigInteger, nullable=False),
+    Column("members", Text, nullable=False),  # JSON list of exemplar ids, nearest to the medoid first
+)

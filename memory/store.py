@@ -1,0 +1,140 @@
+"""The memory's database: opened, checked, read and written in short transactions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+
+from memory.schema import SCHEMA, metadata, revision
+
+_LOCK_WAIT_S = 30
+_WRITES = "forgewatch_writes"
+
+
+class ExemplarMemoryError(Exception):
+    """Anything that the memory refuses or cannot do."""
+
+
+class StoreUnavailableError(ExemplarMemoryError):
+    """Retryable: the database cannot be reached, or stayed locked."""
+
+
+class WrongStoreError(ExemplarMemoryError):
+    """Fatal: the URL opens nothing, or a layout that this version does not know."""
+
+
+class Store:
+    """One database, shared by threads and by processes (the worker, the server, an import).
+
+    SQLite runs in WAL with synchronous=FULL: what was committed survives a power cut, and readers
+    do not wait for the writer. PostgreSQL takes the same statements; its driver is the caller's.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Open the database and make its tables where they are missing.
+
+        Raises WrongStoreError or StoreUnavailableError.
+        """
+        self._engine = _engine(url)
+        try:
+            self._prepare()
+        except OperationalError as error:
+            raise StoreUnavailableError(f"cannot open {_shown(url)}: {error.orig}") from error
+
+    def _prepare(self) -> None:
+        with self._connection(writes=True) as connection:
+            metadata.create_all(connection)
+            found = connection.execute(select(revision.c.schema_number)).scalar()
+            if found is None:
+                connection.execute(insert(revision).values(id=1, number=0, schema_number=SCHEMA))
+            elif found != SCHEMA:
+                raise WrongStoreError(f"the memory has layout {found}; this version knows {SCHEMA}")
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Yield a connection which sees one state throughout. Raises StoreUnavailableError."""
+        with self._connection(writes=False) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Yield a connection inside the one write transaction at a time: all of it or nothing.
+
+        Keep it short: every other writer waits. Raises StoreUnavailableError.
+        """
+        with self._connection(writes=True) as connection:
+            connection.execute(update(revision).values(number=revision.c.number + 1))
+            yield connection
+
+    def revision(self) -> int:
+        """Return a number that grows with every write: what was read at the same number still holds."""
+        with self.read() as connection:
+            return current_revision(connection)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _connection(self, *, writes: bool) -> Iterator[Connection]:
+        try:
+            with self._engine.connect() as connection:
+                options: dict[str, Any] = {_WRITES: writes}
+                if not writes and connection.dialect.name != "sqlite":
+                    options["isolation_level"] = "REPEATABLE READ"
+                connection = connection.execution_options(**options)
+                with connection.begin():
+                    yield connection
+        except OperationalError as error:
+            raise StoreUnavailableError(f"the memory's database failed: {error.orig}") from error
+
+
+def current_revision(connection: Connection) -> int:
+    """Return the revision that this transaction sees, or makes."""
+    return int(connection.execute(select(revision.c.number)).scalar_one())
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        sqlite = parsed.get_backend_name() == "sqlite"
+        if sqlite and parsed.database in (None, "", ":memory:"):
+            raise WrongStoreError("the memory needs an SQLite file: several processes open it")
+        if sqlite:
+            Path(str(parsed.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            engine = create_engine(parsed, connect_args={"timeout": _LOCK_WAIT_S})
+            event.listen(engine, "connect", _on_sqlite_connect)
+            event.listen(engine, "begin", _on_sqlite_begin)
+            return engine
+        return create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise WrongStoreError(f"cannot open {_shown(url)}: {error}") from error
+    except OSError as error:
+        raise WrongStoreError(f"cannot make the folder of {_shown(url)}: {error}") from error
+
+
+def _on_sqlite_connect(connection: Any, _record: object) -> None:
+    # The driver must not open transactions by itself: it would open them as readers, and a reader
+    # that turns into a writer is refused at once, without waiting for the lock.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _on_sqlite_begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _shown(url: str) -> str:
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "the memory's database URL"
