@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from detector import scores
 from detector.gate import GateParameters
-from detector.network import Network
+from detector.network import Network, NetworkOutput
 from detector.reference import Reference as Reference
 
 
@@ -51,7 +51,7 @@ class DetectorGraph(nn.Module):
 
     def forward(self, crops: Tensor, pooling: Tensor) -> GraphOutput:
         """Score M pools of N crops."""
-        output = self.network(crops.permute(0, 3, 1, 2).float(), pooling)
+        output: NetworkOutput = self.network(crops.permute(0, 3, 1, 2).float(), pooling)
         energy = scores.energy(output.logits, self.gate.temperature)
         pseudo = scores.pseudo_score(output.logits, output.pseudo_logit)
         if self.searches:

@@ -3,7 +3,8 @@
 Requests and replies are safetensors: named, typed and shaped arrays that nothing executes.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,10 @@ is left out: two exemplars at the same distance may change places, which their d
 
 
 def differences(a: Scored, b: Scored) -> dict[str, float]:
-    """The worst |a - b| / (1 + |b|) of each output in TOLERANCE; infinite if shapes differ or a value is not finite."""
+    """The worst |a - b| / (1 + |b|) of each output in TOLERANCE.
+
+    Infinite where the shapes differ or a value is not finite.
+    """
     return {name: _worst(getattr(a, name), getattr(b, name)) for name in TOLERANCE}
 
 
@@ -110,7 +114,7 @@ def decode_request(body: bytes) -> tuple[NDArray[np.uint8], NDArray[np.float32]]
 
 def encode_scored(scored: Scored) -> bytes:
     """A result as one reply body."""
-    return save({name: np.ascontiguousarray(array) for name, array in asdict(scored).items()})
+    return save({name: np.ascontiguousarray(getattr(scored, name)) for name in OUTPUTS})
 
 
 def decode_scored(body: bytes) -> Scored:
@@ -121,9 +125,9 @@ def decode_scored(body: bytes) -> Scored:
     return Scored(**{name: arrays[name] for name in OUTPUTS})
 
 
-def _load(body: bytes) -> dict[str, NDArray[np.generic]]:
+def _load(body: bytes) -> dict[str, NDArray[Any]]:
     try:
-        arrays: dict[str, NDArray[np.generic]] = load(body)
+        arrays: dict[str, NDArray[Any]] = load(body)
     except SafetensorError as error:
         raise TensorsError(f"not safetensors: {error}") from error
     except KeyError as error:

@@ -1,0 +1,92 @@
+"""What runs inside TorchServe: tensors from the worker, or whole media files from anyone with curl.
+
+No pickle and no torch here; media is hostile, so it is decoded in ingest's sandbox.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from detector.artifact import verify
+from detector.records import Timings
+from detector.scored import REQUEST_TYPE, TensorsError, decode_request, encode_scored
+from detector.session import Session
+from detector.settings import DetectorSettings
+from detector.verdicts import Source, build, pooling_for
+from ingest.records import MediaItem
+from ingest.sandbox import DecodeError, Sandbox
+from ingest.settings import IngestSettings
+
+_UNSUPPORTED_MEDIA, _BAD_REQUEST = 415, 400
+
+_FROM_KAFKA_ALONE: Mapping[str, bool | set[str]] = {
+    "id": True,
+    "item": {"topic", "partition", "offset", "timestamp_ms", "media_id", "source"},
+}
+"""The fields of a verdict that a file sent by HTTP has not."""
+
+
+class Handler:
+    """One release in one TorchServe worker process."""
+
+    def initialize(self, context: Any) -> None:
+        """Verify the unpacked artifact and load its graph. Raises ArtifactError."""
+        self._artifact = verify(Path(context.system_properties["model_dir"]))
+        self._session = Session(self._artifact.folder, DetectorSettings().model_threads)
+        self._sandbox: Sandbox | None = None
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[bytes]:
+        """Answer each request of a batch: safetensors with safetensors, media with a verdict as JSON.
+
+        A request that can never be answered gets a 4xx and one line that says why.
+        """
+        return [self._answer(index, request, context) for index, request in enumerate(data)]
+
+    def _answer(self, index: int, request: dict[str, Any], context: Any) -> bytes:
+        body = request.get("body", request.get("data", b""))
+        # TorchServe turns text into str and JSON into objects; neither is media.
+        data = bytes(body) if isinstance(body, bytes | bytearray) else str(body).encode()
+        try:
+            if context.get_request_header(index, "content-type") == REQUEST_TYPE:
+                answer = encode_scored(self._session.score(*decode_request(data)))
+                content_type = REQUEST_TYPE
+            else:
+                answer = self._judge(data)
+                content_type = "application/json"
+        except TensorsError as error:
+            return _refuse(context, index, _BAD_REQUEST, "tensors", str(error))
+        except DecodeError as error:
+            return _refuse(context, index, _UNSUPPORTED_MEDIA, error.reason, str(error))
+        context.set_response_content_type(index, content_type)
+        return answer
+
+    def _judge(self, data: bytes) -> bytes:
+        if self._sandbox is None:
+            # Only once it is needed: the worker of the stream sends tensors alone.
+            self._sandbox = Sandbox(IngestSettings()).__enter__()
+        started = time.perf_counter()
+        decoded = self._sandbox.submit(data, self._artifact.manifest.crop_plan).result()
+        decoded_at = time.perf_counter()
+        pooled = pooling_for([decoded])
+        scored = self._session.score(pooled.crops, pooled.pooling)
+        timings = Timings(decode_s=decoded_at - started, model_s=time.perf_counter() - decoded_at)
+        item = MediaItem(
+            topic="",
+            partition=0,
+            offset=0,
+            timestamp_ms=0,
+            source="",
+            digest=hashlib.sha256(data).hexdigest(),
+            size_bytes=len(data),
+        )
+        (verdict,) = build([Source("", item, timings)], [decoded], pooled, scored, self._artifact)
+        return verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
+
+
+def _refuse(context: Any, index: int, status: int, reason: str, message: str) -> bytes:
+    context.set_response_status(status, message.splitlines()[0][:200], index)
+    context.set_response_content_type(index, "application/json")
+    return json.dumps({"reason": reason, "message": message}).encode() + b"\n"

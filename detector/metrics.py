@@ -1,0 +1,59 @@
+"""What the detector worker measures of itself, for Prometheus.
+
+The label `release` is a release's short name. `forget_release` takes a retired one's series out, so
+that they do not pile up.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from detector.records import Verdict
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+CONSUMED = Counter("forgewatch_detector_consumed", "Records taken from the media topic and committed")
+VERDICTS = Counter("forgewatch_detector_verdicts", "Verdicts committed", ["label", "release"])
+DEAD_LETTERS = Counter("forgewatch_detector_dead_letters", "Dead letters committed", ["stage", "reason"])
+END_TO_END = Histogram(
+    "forgewatch_detector_end_to_end_seconds",
+    "From a record's timestamp to its committed verdict or dead letter",
+    buckets=(*_SECONDS, 300, 1800),
+)
+DECODE = Histogram("forgewatch_detector_decode_seconds", "Decoding and cropping one item", buckets=_SECONDS)
+MODEL = Histogram("forgewatch_detector_model_seconds", "One batch's request to TorchServe", buckets=_SECONDS)
+COMMIT = Histogram("forgewatch_detector_commit_seconds", "One batch's Kafka transaction", buckets=_SECONDS)
+BATCH_ITEMS = Histogram(
+    "forgewatch_detector_batch_items", "Items committed in one transaction", buckets=(1, 2, 4, 8, 16, 32, 64)
+)
+BATCH_CROPS = Histogram(
+    "forgewatch_detector_batch_crops", "Crops in one request to TorchServe", buckets=(1, 4, 16, 64, 256, 1024)
+)
+ENERGY = Histogram(
+    "forgewatch_detector_energy",
+    "Energy of scored items: higher means less familiar",
+    ["release"],
+    buckets=(-20, -15, -10, -8, -6, -5, -4, -3, -2, -1, 0, 2, 5),
+)
+UNKNOWN_SCORE = Histogram(
+    "forgewatch_detector_unknown_score",
+    "Fused score of the gate: higher means less familiar",
+    ["release"],
+    buckets=(-10, -5, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 10, 15, 25),
+)
+LAG = Gauge("forgewatch_detector_lag_records", "Records not consumed yet, over the worker's partitions")
+MODEL_RETRIES = Counter("forgewatch_detector_model_retries", "Requests to TorchServe that were tried again")
+SWAPS = Counter("forgewatch_detector_swaps", "Changes of the release that scores", ["outcome"])
+SERVING = Gauge("forgewatch_detector_serving", "1 for the release that scores", ["release"])
+
+
+def count_verdict(verdict: Verdict, release: str) -> None:
+    """Count one committed verdict under the release's short name."""
+    VERDICTS.labels(verdict.label, release).inc()
+    ENERGY.labels(release).observe(verdict.energy)
+    UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
+
+
+def forget_release(release: str) -> None:
+    """Drop the series of a release that is no longer loaded."""
+    for labels in (ENERGY, UNKNOWN_SCORE, SERVING):
+        labels.remove_by_labels({"release": release})
+    VERDICTS.remove_by_labels({"release": release})

@@ -1,0 +1,48 @@
+"""What the detector reads from the environment: FORGEWATCH_DETECTOR_…"""
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class DetectorSettings(BaseSettings):
+    """Settings of a detector worker and of the TorchServe handler beside it."""
+
+    model_config = SettingsConfigDict(env_prefix="FORGEWATCH_DETECTOR_", frozen=True)
+
+    verdicts_topic: str = Field("forgewatch.verdicts", description="topic of the verdicts")
+    unknowns_topic: str = Field("forgewatch.unknowns", description="topic of what the memory is to keep")
+    releases_topic: str = Field("forgewatch.releases", description="compacted topic of what is to be served")
+    group_id: str = Field("forgewatch-detector", description="consumer group that the workers share")
+    transactional_id: str = Field(
+        "forgewatch-detector-0",
+        description="the worker's producer; every worker needs its own, the same after a restart",
+    )
+    torchserve_url: str = Field("http://127.0.0.1:8080", description="TorchServe's inference address")
+    torchserve_management: str = Field(
+        "http://127.0.0.1:8081", description="TorchServe's management address: http://… or unix:PATH"
+    )
+    torchserve_timeout_s: float = Field(
+        30.0, gt=0, description="wait for the scores of one batch before it is tried again, seconds"
+    )
+    register_timeout_s: float = Field(
+        120.0, gt=0, description="wait until a registered release has a ready worker, seconds"
+    )
+    retry_interval_s: float = Field(0.5, gt=0, description="pause before TorchServe is tried again, seconds")
+    model_store_dir: Path = Field(
+        Path(".forgewatch/model-store"), description="folder shared with TorchServe, where archives are put"
+    )
+    deploy_url: str = Field("http://127.0.0.1:8700", description="where artifacts are fetched from")
+    deploy_token: SecretStr | None = Field(None, description="bearer token for the deploy server")
+    model_threads: int = Field(1, ge=1, description="threads of ONNX Runtime in one TorchServe worker")
+    batch_items: int = Field(32, ge=1, description="most items of one request to TorchServe")
+    poll_timeout_s: float = Field(0.1, gt=0, description="wait for records when none are there, seconds")
+    rollback_window_s: float = Field(
+        600.0, ge=0, description="how long the release before stays loaded after a swap, seconds"
+    )
+    unknown_message_bytes: int = Field(
+        900_000, ge=100_000, description="largest message to the memory; crops beyond it are left out"
+    )
+    metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
+    metrics_port: int = Field(9101, ge=0, le=65535, description="port of the Prometheus endpoint")

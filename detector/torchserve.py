@@ -1,0 +1,203 @@
+"""TorchServe's client: predictions, and the versions that it has loaded."""
+
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.artifact import PROBE, Artifact
+from detector.mar import MODEL_NAME, mar_name
+from detector.probe import read_probe
+from detector.scored import (
+    REQUEST_TYPE,
+    Scored,
+    TensorsError,
+    beyond_tolerance,
+    decode_scored,
+    differences,
+    encode_request,
+)
+from detector.settings import DetectorSettings
+
+_POLL_S = 0.05
+_MANAGEMENT_TIMEOUT_S = 10.0
+
+
+class TorchServeError(Exception):
+    """TorchServe did not do what it was asked."""
+
+
+class TorchServeUnavailableError(TorchServeError):
+    """It did not answer, or answered that it cannot now. Retryable."""
+
+
+class VersionMissingError(TorchServeUnavailableError):
+    """It does not know the version, as after a restart. Retryable once the version is registered again."""
+
+
+class TorchServeRefusedError(TorchServeError):
+    """It says that the request is wrong. Fatal: the same request stays wrong."""
+
+
+class ProbeError(TorchServeRefusedError):
+    """A version does not say what its artifact says it must. Fatal for that release."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A registered version: whether a worker of it is ready, and whether it is the default."""
+
+    ready: bool
+    default: bool
+
+
+class TorchServe:
+    """One TorchServe, over its inference and its management address. Use as a context manager.
+
+    Every method raises TorchServeUnavailableError when the connection fails, nothing answers in time or
+    TorchServe answers 5xx, and TorchServeRefusedError when it answers another 4xx than 404.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        """Connect to the addresses of the settings; nothing is sent yet."""
+        self._register_timeout_s = settings.register_timeout_s
+        # trust_env would send loopback traffic through a proxy that the environment names.
+        self._inference = httpx.Client(
+            base_url=settings.torchserve_url, timeout=settings.torchserve_timeout_s, trust_env=False
+        )
+        address = settings.torchserve_management
+        if address.startswith("unix:"):
+            self._management = httpx.Client(
+                base_url="http://torchserve",
+                transport=httpx.HTTPTransport(uds=address.removeprefix("unix:")),
+                timeout=_MANAGEMENT_TIMEOUT_S,
+            )
+        else:
+            self._management = httpx.Client(base_url=address, timeout=_MANAGEMENT_TIMEOUT_S, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inference.close()
+        self._management.close()
+
+    def predict(self, version: str, crops: NDArray[np.uint8], pooling: NDArray[np.float32]) -> Scored:
+        """Score pools of crops by one version: crops uint8 (N, S, S, 3), pooling float32 (M, N)."""
+        reply = _send(
+            self._inference,
+            "POST",
+            f"/predictions/{MODEL_NAME}/{version}",
+            content=encode_request(crops, pooling),
+            headers={"content-type": REQUEST_TYPE},
+        )
+        try:
+            return decode_scored(reply.content)
+        except TensorsError as error:
+            raise TorchServeRefusedError(f"version {version}: {error}") from error
+
+    def register(self, artifact: Artifact) -> None:
+        """Load an artifact whose archive lies in the model store, and wait until a worker is ready.
+
+        Does nothing more than wait when it is registered already. Raises TorchServeUnavailableError when
+        no worker is ready in time (the version is taken out again).
+        """
+        parameters = {
+            "url": mar_name(artifact.digest),
+            "model_name": MODEL_NAME,
+            "initial_workers": "1",
+            "batch_size": "1",
+            "synchronous": "false",
+        }
+        if artifact.version not in self.versions():
+            _send(self._management, "POST", "/models", params=parameters)
+        deadline = time.monotonic() + self._register_timeout_s
+        # /ping says Healthy while a version's worker crashes again and again: only the worker's own
+        # status tells.
+        while not self._ready(artifact.version):
+            if time.monotonic() > deadline:
+                self.unregister(artifact.version)
+                raise TorchServeUnavailableError(
+                    f"version {artifact.version} had no ready worker within {self._register_timeout_s:g} s;"
+                    " TorchServe's model log says why"
+                )
+            time.sleep(_POLL_S)
+
+    def probe(self, artifact: Artifact) -> dict[str, float]:
+        """Score the artifact's own probe batch; return the worst difference of each output.
+
+        Raises ProbeError when one is beyond detector.scored.TOLERANCE.
+        """
+        crops, pooling, expected = read_probe(artifact.folder / PROBE)
+        worst = differences(self.predict(artifact.version, crops, pooling), expected)
+        if wrong := beyond_tolerance(worst):
+            raise ProbeError(f"version {artifact.version} does not score as it must: {'; '.join(wrong)}")
+        return worst
+
+    def versions(self) -> dict[str, Served]:
+        """The registered versions."""
+        try:
+            reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/all")
+        except VersionMissingError:
+            return {}
+        return {
+            model["modelVersion"]: Served(_has_ready_worker(model), bool(model["defaultVersion"]))
+            for model in reply.json()
+        }
+
+    def set_default(self, version: str) -> None:
+        """Let requests that name no version (curl) go to this one."""
+        _send(self._management, "PUT", f"/models/{MODEL_NAME}/{version}/set-default")
+
+    def unregister(self, version: str) -> None:
+        """Unload a version; nothing happens when it is not loaded.
+
+        Its requests under way would wait for ever: only call it when none are.
+        """
+        try:
+            _send(self._management, "DELETE", f"/models/{MODEL_NAME}/{version}")
+        except VersionMissingError:
+            return
+
+    def _ready(self, version: str) -> bool:
+        reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/{version}")
+        return any(_has_ready_worker(model) for model in reply.json())
+
+
+def _has_ready_worker(model: dict[str, list[dict[str, str]]]) -> bool:
+    return any(worker["status"] == "READY" for worker in model["workers"])
+
+
+def _send(
+    client: httpx.Client,
+    method: str,
+    path: str,
+    content: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    params: dict[str, str] | None = None,
+) -> httpx.Response:
+    try:
+        reply = client.request(method, path, content=content, headers=headers, params=params)
+    except httpx.TransportError as error:
+        raise TorchServeUnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
+    if reply.is_success:
+        return reply
+    said = f"{method} {path}: HTTP {reply.status_code}: {_message(reply)}"
+    if reply.is_server_error:
+        raise TorchServeUnavailableError(said)
+    if reply.status_code == httpx.codes.NOT_FOUND:
+        raise VersionMissingError(said)
+    raise TorchServeRefusedError(said)
+
+
+def _message(reply: httpx.Response) -> str:
+    try:
+        return str(reply.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return reply.text[:200]
