@@ -28,9 +28,8 @@ from deploy.local.processes import (
     stop,
     wait_until,
 )
+from ingest.settings import IngestSettings
 
-# The media limit and room for a dead letter's headers: a record must fit everywhere it may go.
-MAX_RECORD_BYTES = 1_048_576 + 65_536
 CACHE = Path(".forgewatch/cache")
 
 # One generous heap would be taken whole; a broker of one host works in this.
@@ -93,25 +92,29 @@ def start_broker(
     controller_port: int | None = None,
     *,
     cache: Path = CACHE,
+    max_record_bytes: int | None = None,
     timeout_s: float = 60.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
     started: Callable[[Child], None] = lambda child: None,
 ) -> Broker:
     """Start a broker with its state in `folder` and wait until it answers; free ports where none is given.
 
-    A folder that a broker used before keeps its data. `progress(done, total)` counts the jars as
-    they are fetched into `cache`; `started(child)` is called before the wait. Raises
-    kafka_jars.JarError, and processes.ProcessError with the log's last lines.
+    A folder that a broker used before keeps its data. The largest record of any topic is
+    `max_record_bytes`, else what ingest's settings say of the topics beyond the media topic.
+    `progress(done, total)` counts the jars as they are fetched into `cache`; `started(child)` is
+    called before the wait. Raises kafka_jars.JarError, and processes.ProcessError with the log's
+    last lines.
     """
     class_path = os.pathsep.join(str(jar.absolute()) for jar in kafka_jars(cache, progress))
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    max_record_bytes = max_record_bytes or IngestSettings().max_record_bytes
     port = port or free_port()
     controller_port = controller_port or free_port()
     properties, log_settings, data = folder / "server.properties", folder / "log4j2.xml", folder / "data"
     properties.write_text(
         _PROPERTIES.format(
-            port=port, controller_port=controller_port, data=data, max_record_bytes=MAX_RECORD_BYTES
+            port=port, controller_port=controller_port, data=data, max_record_bytes=max_record_bytes
         )
     )
     log_settings.write_text(_LOG4J)
@@ -145,7 +148,9 @@ def answers(bootstrap: str) -> bool:
     try:
         # kafka-python logs each refused connection; a plain one tells as much in silence.
         socket.create_connection((host, int(port)), timeout=1).close()
-        admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
+        admin = KafkaAdminClient(
+            bootstrap_servers=bootstrap, request_timeout_ms=5000, bootstrap_timeout_ms=5000
+        )
     except (OSError, KafkaError):
         return False
     try:

@@ -8,14 +8,17 @@ import pytest
 from deploy.local.broker import start_broker
 from deploy.local.torchserve import TorchServe, start_torchserve
 
-# The jars that the demo fetched serve the tests too, and the other way round.
-CACHE = Path(__file__).parents[2] / ".forgewatch" / "cache"
+
+@pytest.fixture(scope="session")
+def kafka_cache() -> Path:
+    """Where the broker's jars lie: those that the demo fetched serve the tests, and the other way round."""
+    return Path(__file__).parents[2] / ".forgewatch" / "cache"
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[str]:
     """The `host:port` of a real Kafka broker without any topic; a test makes topics of its own."""
-    server = start_broker(tmp_path_factory.mktemp("broker"), cache=CACHE)
+    server = start_broker(tmp_path_factory.mktemp("broker"), cache=kafka_cache)
     yield server.bootstrap
     server.stop()
 

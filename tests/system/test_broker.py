@@ -1,0 +1,141 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import MessageSizeTooLargeError, UnknownTopicOrPartitionError
+
+from deploy.local.broker import answers, start_broker
+from deploy.local.processes import ProcessDiedError, alive, free_port
+from ingest.settings import IngestSettings
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def topic(broker: str) -> Iterator[str]:
+    """A topic of this test alone, one partition."""
+    name = f"test-{uuid4()}"
+    admin = KafkaAdminClient(bootstrap_servers=broker)
+    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)], wait_for_metadata=True)
+    yield name
+    admin.delete_topics([name])
+    admin.close()
+
+
+def committed(broker: str, topic: str) -> list[bytes]:
+    """What a read_committed reader finds in the topic up to its end."""
+    reader = KafkaConsumer(bootstrap_servers=broker, isolation_level="read_committed", group_id=None)
+    try:
+        partition = TopicPartition(topic, 0)
+        reader.assign([partition])
+        reader.seek_to_beginning(partition)
+        end = reader.end_offsets([partition])[partition]
+        values = []
+        while reader.position(partition) < end:
+            values += [record.value for record in reader.poll(timeout_ms=500).get(partition, [])]
+        return values
+    finally:
+        reader.close()
+
+
+def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker: str, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker, transactional_id=f"test-{uuid4()}", retry_backoff_ms=2)
+    producer.init_transactions()
+    for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.send(topic, value).get(timeout=10)
+        end()
+    producer.close()
+    assert committed(broker, topic) == [b"kept"]
+
+
+def test_a_record_of_the_widest_topic_is_taken_and_a_wider_one_refused(broker: str, topic: str) -> None:
+    limit = IngestSettings().max_record_bytes
+    producer = KafkaProducer(bootstrap_servers=broker, max_request_size=2 * limit)
+    producer.send(topic, bytes(limit - 1000)).get(timeout=10)
+    with pytest.raises(MessageSizeTooLargeError):
+        producer.send(topic, bytes(limit + 1000)).get(timeout=10)
+    producer.close()
+
+
+def test_a_topic_that_no_one_made_is_not_made_by_asking_for_it(broker: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker)
+    name = f"test-{uuid4()}"
+    reader = KafkaConsumer(bootstrap_servers=broker, group_id=None)
+    assert not reader.partitions_for_topic(name)
+    reader.close()
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.describe_topics([name])
+    admin.close()
+
+
+def test_a_broker_comes_up_without_any_java_or_maven_on_the_machine_and_says_nothing(
+    tmp_path: Path, kafka_cache: Path
+) -> None:
+    code = (
+        "import sys; from pathlib import Path; from deploy.local.broker import start_broker\n"
+        "start_broker(Path(sys.argv[1]), cache=Path(sys.argv[2])).stop()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, tmp_path, kafka_cache],
+        env={"PATH": "/nonexistent", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics(
+    broker: str, tmp_path: Path, kafka_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = start_broker(tmp_path, cache=kafka_cache)
+    try:
+        assert first.bootstrap != broker
+        admin = KafkaAdminClient(bootstrap_servers=first.bootstrap)
+        admin.create_topics([NewTopic("kept", num_partitions=1, replication_factor=1)])
+        admin.close()
+    finally:
+        first.stop()
+    assert not alive(first.process)
+    assert not answers(first.bootstrap)
+    assert answers(broker)
+    second = start_broker(tmp_path, first.port, first.controller_port, cache=kafka_cache)
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=second.bootstrap)
+        assert "kept" in admin.list_topics()
+        admin.close()
+    finally:
+        second.stop()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_port_that_is_taken_is_told_with_the_brokers_own_words(
+    broker: str, tmp_path: Path, kafka_cache: Path
+) -> None:
+    taken = int(broker.rsplit(":", 1)[1])
+    with pytest.raises(ProcessDiedError, match=r"(?s)broker ended.*Address already in use"):
+        start_broker(tmp_path, taken, free_port(), cache=kafka_cache)
+    assert answers(broker)
+
+
+def test_a_broker_that_is_not_there_does_not_answer() -> None:
+    assert not answers(f"127.0.0.1:{free_port()}")
+
+
+def test_no_environment_variable_of_this_process_reaches_the_jvm(
+    tmp_path: Path, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A JVM that reads JAVA_TOOL_OPTIONS runs what it names; a stray one must not change the broker.
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
+    server = start_broker(tmp_path, cache=kafka_cache)
+    environment = Path(f"/proc/{server.process.pid}/environ").read_bytes()
+    server.stop()
+    assert b"JAVA_TOOL_OPTIONS" not in environment
+    assert os.environ["JAVA_TOOL_OPTIONS"] == "-XX:NoSuchOption"
