@@ -10,6 +10,46 @@ from pydantic import BaseModel, ConfigDict, Field
 MediaKind = Literal["image", "video"]
 
 
+class MediaRejected(Exception):
+    """An item that can never be scored: fatal for the item, harmless for the stream.
+
+    reason is one of a small closed set (see the subclasses' modules), so that it can be a metric's
+    label; the message is for a person.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class InRecord:
+    """One Kafka record as it was read.
+
+    unreadable is None, or says why the client could not parse the record; key and value are then
+    None and headers empty, whatever the log holds.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutRecord:
+    """One Kafka record to be written; the partition follows from the key."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
 class MediaItem(BaseModel):
     """One item of the media topic, without its bytes: where it came from and what it is."""
 

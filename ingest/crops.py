@@ -1,0 +1,99 @@
+"""Cuts pictures into square patches at native resolution. Pure; nothing is ever resized.
+
+Forensic traces live in the finest detail and in the phase of the 8 x 8 JPEG grid. So patches are not
+scaled, and their corners lie on multiples of 8 px of the picture wherever it leaves the choice.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Box = tuple[int, int, int, int]
+_JPEG_GRID_PX = 8
+_FACE_MARGIN = 1.3
+
+
+def grid(width: int, height: int, crop_px: int, patches: int) -> tuple[tuple[int, int], ...]:
+    """Lay at most `patches` squares evenly over an area of width x height px.
+
+    As many rows and columns as cover the area, or as many as are allowed, split as the area's sides
+    are; each square in the middle of its cell, kept inside, its corner rounded down to a multiple of
+    8 px. Returns (left, top) in px, row by row; a side shorter than crop_px gets the position 0.
+    """
+    rows, columns = _rows_and_columns(width, height, crop_px, patches)
+    return tuple(
+        (left, top)
+        for top in _positions(height, crop_px, rows)
+        for left in _positions(width, crop_px, columns)
+    )
+
+
+def face_grid(face: Box, width: int, height: int, crop_px: int, patches: int) -> tuple[tuple[int, int], ...]:
+    """Lay at most `patches` squares over a face box (left, top, width, height) of a picture.
+
+    A box smaller than crop_px is widened around its middle: the picture's own pixels are better than
+    padding. Returns (left, top) in px of the picture, multiples of 8.
+    """
+    left, box_width = _widen(face[0], face[2], width, crop_px)
+    top, box_height = _widen(face[1], face[3], height, crop_px)
+    return tuple(
+        (_on_jpeg_grid(left + x, width, crop_px), _on_jpeg_grid(top + y, height, crop_px))
+        for x, y in grid(box_width, box_height, crop_px, patches)
+    )
+
+
+def enlarge(face: Box, width: int, height: int) -> Box:
+    """Enlarge a box (left, top, width, height) x 1.3 about its middle, cut to the picture; in px."""
+    left, top, box_width, box_height = face
+    grow_x, grow_y = (_FACE_MARGIN - 1) * box_width / 2, (_FACE_MARGIN - 1) * box_height / 2
+    x0, y0 = max(0, math.floor(left - grow_x)), max(0, math.floor(top - grow_y))
+    x1 = min(width, math.ceil(left + box_width + grow_x))
+    y1 = min(height, math.ceil(top + box_height + grow_y))
+    return x0, y0, max(1, x1 - x0), max(1, y1 - y0)
+
+
+def cut(picture: NDArray[np.uint8], corners: tuple[tuple[int, int], ...], crop_px: int) -> NDArray[np.uint8]:
+    """Cut squares out of a picture.
+
+    picture is uint8 RGB (height, width, 3), at least 1 x 1; corners are (left, top) in px. A picture
+    smaller than crop_px is mirrored beyond its right and lower edge, which keeps its JPEG grid's
+    phase. Returns uint8 (N, crop_px, crop_px, 3).
+    """
+    height, width, _ = picture.shape
+    missing_y, missing_x = max(0, crop_px - height), max(0, crop_px - width)
+    if missing_y or missing_x:
+        picture = np.pad(picture, ((0, missing_y), (0, missing_x), (0, 0)), mode="reflect")
+    crops = np.empty((len(corners), crop_px, crop_px, 3), np.uint8)
+    for crop, (left, top) in zip(crops, corners, strict=True):
+        crop[:] = picture[top : top + crop_px, left : left + crop_px]
+    return crops
+
+
+def _rows_and_columns(width: int, height: int, crop_px: int, patches: int) -> tuple[int, int]:
+    rows, columns = math.ceil(height / crop_px), math.ceil(width / crop_px)
+    if rows * columns <= patches:
+        return rows, columns
+
+    def fitness(shape: tuple[int, int]) -> tuple[int, float]:
+        return shape[0] * shape[1], -abs(math.log(shape[1] * height / (shape[0] * width)))
+
+    shapes = ((r, min(columns, patches // r)) for r in range(1, min(rows, patches) + 1))
+    return max(shapes, key=fitness)
+
+
+def _positions(side: int, crop_px: int, count: int) -> list[int]:
+    middles = ((index + 0.5) * side / count for index in range(count))
+    return [_on_jpeg_grid(math.floor(middle - crop_px / 2), side, crop_px) for middle in middles]
+
+
+def _on_jpeg_grid(position: int, side: int, crop_px: int) -> int:
+    inside = min(max(position, 0), max(side - crop_px, 0))
+    return inside // _JPEG_GRID_PX * _JPEG_GRID_PX
+
+
+def _widen(start: int, length: int, side: int, crop_px: int) -> tuple[int, int]:
+    if length >= crop_px:
+        return start, length
+    length_widened = min(crop_px, side)
+    return min(max(start - (length_widened - length) // 2, 0), side - length_widened), length_widened

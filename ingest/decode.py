@@ -1,0 +1,174 @@
+"""Decodes images to 8-bit RGB with Pillow. To be called in a sandboxed child only: media is hostile.
+
+How a picture becomes 8-bit RGB (colour profiles are not applied, they would alter the traces):
+  RGB                         as it is; deeper channels keep their upper 8 bits
+  1, L                        the grey value in all three channels
+  P                           through its palette
+  alpha of any kind           composited on white, as most viewers show it
+  CMYK, YCbCr, LAB, HSV       Pillow's plain conversion
+  I;16 (and I within 0..65535)  the upper 8 of 16 bits, grey
+  F within 0..1, 0..255       scaled by 255, as it is; grey
+  I, F beyond that            lowest..highest value stretched to 0..255, NaN as 0; grey
+EXIF orientation is applied; a damaged EXIF block counts as upright. Of a TIFF only the first page
+is read, of a multi-picture JPEG only the first picture; GIF, WebP, PNG and AVIF may be animations.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from ingest.records import MediaRejected
+
+DecodeReason = Literal[
+    "empty",
+    "too_large",
+    "unknown_format",
+    "corrupt",
+    "too_many_pixels",
+    "timeout",
+    "out_of_memory",
+    "crashed",
+]
+
+
+class DecodeError(MediaRejected):
+    """Bytes that give no picture within the limits."""
+
+    def __init__(self, reason: DecodeReason, message: str) -> None:
+        super().__init__(reason, message)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One picture: uint8 RGB (height, width, 3), upright.
+
+    index counts the media's own frames from 0; time_s is when it is shown, in seconds, None for a
+    still image; format is the container's name.
+    """
+
+    format: str
+    index: int
+    time_s: float | None
+    pixels: NDArray[np.uint8]
+
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
+_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*", b"BM")
+_ANIMATED = ("PNG", "WEBP", "GIF", "AVIF")
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def sample(total: int, most: int) -> tuple[int, ...]:
+    """Choose at most `most` of `total` frames at a uniform step: the middles of equal spans."""
+    count = max(1, min(total, most))
+    return tuple((2 * index + 1) * total // (2 * count) for index in range(count))
+
+
+def image_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
+    """Decode an image, or at most `frames` frames of an animation.
+
+    Raises DecodeError: unknown_format, too_many_pixels (a frame beyond max_pixels, seen before it is
+    decoded), out_of_memory, or corrupt, for whatever else the decoder raises.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Pillow only warns up to twice its limit; and it looks at extents that `size` does not show.
+            Image.MAX_IMAGE_PIXELS = max_pixels
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield from _frames(data, frames, max_pixels)
+    except DecodeError:
+        raise
+    except UnidentifiedImageError as error:
+        if data.startswith(_MAGIC):
+            raise DecodeError("corrupt", "begins like an image, but its header is damaged") from error
+        raise DecodeError("unknown_format", f"no image of {', '.join(FORMATS)}") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DecodeError("too_many_pixels", str(error)) from error
+    except MemoryError as error:
+        raise DecodeError("out_of_memory", "the image does not fit the memory limit") from error
+    # Seen on damaged files: OSError, ValueError, SyntaxError, RuntimeError, struct.error, KeyError, ...
+    except Exception as error:
+        raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
+
+
+def _frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
+    with Image.open(BytesIO(data), formats=FORMATS) as image:
+        _check_size(image, max_pixels)
+        # A multi-picture JPEG calls itself MPO.
+        name = "JPEG" if image.format == "MPO" else str(image.format)
+        total = getattr(image, "n_frames", 1) if name in _ANIMATED else 1
+        chosen = sample(total, frames)
+        elapsed_ms = 0.0
+        # Every frame up to the last chosen one is visited, since each says only its own duration.
+        for index in range(chosen[-1] + 1):
+            if index:
+                image.seek(index)
+                _check_size(image, max_pixels)
+            if index in chosen:
+                pixels = np.asarray(_upright(image))
+                shown_ms = image.info.get("timestamp", elapsed_ms)
+                time_s = None if total == 1 else float(shown_ms) / 1000
+                yield Frame(name, index, time_s, pixels)
+            elapsed_ms += float(image.info.get("duration", 0))
+
+
+def _check_size(image: Image.Image, max_pixels: int) -> None:
+    if image.width * image.height > max_pixels:
+        raise DecodeError(
+            "too_many_pixels", f"{image.width} x {image.height} px; the limit is {max_pixels} in all"
+        )
+    if image.width < 1 or image.height < 1:
+        raise DecodeError("corrupt", f"{image.width} x {image.height} px")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    # After load: Pillow itself turns a TIFF there, and then forgets its orientation.
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # EXIF parsers fail in as many ways as there are cameras; the picture is still good
+        orientation = None
+    rgb = to_rgb(image)
+    turn = _TURNS.get(orientation) if isinstance(orientation, int) else None
+    return rgb if turn is None else rgb.transpose(turn)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Bring any of Pillow's modes to 8-bit RGB, in the way that the module's docstring says."""
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_grey(np.asarray(image))).convert("RGB")
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _grey(values: NDArray[np.generic]) -> NDArray[np.uint8]:
+    if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 65_535:
+        return (values.astype(np.uint16) >> 8).astype(np.uint8)
+    real = np.nan_to_num(
+        values.astype(np.float64), posinf=np.finfo(np.float32).max, neginf=np.finfo(np.float32).min
+    )
+    low, high = float(real.min()), float(real.max())
+    if low >= 0 and high <= 1:
+        real = real * 255
+    elif not (low >= 0 and high <= 255):
+        real = (real - low) * (255 / (high - low)) if high > low else np.zeros_like(real)
+    return np.round(real).astype(np.uint8)

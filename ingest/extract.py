@@ -1,0 +1,64 @@
+"""From bytes to crops: the one path that every kind of media takes, inside a sandboxed child."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.crops import cut, enlarge, face_grid, grid
+from ingest.decode import DecodeError, Frame, image_frames
+from ingest.faces import find_faces
+from ingest.records import CropPlan, Decoded, Region
+from ingest.video import demuxer, video_frames
+
+
+def extract(data: bytes, plan: CropPlan, max_pixels: int) -> Decoded:
+    """Decode media and cut it as the plan says.
+
+    The crops of a frame follow one another: first the whole picture's patches, then each face's. A
+    still image has regions for its faces only; a video or an animation also one for each frame.
+
+    Raises DecodeError.
+    """
+    if not data:
+        raise DecodeError("empty", "no bytes")
+    is_video = demuxer(data) is not None
+    decode = video_frames if is_video else image_frames
+    crops: list[NDArray[np.uint8]] = []
+    regions: list[Region] = []
+    first: Frame | None = None
+    frames = rows = 0
+    for frame in decode(data, plan.frames, max_pixels):
+        first = first or frame
+        frames += 1
+        for region, cuts in _cut_frame(frame, plan, rows):
+            rows += len(cuts)
+            crops.append(cuts)
+            if region.kind == "face" or frame.time_s is not None:
+                regions.append(region)
+    if first is None:
+        raise DecodeError("corrupt", "no picture can be decoded")
+    height, width, _ = first.pixels.shape
+    return Decoded(
+        kind="video" if is_video else "image",
+        format=first.format,
+        width=width,
+        height=height,
+        frames=frames,
+        crops=np.concatenate(crops),
+        regions=tuple(regions),
+    )
+
+
+def _cut_frame(frame: Frame, plan: CropPlan, row: int) -> Iterator[tuple[Region, NDArray[np.uint8]]]:
+    height, width, _ = frame.pixels.shape
+    layouts = [("frame", (0, 0, width, height), grid(width, height, plan.crop_px, plan.patches))]
+    if plan.face_patches and plan.faces:
+        for face in find_faces(frame.pixels, plan.faces):
+            box = enlarge(face, width, height)
+            layouts.append(("face", box, face_grid(box, width, height, plan.crop_px, plan.face_patches)))
+    for kind, box, corners in layouts:
+        cuts = cut(frame.pixels, corners, plan.crop_px)
+        rows = tuple(range(row, row + len(cuts)))
+        row += len(cuts)
+        yield Region("face" if kind == "face" else "frame", box, frame.index, frame.time_s, rows), cuts

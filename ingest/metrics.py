@@ -1,0 +1,26 @@
+"""What ingest counts. Labels are closed sets: stages and the reasons of the MediaRejected classes."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+MEDIA = Counter("forgewatch_ingest_media", "Records read from the media topic.")
+MEDIA_BYTES = Counter("forgewatch_ingest_media_bytes", "Bytes of the values read from the media topic.")
+LAG = Gauge("forgewatch_ingest_lag_records", "Records of the assigned partitions that are not read yet.")
+DECODE_SECONDS = Histogram(
+    "forgewatch_ingest_decode_seconds",
+    "Seconds that one item spent in a decoding process.",
+    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
+)
+SANDBOX_RESTARTS = Counter(
+    "forgewatch_ingest_sandbox_restarts", "Decoding processes replaced, by what ended them.", ["reason"]
+)
+DEAD_LETTERS = Counter(
+    "forgewatch_ingest_dead_letters", "Dead letters committed, by stage and reason.", ["stage", "reason"]
+)
+TRANSACTION_SECONDS = Histogram(
+    "forgewatch_ingest_transaction_seconds",
+    "Seconds from the first record of a transaction to its commit.",
+    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+)
+TRANSACTIONS_FAILED = Counter(
+    "forgewatch_ingest_transactions_failed", "Transactions that failed; each throws its producer away."
+)

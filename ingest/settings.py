@@ -1,0 +1,80 @@
+"""What can be set about media entering: the broker, the topics, the limits on hostile input."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+# Room that a record's headers and framing may take beyond the media limit. Topics and clients that
+# carry an item onwards (dead letters, unknowns) are this much wider than the topic it came from, or
+# a record that was accepted once could not be written again and its partition would stand still.
+HEADER_ROOM_BYTES = 65_536
+
+
+class IngestSettings(BaseSettings):
+    """Settings of the room ingest, from FORGEWATCH_INGEST_… in the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="FORGEWATCH_INGEST_", frozen=True)
+
+    bootstrap_servers: str = Field(
+        "127.0.0.1:9092", description="Kafka brokers, host:port, separated by commas"
+    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="how to speak to the brokers"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        None, description="SASL mechanism, where the protocol has SASL"
+    )
+    sasl_username: str | None = Field(None, description="SASL user")
+    sasl_password: SecretStr | None = Field(None, description="SASL password")
+    ssl_cafile: Path | None = Field(None, description="PEM file of the authorities that sign the brokers")
+    ssl_certfile: Path | None = Field(None, description="PEM file of this client's certificate")
+    ssl_keyfile: Path | None = Field(None, description="PEM file of this client's key")
+    ssl_password: SecretStr | None = Field(None, description="password of the client's key")
+    media_topic: str = Field("forgewatch.media", description="topic that media enters by")
+    dead_letters_topic: str = Field("forgewatch.dead-letters", description="topic of what cannot be scored")
+    claim_check_root: Path | None = Field(
+        None, description="folder below which a dataref may point; unset refuses every dataref"
+    )
+    max_media_bytes: int = Field(1_048_576, gt=0, description="largest record of the media topic, bytes")
+    max_fetched_bytes: int = Field(104_857_600, gt=0, description="largest media file by dataref, bytes")
+    max_pixels: int = Field(64_000_000, gt=0, description="most pixels of one image or frame")
+    decode_timeout_s: float = Field(8.0, gt=0, description="wall time for decoding one item, seconds")
+    decode_memory_bytes: int = Field(
+        2_147_483_648, ge=536_870_912, description="address space of one decoding process, bytes"
+    )
+    decode_processes: int = Field(1, ge=1, description="decoding processes of one worker")
+    request_timeout_s: float = Field(10.0, gt=1, description="wait for one answer of a broker, seconds")
+    commit_timeout_s: float = Field(
+        30.0, gt=1, description="wait for one whole transaction before its producer is thrown away, seconds"
+    )
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Largest record that topics beyond the media topic must carry, bytes."""
+        return self.max_media_bytes + HEADER_ROOM_BYTES
+
+
+def kafka_options(settings: IngestSettings) -> dict[str, Any]:
+    """Give the connection's keyword arguments for any kafka-python client."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.bootstrap_servers.split(","),
+        "security_protocol": settings.security_protocol,
+        "sasl_mechanism": settings.sasl_mechanism,
+        "sasl_plain_username": settings.sasl_username,
+        "sasl_plain_password": _reveal(settings.sasl_password),
+        "ssl_cafile": _name(settings.ssl_cafile),
+        "ssl_certfile": _name(settings.ssl_certfile),
+        "ssl_keyfile": _name(settings.ssl_keyfile),
+        "ssl_password": _reveal(settings.ssl_password),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _reveal(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _name(path: Path | None) -> str | None:
+    return None if path is None else str(path)
