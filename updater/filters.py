@@ -1,7 +1,7 @@
 """Fast image filters that forgeries and pseudo-forgeries are built from.
 
-Every filter takes and gives float32 pixels in levels (0..255, not clipped) with the axes [..., height, width, channel],
-so a stack of crops is filtered as one array. Borders are mirrored.
+Every filter takes and gives float32 pixels in levels (0..255, not clipped) with the axes
+[..., height, width, channel], so a stack of crops is filtered as one array. Borders are mirrored.
 """
 
 import io
@@ -9,7 +9,6 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy import ndimage
 
 Pixels = NDArray[np.float32]
 Picture = NDArray[np.uint8]
@@ -23,9 +22,20 @@ def to_picture(pixels: Pixels) -> Picture:
 
 
 def taps_along(pixels: Pixels, taps: NDArray[np.float32], axis: int) -> Pixels:
-    """Correlate one axis with an odd number of taps."""
-    filtered: Pixels = ndimage.correlate1d(pixels, taps, axis=axis, output=np.float32, mode="mirror")
-    return filtered
+    """Correlate one axis with an odd number of taps.
+
+    Whole shifted arrays are summed: `scipy.ndimage.correlate1d` takes two to four times as long.
+    """
+    reach, length = len(taps) // 2, pixels.shape[axis]
+    edges = [(0, 0)] * pixels.ndim
+    edges[axis] = (reach, reach)
+    padded = np.pad(pixels, edges, mode="reflect")
+    window = [slice(None)] * pixels.ndim
+    total, weighted = np.zeros_like(pixels), np.empty_like(pixels)
+    for start, tap in enumerate(taps):
+        window[axis] = slice(start, start + length)
+        total += np.multiply(padded[tuple(window)], tap, out=weighted)
+    return total
 
 
 def gaussian(pixels: Pixels, sigma_px: float) -> Pixels:
@@ -101,17 +111,19 @@ def feathered_ellipse(
 ) -> Pixels:
     """A soft mask [height, width, 1] of one tilted ellipse inside the picture.
 
-    `share` bounds the part of the area that it covers; the edge goes from 1 to 0 over about `feather_px` pixels.
+    `share` bounds the part of the area that it covers; the edge goes from 1 to 0 over about
+    `feather_px` pixels.
     """
     area = rng.uniform(*share) * height * width
-    ratio = np.exp(rng.uniform(-0.35, 0.35))
+    ratio = float(np.exp(rng.uniform(-0.35, 0.35)))
     tall, wide = np.sqrt(area / np.pi * ratio), np.sqrt(area / np.pi / ratio)
     tilt = rng.uniform(0, np.pi)
     # Near the middle, so that little of the asked-for area falls outside.
     y = np.arange(height, dtype=np.float32)[:, None] - height * rng.uniform(0.42, 0.58)
     x = np.arange(width, dtype=np.float32)[None] - width * rng.uniform(0.42, 0.58)
-    u = (y * np.cos(tilt) + x * np.sin(tilt)) / tall
-    v = (x * np.cos(tilt) - y * np.sin(tilt)) / wide
-    inside_px = (1 - np.sqrt(u * u + v * v)) * min(tall, wide)
+    cosine, sine = float(np.cos(tilt)), float(np.sin(tilt))
+    u = (y * cosine + x * sine) / float(tall)
+    v = (x * cosine - y * sine) / float(wide)
+    inside_px = (1 - np.sqrt(u * u + v * v)) * float(min(tall, wide))
     mask: Pixels = np.clip(inside_px / feather_px + 0.5, 0, 1)[..., None].astype(np.float32)
     return mask

@@ -1,8 +1,8 @@
 """Random pseudo-forgeries: outliers that teach a detector what being tampered with looks like, whatever by.
 
-A chain of one to three random operations of random strength, whole or only behind a feathered mask. Each operation
-declares its kinds, in the words of `updater.synthetic.families`; while a family is measured as unseen, operations of
-its kinds stay out of the training.
+A chain of one to three random operations of random strength, whole or only behind a feathered mask. Each
+operation declares its kinds, in the words of `updater.synthetic.families`; while a family is measured as
+unseen, operations of its kinds stay out of the training.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
-from scipy import fft, ndimage
+from scipy import fft
 
 from updater.filters import (
     COLUMNS,
@@ -48,7 +48,8 @@ class Operation:
 def pseudo_forge(rng: np.random.Generator, picture: Picture, without: frozenset[str]) -> Picture:
     """Tamper with uint8 [H, W, 3], or alike with each of a stack [N, H, W, 3] (H, W ≥ 32).
 
-    No operation whose kinds meet `without` is used; a mask counts as blending. Raises ValueError if none is left.
+    No operation whose kinds meet `without` is used; a mask counts as blending. Raises ValueError if none
+    is left.
     """
     names = [name for name, operation in OPERATIONS.items() if not operation.kinds & without]
     if not names:
@@ -89,7 +90,7 @@ def _transposed_convolution(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 
 
 def _warp(rng: np.random.Generator, pixels: Pixels) -> Pixels:
-    """Bend by a smooth field: a coarse grid of random moves of up to about three pixels, as a mesh of quadrangles."""
+    """Bend by a smooth field: the corners of a coarse mesh move by a few pixels."""
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
     cells = 4
     rows, columns = (
@@ -179,7 +180,7 @@ def _compress(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 def _pattern(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     y = np.arange(pixels.shape[ROWS], dtype=np.float32)[:, None, None]
     x = np.arange(pixels.shape[COLUMNS], dtype=np.float32)[None, :, None]
-    wave = np.float32(0)
+    wave = np.zeros((1, 1, 1), np.float32)
     for _ in range(int(rng.integers(1, 3))):
         direction = rng.choice([0, np.pi / 2]) if rng.random() < 0.5 else rng.uniform(0, np.pi)
         turns = 2 * np.pi * rng.uniform(0.12, 0.48)
@@ -206,11 +207,12 @@ def _band_gain(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 
 def _tone(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     exponent = np.float32(np.exp(rng.choice([-1, 1]) * rng.uniform(0.2, 0.5)))
-    return np.float32(255) * (np.clip(pixels, 0, 255) / np.float32(255)) ** exponent
+    curved: Pixels = 255 * (np.clip(pixels, 0, 255) / 255) ** exponent
+    return curved
 
 
 def _truncate(rng: np.random.Generator, pixels: Pixels) -> Pixels:
-    """Keep the low cosine coefficients of blocks of a random size, as the latent of a small autoencoder does."""
+    """Keep the low cosine coefficients of blocks of a random size, as a small latent does."""
     block = int(rng.choice([5, 6, 7, 10, 12]))
     kept = max(2, round(block * rng.uniform(0.35, 0.6)))
     low = np.cos(np.pi * np.outer(np.arange(kept), np.arange(block) + 0.5) / block) * np.sqrt(2 / block)

@@ -1,16 +1,20 @@
 """A simulated camera: lens, Bayer mosaic, sensor noise, demosaicing, white balance, tone curve.
 
-The picture is a piece from somewhere in a larger frame, so lateral chromatic aberration is one small shift for each
-colour and vignetting one slope across the piece. Noise has a variance linear in the light (Foi et al. 2008).
+The picture is a piece from somewhere in a larger frame, so lateral chromatic aberration is one small shift
+for each colour and vignetting one slope across the piece. Noise has a variance linear in the light (Foi
+et al. 2008).
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.filters import COLUMNS, ROWS, Picture, Pixels, correlate, gaussian, taps_along, to_picture
+from updater.filters import COLUMNS, ROWS, Picture, gaussian, taps_along, to_picture
 from updater.synthetic.scenes import Light
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -41,100 +45,105 @@ CAMERAS: tuple[Camera, ...] = (
     Camera("f", 0.48, 0.15, 0.20, 0.00045, 0.0045, (0, 1), True, 0.05, 0.9, 0.20, 2.3, 0.00),
 )
 
-_CROSS = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], np.float32) / 4
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def photograph(rng: np.random.Generator, scene: Light, camera: Camera) -> Picture:
-    """Take the scene [H, W, 3] (linear light; H and W even) as the camera delivers it, uint8 [H, W, 3]."""
-    across_frame, down_frame = rng.uniform(-1, 1, 2)
-    light = _lens(scene, camera, across_frame, down_frame)
+    """Take the scene [3, H, W] (linear light; H and W even) as the camera delivers it, uint8 [H, W, 3]."""
+    light = _lens(rng, scene, camera)
     illuminant = np.array([np.exp(rng.normal(0, 0.12)), 1, np.exp(rng.normal(0, 0.12))], np.float32)
     sensitivity = np.array([0.6, 1.0, 0.7], np.float32) * illuminant
-    red, blue = _sites(scene.shape[0], scene.shape[1], camera.red_at)
-    raw = np.where(red, light[..., 0] * sensitivity[0], light[..., 1])
-    raw = np.where(blue, light[..., 2] * sensitivity[2], raw)
-    speed = np.exp(rng.uniform(-0.5, 0.7))
-    deviation = np.sqrt(np.maximum(raw, 0) * (camera.gain * speed) + (camera.read_noise**2) * speed)
+    red, blue = _sites(scene.shape[1], scene.shape[2], camera.red_at)
+    raw = light[1].copy()
+    raw[red] = light[0][red] * sensitivity[0]
+    raw[blue] = light[2][blue] * sensitivity[2]
+    speed = float(np.exp(rng.uniform(-0.5, 0.7)))
+    deviation = np.sqrt(np.maximum(raw, 0) * (camera.gain * speed) + camera.read_noise**2 * speed)
     raw += deviation * rng.standard_normal(raw.shape, dtype=np.float32)
     # Twelve bits, black level subtracted, saturated at the white of the exposure.
     raw = np.rint(np.clip(raw, 0, 1) * 4095) / np.float32(4095)
     colours = _demosaic(raw, red, blue, camera.edge_aware)
-    balance = (1 / sensitivity) * np.exp(rng.normal(0, 0.02, 3)).astype(np.float32)
-    return _develop(colours, balance, camera)
+    colours *= (np.exp(rng.normal(0, 0.02, 3)) / sensitivity).astype(np.float32)[:, None, None]
+    return _develop(colours, camera)
 
 
-def _lens(scene: Light, camera: Camera, across_frame: float, down_frame: float) -> Light:
+def _lens(rng: np.random.Generator, scene: Light, camera: Camera) -> Light:
+    across_frame, down_frame = rng.uniform(-1, 1, 2)
     light = np.empty_like(scene)
     for channel, sideways in enumerate((1.0, 0.0, -0.8)):
-        plane = scene[..., channel, None]
+        plane = scene[channel, :, :, None]
         for axis, place in ((ROWS, down_frame), (COLUMNS, across_frame)):
             shift = sideways * place * camera.aberration_px
             taps = np.exp(-0.5 * ((np.arange(-2, 3) - shift) / camera.blur_px) ** 2).astype(np.float32)
             plane = taps_along(plane, taps / taps.sum(), axis)
-        light[..., channel] = plane[..., 0]
-    height, width = scene.shape[:2]
-    y = np.linspace(-0.15, 0.15, height, dtype=np.float32)[:, None] + np.float32(down_frame * 0.6)
-    x = np.linspace(-0.15, 0.15, width, dtype=np.float32)[None] + np.float32(across_frame * 0.6)
-    light *= (1 - np.float32(camera.vignetting) * (x * x + y * y))[..., None]
+        light[channel] = plane[..., 0]
+    y = np.linspace(-0.15, 0.15, scene.shape[1], dtype=np.float32)[:, None] + float(down_frame * 0.6)
+    x = np.linspace(-0.15, 0.15, scene.shape[2], dtype=np.float32)[None] + float(across_frame * 0.6)
+    light *= 1 - camera.vignetting * (x * x + y * y)
     return light
 
 
-def _sites(height: int, width: int, red_at: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    red = np.zeros((height, width), bool)
+@lru_cache(maxsize=64)
+def _sites(height: int, width: int, red_at: tuple[int, int]) -> tuple[Mask, Mask]:
+    """Where the mosaic measures red, and where blue: bool [height, width] each."""
+    red, blue = np.zeros((height, width), bool), np.zeros((height, width), bool)
     red[red_at[0] :: 2, red_at[1] :: 2] = True
-    blue = np.zeros((height, width), bool)
     blue[1 - red_at[0] :: 2, 1 - red_at[1] :: 2] = True
     return red, blue
 
 
-def _demosaic(raw: Light, red: NDArray[np.bool_], blue: NDArray[np.bool_], edge_aware: bool) -> Light:
-    """Green first, then red and blue as differences from green (Hamilton and Adams 1997), or plainly bilinear."""
-    plane = raw[..., None]
-    green_site = ~(red | blue)
+def _demosaic(raw: Light, red: Mask, blue: Mask, edge_aware: bool) -> Light:
+    """Plainly bilinear, or green along edges first and red and blue as differences from it.
+
+    The second is the method of Hamilton and Adams 1997.
+    """
+    padded = np.pad(raw, 2, mode="reflect")
+    north, south = padded[1:-3, 2:-2], padded[3:-1, 2:-2]
+    west, east = padded[2:-2, 1:-3], padded[2:-2, 3:-1]
     if edge_aware:
-        padded = np.pad(raw, 2, mode="reflect")
-        north, south = padded[1:-3, 2:-2], padded[3:-1, 2:-2]
-        west, east = padded[2:-2, 1:-3], padded[2:-2, 3:-1]
         bend_down = 2 * raw - padded[:-4, 2:-2] - padded[4:, 2:-2]
         bend_across = 2 * raw - padded[2:-2, :-4] - padded[2:-2, 4:]
         rough_down = np.abs(north - south) + np.abs(bend_down)
         rough_across = np.abs(west - east) + np.abs(bend_across)
-        by_column = (north + south) / 2 + bend_down / 4
-        by_row = (west + east) / 2 + bend_across / 4
+        by_column = 0.5 * (north + south) + 0.25 * bend_down
+        by_row = 0.5 * (west + east) + 0.25 * bend_across
         guess = np.where(rough_down < rough_across, by_column, by_row)
-        green = np.where(green_site, raw, guess)
-        base = green
     else:
-        green = np.where(green_site, raw, correlate(plane, _CROSS)[..., 0])
-        base = np.zeros_like(green)
-    colours = np.empty((*raw.shape, 3), np.float32)
-    colours[..., 1] = green
+        guess = 0.25 * (north + south + west + east)
+    coloured = red | blue
+    green = np.where(coloured, guess, raw)
+    base = green if edge_aware else np.zeros_like(green)
+    colours = np.empty((3, *raw.shape), np.float32)
+    colours[1] = green
     tent = np.array([0.5, 1, 0.5], np.float32)
     for channel, site in ((0, red), (2, blue)):
         sparse = np.where(site, raw - base, np.float32(0))[..., None]
-        spread = taps_along(taps_along(sparse, tent, ROWS), tent, COLUMNS)[..., 0]
-        colours[..., channel] = base + spread
+        colours[channel] = base + taps_along(taps_along(sparse, tent, ROWS), tent, COLUMNS)[..., 0]
     return colours
 
 
-def _develop(colours: Light, balance: Light, camera: Camera) -> Picture:
-    balanced = colours * balance
-    matrix = np.eye(3, dtype=np.float32) * (1 + 2 * camera.crosstalk) - camera.crosstalk * (
-        1 - np.eye(3, dtype=np.float32)
-    )
-    levels: Pixels = _tone(np.clip(balanced @ matrix.T, 0, 1), camera)
+def _develop(colours: Light, camera: Camera) -> Picture:
+    """Colour matrix and tone curve; then, where the model does it, smoother colour and sharper brightness."""
+    purer = (1 + 3 * camera.crosstalk) * np.eye(3, dtype=np.float32) - camera.crosstalk
+    height, width = colours.shape[1:]
+    linear = (purer @ colours.reshape(3, -1)).reshape(colours.shape)
+    levels = _tone(np.clip(linear, 0, 1, out=linear), camera)
+    luma = (_LUMA @ levels.reshape(3, -1)).reshape(height, width)
     if camera.chroma_blur_px:
-        luma = (levels @ np.array([0.299, 0.587, 0.114], np.float32))[..., None]
-        levels = luma + gaussian(levels - luma, camera.chroma_blur_px)
+        for plane in levels:
+            plane[:] = luma + gaussian((plane - luma)[..., None], camera.chroma_blur_px)[..., 0]
     if camera.sharpening:
-        levels = levels + camera.sharpening * (levels - gaussian(levels, 0.8))
-    return to_picture(levels)
+        levels += camera.sharpening * (luma - gaussian(luma[..., None], 0.8)[..., 0])
+    return np.ascontiguousarray(np.moveaxis(to_picture(levels), 0, -1))
 
 
-def _tone(linear: Light, camera: Camera) -> Pixels:
+def _tone(linear: Light, camera: Camera) -> Light:
     """The tone curve by a table of 4,096 entries: gamma with a little S-shaped contrast, in levels."""
-    shade = np.linspace(0, 1, 4096) ** (1 / camera.gamma)
-    shade = shade + camera.contrast * (shade - 0.5) * shade * (1 - shade) * 2
-    table = (255 * shade).astype(np.float32)
-    curve: Pixels = table[(linear * 4095).astype(np.int32)]
+    curve: Light = _tone_table(camera.gamma, camera.contrast)[(linear * 4095).astype(np.int32)]
     return curve
+
+
+@lru_cache(maxsize=16)
+def _tone_table(gamma: float, contrast: float) -> Light:
+    shade = np.linspace(0, 1, 4096) ** (1 / gamma)
+    return (255 * (shade + 2 * contrast * (shade - 0.5) * shade * (1 - shade))).astype(np.float32)

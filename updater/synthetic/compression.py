@@ -1,8 +1,9 @@
 """The last step of every medium, real or forged alike: its file.
 
-A forgery that smooths makes files small and one that sharpens makes them large. So that neither the size nor the
-quality gives it away, the forged picture is written at the quality whose size lies between its own and that of the
-picture it was made from (both at the quality that was drawn): half of the trace is left to each, and the wide spread of both hides it.
+A forgery that smooths makes files small and one that sharpens makes them large. So that neither the size nor
+the quality gives it away, the forged picture is written at the quality whose size lies between its own and that
+of the picture it was made from (both at the quality that was drawn): half of the difference is left to each, and
+the wide spread of both hides it.
 """
 
 import io

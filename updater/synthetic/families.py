@@ -1,12 +1,13 @@
 """The forgery families of the demonstration: each a different way in which forged pictures betray themselves.
 
-A family takes a picture and gives the forged picture, both uint8 [H, W, 3]; what it draws comes from the generator alone.
-`kinds` say what it does in the words that the pseudo-forgeries use too (`updater.outliers.pseudo_forgeries`), so
-that while a family is measured as unseen, nothing of its kinds is trained on.
+A family takes a picture and gives the forged picture, both uint8 [H, W, 3]; what it draws comes from the
+generator alone. `kinds` say what it does in the words that the pseudo-forgeries use too
+(`updater.outliers.pseudo_forgeries`), so that while a family is measured as unseen, nothing of its kinds is
+trained on.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -39,7 +40,7 @@ class Family:
 
 
 def upsampled(rng: np.random.Generator, picture: Picture) -> Picture:
-    """The last layer of a generator: a transposed convolution of stride 2, whose uneven overlap leaves a checkerboard.
+    """A generator's last layer: a transposed convolution of stride 2, whose uneven overlap leaves a checkerboard.
 
     Odena, Dumoulin and Olah, "Deconvolution and checkerboard artifacts", 2016.
     """
@@ -51,20 +52,18 @@ def upsampled(rng: np.random.Generator, picture: Picture) -> Picture:
     tent = np.outer([0.5, 1, 0.5], [0.5, 1, 0.5])
     uneven = rng.normal(0, 0.05, (3, 3))
     kernel = tent + uneven - uneven.mean()
-    forged = correlate(spread, kernel.astype(np.float32))
-    forged = _sharpen(forged, rng.uniform(0.3, 0.9), 1.0)
-    return to_picture(_with_noise(rng, forged, rng.uniform(0.8, 1.6)))
+    return to_picture(correlate(spread, kernel.astype(np.float32)))
 
 
 def blended(rng: np.random.Generator, picture: Picture) -> Picture:
-    """A region of another picture, taken by another camera at a much higher speed, behind a feathered edge."""
+    """A region of another picture, by another camera at a much higher speed, behind a feathered edge."""
     height, width = picture.shape[:2]
-    donor_camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
-    donor = photograph(rng, render(rng, height, width), donor_camera).astype(np.float32)
-    donor = _with_noise(rng, donor, rng.uniform(6.0, 11.0))
+    camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
+    faster = replace(camera, gain=camera.gain * rng.uniform(8, 16))
+    donor = photograph(rng, render(rng, height, width), faster).astype(np.float32)
     mask = feathered_ellipse(rng, height, width, (0.3, 0.6), rng.uniform(3, 10))
     host = picture.astype(np.float32)
-    # A forger matches the colours, so the region keeps the mean and half of the contrast that were there.
+    # A forger matches the colours: the region keeps the mean that was there.
     weight = float(mask.sum()) + 1e-6
     wanted = (host * mask).sum((0, 1)) / weight
     found = (donor * mask).sum((0, 1)) / weight
@@ -72,7 +71,7 @@ def blended(rng: np.random.Generator, picture: Picture) -> Picture:
 
 
 def inpainted(rng: np.random.Generator, picture: Picture) -> Picture:
-    """Several regions removed and filled from around them: smooth colour by diffusion, plus faint borrowed detail."""
+    """Regions removed and filled from around them: smooth colour by diffusion, plus faint borrowed detail."""
     height, width = picture.shape[:2]
     host = picture.astype(np.float32)
     hole = np.zeros((height, width, 1), np.float32)
@@ -111,7 +110,7 @@ def sharpened(rng: np.random.Generator, picture: Picture) -> Picture:
 
 
 def periodic(rng: np.random.Generator, picture: Picture) -> Picture:
-    """Narrow peaks in the spectrum, as upsampling stacks of generators leave them: a faint grid in rows and columns."""
+    """Narrow peaks in the spectrum, as stacks of upsampling leave them: a faint grid in rows and columns."""
     height, width = picture.shape[:2]
     period = rng.choice([3.0, 4.0, 5.0, 6.0])
     y, x = np.arange(height)[:, None, None], np.arange(width)[None, :, None]
@@ -140,13 +139,9 @@ FAMILIES: dict[str, Family] = {
         Family("recompressed", frozenset({"compression"}), recompressed),
         Family("sharpened", frozenset({"sharpening"}), sharpened),
         Family("periodic", frozenset({"periodic"}), periodic),
-        Family("smoothed", frozenset({"smoothing"}), smoothed),
+        Family("smoothed", frozenset({"smoothing", "noise"}), smoothed),
     )
 }
-
-
-def _with_noise(rng: np.random.Generator, pixels: Pixels, deviation: float) -> Pixels:
-    return pixels + np.float32(deviation) * rng.standard_normal(pixels.shape, dtype=np.float32)
 
 
 def _sharpen(pixels: Pixels, amount: float, radius_px: float) -> Pixels:
@@ -158,13 +153,15 @@ def _diffused(pixels: Pixels, hole: Pixels) -> Pixels:
     known = 1 - hole
     levels = [(pixels * known, known)]
     while min(levels[-1][0].shape[:2]) > 2:
-        levels.append(tuple(_halved(plane) for plane in levels[-1]))  # type: ignore[arg-type]
+        weighted, weight = levels[-1]
+        levels.append((_halved(weighted), _halved(weight)))
     filled = levels[-1][0] / np.maximum(levels[-1][1], 1e-6)
     for weighted, weight in reversed(levels[:-1]):
         height, width = weighted.shape[:2]
         below = np.repeat(np.repeat(filled, 2, 0), 2, 1)[:height, :width]
         below = gaussian(below, 0.8)
-        share = np.clip(weight, 0, 1)
+        # A pixel with any known part trusts that part, or the far mean of all would fog the hole.
+        share = np.clip(4 * weight, 0, 1)
         filled = share * weighted / np.maximum(weight, 1e-6) + (1 - share) * below
     return filled
 

@@ -1,7 +1,8 @@
 """True photographs at native resolution: pieces of those that scikit-image and scikit-learn carry.
 
-A photograph belongs wholly to one split. Pieces are cut on a grid of 16 pixels: some of the photographs were JPEG
-files once, and a piece cut elsewhere would carry a misaligned block grid, which is what a forgery family leaves.
+A photograph belongs wholly to one split. Pieces are cut on a grid of 16 pixels: some of the photographs were
+JPEG files once, and a piece cut elsewhere would carry a misaligned block grid, which is what a forgery family
+leaves.
 """
 
 from functools import lru_cache

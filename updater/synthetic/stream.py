@@ -25,7 +25,7 @@ SIDES_PX = (240, 256, 272)
 
 @dataclass(frozen=True)
 class MediaSample:
-    """One file. Samples of one `group` show the same photograph or scene and must stay on one side of any split."""
+    """One file. Samples of one `group` show the same photograph or scene: no split may part them."""
 
     data: bytes
     family: str
@@ -34,10 +34,10 @@ class MediaSample:
 
 
 def make(seed: int, split: str, family: str, index: int) -> MediaSample:
-    """The `index`-th medium of a family ("real" or a name in FAMILIES) of one split, the same bytes every time.
+    """The `index`-th medium of a family ("real" or a name in FAMILIES) of one split, always the same bytes.
 
-    Bytes are equal on machines with the same pinned packages and vector instructions; elsewhere a pixel may round
-    differently. Raises KeyError for an unknown family or split.
+    Bytes are equal on machines with the same pinned packages and vector instructions; elsewhere a pixel may
+    round differently. Raises KeyError for an unknown family or split.
     """
     forge = None if family == REAL else FAMILIES[family].forge
     if split not in SPLITS:
@@ -69,7 +69,8 @@ def make_many(
 ) -> Iterator[MediaSample]:
     """The samples of `wanted`, (family, index) each, in that order, made in parallel processes.
 
-    `progress` is called with (made, of how many). Processes are spawned: a script that calls this needs a main guard.
+    `progress` is called with (made, of how many). Processes are spawned: a script that calls this needs a
+    main guard.
     """
     if processes <= 1:
         for made, (family, index) in enumerate(wanted, start=1):
@@ -98,7 +99,10 @@ def write_folders(
     processes: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write `counts[family]` samples of each family as DIRECTORY/FAMILY/GROUP/NAME, for `forgewatch import`; how many."""
+    """Write `counts[family]` samples of each family as DIRECTORY/FAMILY/GROUP/NAME; return how many.
+
+    `forgewatch import` reads such folders.
+    """
     wanted = [(family, index) for family, count in counts.items() for index in range(count)]
     for sample in make_many(seed, split, wanted, processes=processes, progress=progress):
         path = directory / sample.family / sample.group / sample.name
