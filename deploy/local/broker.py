@@ -21,8 +21,7 @@ from deploy.local.kafka_jars import kafka_jars
 from deploy.local.processes import (
     Child,
     ProcessDiedError,
-    alive,
-    free_port,
+    claim_port,
     last_lines,
     start,
     stop,
@@ -105,12 +104,11 @@ def start_broker(
     called before the wait. Raises kafka_jars.JarError, and processes.ProcessError with the log's
     last lines.
     """
+    port, controller_port = claim_port(port), claim_port(controller_port)
     class_path = os.pathsep.join(str(jar.absolute()) for jar in kafka_jars(cache, progress))
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     max_record_bytes = max_record_bytes or IngestSettings().max_record_bytes
-    port = port or free_port()
-    controller_port = controller_port or free_port()
     properties, log_settings, data = folder / "server.properties", folder / "log4j2.xml", folder / "data"
     properties.write_text(
         _PROPERTIES.format(
@@ -130,20 +128,18 @@ def start_broker(
         _format([*java, "kafka.tools.StorageTool"], properties, log)
     process = start("broker", [*java, "kafka.Kafka", properties], log=log, environment={}, folder=folder)
     started(process)
-    bootstrap = f"127.0.0.1:{port}"
+    bootstrap, own_id = f"127.0.0.1:{port}", _own_cluster_id(data)
     try:
-        wait_until(process, lambda: answers(bootstrap), timeout_s)
-        # Someone else's broker may answer on a port that ours could not take.
-        if not alive(process):
-            raise ProcessDiedError(f"broker ended while another answers on {bootstrap}.\n{last_lines(log)}")
+        # By its id, lest another broker that took the port in the meantime pass for this one.
+        wait_until(process, lambda: cluster_id(bootstrap) == own_id, timeout_s)
     except BaseException:
         stop(process)
         raise
     return Broker(process, bootstrap, port, controller_port, folder)
 
 
-def answers(bootstrap: str) -> bool:
-    """Whether a Kafka broker at `host:port` describes a cluster that has a broker in it."""
+def cluster_id(bootstrap: str) -> str | None:
+    """The id of the cluster that the broker at `host:port` is part of; None where none answers."""
     host, port = bootstrap.rsplit(":", 1)
     try:
         # kafka-python logs each refused connection; a plain one tells as much in silence.
@@ -152,13 +148,19 @@ def answers(bootstrap: str) -> bool:
             bootstrap_servers=bootstrap, request_timeout_ms=5000, bootstrap_timeout_ms=5000
         )
     except (OSError, KafkaError):
-        return False
+        return None
     try:
-        return bool(admin.describe_cluster()["brokers"])
+        cluster = admin.describe_cluster()
+        return str(cluster["cluster_id"]) if cluster["brokers"] else None
     except KafkaError:
-        return False
+        return None
     finally:
         admin.close()
+
+
+def _own_cluster_id(data: Path) -> str:
+    lines = (data / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
 
 
 def _format(tool: list[str | Path], properties: Path, log: Path) -> None:

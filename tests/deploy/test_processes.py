@@ -12,9 +12,11 @@ import pytest
 
 from deploy.local.processes import (
     Child,
+    PortTakenError,
     ProcessDiedError,
     ProcessNotReadyError,
     alive,
+    claim_port,
     free_port,
     last_lines,
     port_is_free,
@@ -155,7 +157,10 @@ def test_last_lines_are_the_last_ones_and_name_the_log(tmp_path: Path) -> None:
 def test_a_port_that_someone_listens_on_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert not port_is_free(server.getsockname()[1])
+        with pytest.raises(PortTakenError):
+            claim_port(server.getsockname()[1])
     assert port_is_free(free_port())
+    assert claim_port(server_port := free_port()) == server_port
 
 
 def test_an_ended_child_is_dead_before_anyone_reaps_it(launch: Launch) -> None:

@@ -6,7 +6,7 @@ import httpx
 import psutil
 import pytest
 
-from deploy.local.processes import ProcessDiedError, alive
+from deploy.local.processes import PortTakenError, ProcessDiedError, alive
 from deploy.local.torchserve import TorchServe, answers, start_torchserve
 
 pytestmark = pytest.mark.system
@@ -53,10 +53,16 @@ def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:
     assert not deep.sockets.exists()
 
 
-def test_a_port_that_is_taken_is_told_with_the_servers_own_words(
-    torchserve: TorchServe, tmp_path: Path
+def test_a_port_that_is_taken_is_told_before_anything_starts(torchserve: TorchServe, tmp_path: Path) -> None:
+    with pytest.raises(PortTakenError, match=rf"port {torchserve.port} "):
+        start_torchserve(tmp_path / "torchserve", torchserve.port)
+    assert not (tmp_path / "torchserve").exists()
+
+
+def test_a_server_that_dies_is_told_with_its_own_words_and_leaves_no_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ProcessDiedError, match=r"(?s)torchserve ended.*Address already in use"):
-        start_torchserve(tmp_path, torchserve.port)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
+    with pytest.raises(ProcessDiedError, match=r"(?s)torchserve ended.*NoSuchOption"):
+        start_torchserve(tmp_path)
     assert not (tmp_path / "tmp").exists()
-    assert answers(torchserve.inference_url, torchserve.management)
