@@ -18,7 +18,6 @@ END_TO_END = Histogram(
     "From a record's timestamp to its committed verdict or dead letter",
     buckets=(*_SECONDS, 300, 1800),
 )
-DECODE = Histogram("forgewatch_detector_decode_seconds", "Decoding and cropping one item", buckets=_SECONDS)
 MODEL = Histogram("forgewatch_detector_model_seconds", "One batch's request to TorchServe", buckets=_SECONDS)
 COMMIT = Histogram("forgewatch_detector_commit_seconds", "One batch's Kafka transaction", buckets=_SECONDS)
 BATCH_ITEMS = Histogram(

@@ -68,12 +68,9 @@ def differences(a: Scored, b: Scored) -> dict[str, float]:
 
 
 def _worst(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    if a.shape != b.shape:
+    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
-    if a.size == 0:
-        return 0.0
-    worst = float(np.max(np.abs(a - b) / (1 + np.abs(b))))
-    return worst if np.isfinite(worst) else float("inf")
+    return float(np.max(np.abs(a - b) / (1 + np.abs(b)), initial=0.0))
 
 
 def beyond_tolerance(worst: dict[str, float]) -> list[str]:

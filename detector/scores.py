@@ -38,10 +38,13 @@ def novelty(whitened: Tensor, reference: Tensor, neighbours: int = 5) -> tuple[T
     """
     if reference.shape[0] < neighbours:
         raise ValueError(f"a reference of {reference.shape[0]} rows cannot give {neighbours} neighbours")
-    # |a - b|^2 = |a|^2 + |b|^2 - 2ab: one matrix product, and cdist does not export everywhere.
+    # |a - b|^2 = |a|^2 + |b|^2 - 2ab finds the nearest by one matrix product (cdist does not export
+    # everywhere), but loses the digits of a small distance: those of the found rows are taken anew.
     squared = whitened.square().sum(1, keepdim=True) + reference.square().sum(1) - 2 * whitened @ reference.T
-    nearest, index = torch.topk(squared, neighbours, dim=1, largest=False, sorted=True)
-    distance = nearest.clamp_min(0).sqrt()
+    found = torch.topk(squared, neighbours, dim=1, largest=False).indices
+    exact = (whitened[:, None] - reference[found]).square().sum(2).sqrt()
+    distance, order = torch.topk(exact, neighbours, dim=1, largest=False, sorted=True)
+    index = found.gather(1, order)
     return distance.mean(1), index, distance
 
 

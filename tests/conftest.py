@@ -1,0 +1,89 @@
+"""What tests of several rooms share."""
+
+import numpy as np
+import pytest
+
+from detector.artifact import Artifact
+
+
+@pytest.fixture(scope="session")
+def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """A sealed release of three classes, right in form; its network was never trained."""
+    # Torch takes seconds to import, and most tests do without it.
+    import torch
+    from safetensors.torch import save_file
+
+    from detector.architecture import Architecture
+    from detector.artifact import (
+        EVALUATION,
+        MODEL,
+        MODEL_CARD,
+        PROBE,
+        REFERENCE,
+        WEIGHTS,
+        Manifest,
+        ReferenceEntry,
+        seal,
+    )
+    from detector.export import export, prove_equal
+    from detector.forensics import FEATURE_VERSION
+    from detector.gate import GateParameters, Standard
+    from detector.graph import DetectorGraph, Reference
+    from detector.network import Network
+    from detector.probe import write_probe
+    from detector.session import Session
+    from ingest.records import CropPlan
+
+    folder = tmp_path_factory.mktemp("artifact")
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    network = Network(Architecture(backbone="lcnet_050", crop_px=64), 3).eval()
+    assert network.forensics is not None
+    scenes = rng.integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
+    with torch.inference_mode():
+        raw = network.forensics(torch.from_numpy(scenes).permute(0, 3, 1, 2).float()).numpy()
+    mean, scale = raw.mean(0), raw.std(0) + 0.1
+    whitening = np.diag(1 / scale).astype(np.float32)
+    entries = tuple(ReferenceEntry(exemplar=f"exemplar-{i}", family="real") for i in range(len(raw)))
+    reference = Reference(
+        ((raw - mean) @ whitening).astype(np.float32),
+        tuple(entry.exemplar for entry in entries),
+        tuple(entry.family for entry in entries),
+        mean,
+        whitening,
+    )
+    unit = Standard(median=0, scale=1)
+    gate = GateParameters(
+        energy=unit,
+        pseudo=unit,
+        novelty=Standard(median=10, scale=5),
+        clip=4,
+        unknown_threshold=2,
+        fake_threshold=0.5,
+    )
+    graph = DetectorGraph(network, gate, reference)
+    export(graph, folder / MODEL)
+    pooling = np.full((2, 5), 0.2, np.float32)
+    measured = prove_equal(
+        graph, folder / MODEL, [(scenes[:5], pooling), (scenes[:1], np.ones((1, 1), np.float32))]
+    )
+    save_file(network.state_dict(), folder / WEIGHTS)
+    reference.save(folder / REFERENCE)
+    session = Session(folder, threads=1)
+    write_probe(folder / PROBE, scenes[:5], pooling, session.score(scenes[:5], pooling))
+    (folder / EVALUATION).write_text("{}")
+    (folder / MODEL_CARD).write_text("Never trained.\n")
+    return seal(
+        folder,
+        Manifest(
+            classes=("real", "blend", "upsampling"),
+            architecture=network.architecture,
+            crop_plan=CropPlan(crop_px=64, patches=4),
+            feature_version=FEATURE_VERSION,
+            gate=gate,
+            reference=entries,
+            parent=None,
+            calibration={},
+            export_differences=measured,
+        ),
+    )

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from detector.reference import Reference, load_reference
+
+
+def reference() -> Reference:
+    rng = np.random.default_rng(0)
+    return Reference(
+        rng.normal(size=(4, 3)).astype(np.float32),
+        ("a", "b", "c", "d"),
+        ("real", "real", "blend", "blend"),
+        rng.normal(size=5).astype(np.float32),
+        rng.normal(size=(5, 3)).astype(np.float32),
+    )
+
+
+def test_a_reference_read_back_is_the_one_that_was_saved(tmp_path: Path) -> None:
+    saved = reference()
+    saved.save(tmp_path / "reference.safetensors")
+    got = load_reference(tmp_path / "reference.safetensors", saved.ids, saved.families)
+    for name in ("features", "mean", "whitening"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(saved, name))
+    assert (got.ids, got.families) == (saved.ids, saved.families)
+
+
+def test_whitening_takes_the_mean_away_first() -> None:
+    made = reference()
+    np.testing.assert_array_equal(made.whiten(made.mean[None]), np.zeros((1, 3), np.float32))
+
+
+def test_names_that_do_not_count_the_rows_are_refused() -> None:
+    made = reference()
+    with pytest.raises(ValueError, match="4 rows, 3 ids"):
+        Reference(made.features, made.ids[:3], made.families, made.mean, made.whitening)
