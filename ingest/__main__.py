@@ -19,6 +19,7 @@ from PIL import AvifImagePlugin, Image
 from ingest import wire
 from ingest.decode import DecodeError
 from ingest.extract import extract
+from ingest.records import CropPlan
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
@@ -33,7 +34,7 @@ def main() -> None:
         _confine(limits)
         wire.send_ready(parent)
         while (item := wire.receive_item(parent)) is not None:
-            _allow_processor_time(limits.cpu_s)
+            _allow_processor_time(limits.processor_s)
             try:
                 wire.send_decoded(parent, extract(*item, limits.max_pixels))
             except DecodeError as error:
@@ -49,7 +50,7 @@ def _warm_up() -> None:
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     blank = "524946461a000000574542505650384c0d0000002f0000001007101111888808"
     with contextlib.suppress(DecodeError):
-        extract(bytes.fromhex(blank), wire.CropPlan(), 1)
+        extract(bytes.fromhex(blank), CropPlan(), 1)
 
 
 def _confine(limits: wire.Limits) -> None:
@@ -67,8 +68,9 @@ def _confine(limits: wire.Limits) -> None:
         resource.setrlimit(limit, (value, value))
 
 
-def _allow_processor_time(seconds: float) -> None:
-    # RLIMIT_CPU counts from the process's start, so each item moves it on.
+def _allow_processor_time(seconds: int) -> None:
+    # Wall time alone would punish an item for a busy host. RLIMIT_CPU counts from the process's start,
+    # so each item moves it on.
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))

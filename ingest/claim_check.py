@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from ingest.records import MediaRejected
+from ingest.records import MediaError
 
 ClaimCheckReason = Literal["dataref_refused", "dataref_missing", "too_large"]
 
 
-class ClaimCheckRefused(MediaRejected):
+class ClaimCheckError(MediaError):
     """A dataref that points outside the root, at nothing, at no plain file or at too much."""
 
     def __init__(self, reason: ClaimCheckReason, message: str) -> None:
@@ -24,7 +24,7 @@ def fetch(dataref: str, root: Path | None, max_bytes: int) -> bytes:
     dataref is a file: URL (file:///absolute/path, percent-encoding allowed); root is the folder
     that the file must lie in after every symbolic link is resolved; None refuses everything.
 
-    Raises ClaimCheckRefused: dataref_refused, dataref_missing, or too_large (more than max_bytes;
+    Raises ClaimCheckError: dataref_refused, dataref_missing, or too_large (more than max_bytes;
     the size is looked at before a byte is read).
     """
     path = _path_below(dataref, root)
@@ -32,39 +32,37 @@ def fetch(dataref: str, root: Path | None, max_bytes: int) -> bytes:
         # O_NONBLOCK: opening a FIFO that has no writer would wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise ClaimCheckRefused("dataref_missing", "the dataref names no file") from error
+        raise ClaimCheckError("dataref_missing", "the dataref names no file") from error
     except OSError as error:
-        raise ClaimCheckRefused(
-            "dataref_refused", f"the dataref cannot be opened: {error.strerror}"
-        ) from error
+        raise ClaimCheckError("dataref_refused", f"the dataref cannot be opened: {error.strerror}") from error
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ClaimCheckRefused("dataref_refused", "the dataref names something that is no plain file")
+            raise ClaimCheckError("dataref_refused", "the dataref names something that is no plain file")
         if status.st_size > max_bytes:
-            raise ClaimCheckRefused("too_large", f"{status.st_size} bytes; the limit is {max_bytes}")
+            raise ClaimCheckError("too_large", f"{status.st_size} bytes; the limit is {max_bytes}")
         media = file.read(max_bytes + 1)
     if len(media) > max_bytes:
-        raise ClaimCheckRefused("too_large", f"grew beyond the limit of {max_bytes} bytes while it was read")
+        raise ClaimCheckError("too_large", f"grew beyond the limit of {max_bytes} bytes while it was read")
     return media
 
 
 def _path_below(dataref: str, root: Path | None) -> Path:
     if root is None:
-        raise ClaimCheckRefused("dataref_refused", "claim checks are off: no root folder is set")
+        raise ClaimCheckError("dataref_refused", "claim checks are off: no root folder is set")
     try:
         parts = urlsplit(dataref)
         path = Path(unquote(parts.path, errors="strict"))
     except ValueError as error:
-        raise ClaimCheckRefused("dataref_refused", "the dataref is no valid URL") from error
+        raise ClaimCheckError("dataref_refused", "the dataref is no valid URL") from error
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise ClaimCheckRefused("dataref_refused", "only file: URLs of this machine are fetched")
+        raise ClaimCheckError("dataref_refused", "only file: URLs of this machine are fetched")
     if not path.is_absolute() or "\0" in str(path):
-        raise ClaimCheckRefused("dataref_refused", "the dataref's path is not absolute")
+        raise ClaimCheckError("dataref_refused", "the dataref's path is not absolute")
     try:
         resolved, top = path.resolve(), root.resolve()
     except (OSError, RuntimeError) as error:
-        raise ClaimCheckRefused("dataref_refused", "the dataref's path cannot be resolved") from error
+        raise ClaimCheckError("dataref_refused", "the dataref's path cannot be resolved") from error
     if not resolved.is_relative_to(top):
-        raise ClaimCheckRefused("dataref_refused", "the dataref lies outside the configured root")
+        raise ClaimCheckError("dataref_refused", "the dataref lies outside the configured root")
     return resolved

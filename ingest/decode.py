@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from ingest.records import MediaRejected
+from ingest.records import MediaError
 
 DecodeReason = Literal[
     "empty",
@@ -37,8 +37,10 @@ DecodeReason = Literal[
 ]
 
 
-class DecodeError(MediaRejected):
+class DecodeError(MediaError):
     """Bytes that give no picture within the limits."""
+
+    reason: DecodeReason
 
     def __init__(self, reason: DecodeReason, message: str) -> None:
         super().__init__(reason, message)
@@ -163,9 +165,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def _grey(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 65_535:
         return (values.astype(np.uint16) >> 8).astype(np.uint8)
-    real = np.nan_to_num(
-        values.astype(np.float64), posinf=np.finfo(np.float32).max, neginf=np.finfo(np.float32).min
-    )
+    ceiling = float(np.finfo(np.float32).max)
+    real: NDArray[np.float64] = np.nan_to_num(values.astype(np.float64), posinf=ceiling, neginf=-ceiling)
     low, high = float(real.min()), float(real.max())
     if low >= 0 and high <= 1:
         real = real * 255

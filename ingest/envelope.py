@@ -10,7 +10,7 @@ from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, fro
 from cloudevents.core.exceptions import BaseCloudEventException
 
 from ingest import claim_check
-from ingest.records import MediaItem, MediaRejected
+from ingest.records import MediaError, MediaItem
 from ingest.settings import IngestSettings
 
 EnvelopeReason = Literal[
@@ -32,7 +32,7 @@ _SPECVERSIONS = ("1.0", "0.3")
 _MAX_ATTRIBUTE_CHARS = 1024
 
 
-class EnvelopeError(MediaRejected):
+class EnvelopeError(MediaError):
     """A record that carries no media in a form that is understood; reason is an EnvelopeReason."""
 
 
@@ -95,7 +95,7 @@ def _media(inline: bytes | None, dataref: object, settings: IngestSettings) -> b
         raise EnvelopeError("bad_event", "the dataref is no text")
     try:
         return claim_check.fetch(dataref, settings.claim_check_root, settings.max_fetched_bytes)
-    except claim_check.ClaimCheckRefused as refused:
+    except claim_check.ClaimCheckError as refused:
         raise EnvelopeError(refused.reason, str(refused)) from refused
 
 

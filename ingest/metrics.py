@@ -1,4 +1,4 @@
-"""What ingest counts. Labels are closed sets: stages and the reasons of the MediaRejected classes."""
+"""What ingest counts. Labels are closed sets: stages and the reasons of the MediaError classes."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 MediaKind = Literal["image", "video"]
 
 
-class MediaRejected(Exception):
+class MediaError(Exception):
     """An item that can never be scored: fatal for the item, harmless for the stream.
 
     reason is one of a small closed set (see the subclasses' modules), so that it can be a metric's

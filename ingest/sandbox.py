@@ -42,14 +42,14 @@ _ENVIRONMENT = {
 _Item = tuple[bytes, CropPlan, "Future[Decoded]"]
 
 
-class SandboxUnavailable(Exception):
+class SandboxStartError(Exception):
     """A decoding child cannot be started; retryable, and no fault of the item."""
 
 
 class Sandbox:
     """A pool of decoding children; a context manager, usable from several threads.
 
-    Entering starts all children and raises SandboxUnavailable where one does not come up.
+    Entering starts all children and raises SandboxStartError where one does not come up.
     """
 
     def __init__(self, settings: IngestSettings) -> None:
@@ -85,7 +85,7 @@ class Sandbox:
         """Queue media for decoding and cropping.
 
         The future gives a Decoded, or raises DecodeError (fatal for the item; timeout, out_of_memory
-        and crashed say how the child ended) or SandboxUnavailable (retryable).
+        and crashed say how the child ended) or SandboxStartError (retryable).
         """
         future: Future[Decoded] = Future()
         if self._closed or not self._threads:
@@ -113,7 +113,7 @@ class Sandbox:
         # The child is started by the thread that serves it: the kernel kills it when that thread ends.
         try:
             child: _Child | None = _Child(self._settings)
-        except SandboxUnavailable as error:
+        except SandboxStartError as error:
             started.set_exception(error)
             return
         started.set_result(None)
@@ -136,7 +136,7 @@ class Sandbox:
             metrics.DECODE_SECONDS.observe(time.perf_counter() - began)
             if child is None:
                 # Started now and not with the next item, which would wait for it.
-                with contextlib.suppress(SandboxUnavailable):
+                with contextlib.suppress(SandboxStartError):
                     child = _Child(self._settings)
         if child is not None:
             child.kill()
@@ -151,7 +151,7 @@ class _Child:
         limits = wire.Limits(
             parent=os.getpid(),
             memory_bytes=settings.decode_memory_bytes,
-            cpu_s=settings.decode_timeout_s,
+            processor_s=settings.decode_processor_s,
             max_pixels=settings.max_pixels,
         )
         self._socket, theirs = socket.socketpair()
@@ -159,7 +159,7 @@ class _Child:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
                     [sys.executable, "-E", "-s", "-m", "ingest", limits.model_dump_json()],
-                    stdin=theirs,
+                    stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd=Path(__file__).parents[1],
@@ -167,12 +167,12 @@ class _Child:
                 )
             except OSError as error:
                 self._socket.close()
-                raise SandboxUnavailable(f"cannot start a decoding process: {error}") from error
+                raise SandboxStartError(f"cannot start a decoding process: {error}") from error
         try:
             wire.receive_ready(self._socket, time.monotonic() + _START_TIMEOUT_S)
-        except (OSError, wire.BrokenWire) as error:
+        except (OSError, wire.WireError) as error:
             self.kill()
-            raise SandboxUnavailable(
+            raise SandboxStartError(
                 f"the decoding process ended with {self._process.returncode}: {error}"
             ) from error
 
@@ -188,7 +188,7 @@ class _Child:
         except TimeoutError as error:
             self.is_spent = True
             raise DecodeError("timeout", f"not decoded within {self._timeout_s:g} s") from error
-        except wire.BrokenWire as error:
+        except wire.WireError as error:
             self.is_spent = True
             raise DecodeError("crashed", f"the decoder broke the protocol: {error}") from error
         except OSError as error:

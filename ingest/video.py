@@ -28,9 +28,9 @@ av.logging.set_level(None)
 
 
 class _Target(NamedTuple):
-    """A frame to reach: its index, its time, and the time of the key frame to enter by (stream units)."""
+    """A frame to reach: its number, its time, and the time of the key frame to enter by (stream units)."""
 
-    index: int
+    number: int
     time: int
     key: int
 
@@ -171,7 +171,7 @@ def _by_key_frames(container: Any, stream: Any, targets: list[_Target]) -> Itera
         for picture in pictures:
             position = picture.pts
             if position is None or position >= target.time:
-                yield target.index, picture
+                yield target.number, picture
                 break
 
 

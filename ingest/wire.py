@@ -9,7 +9,6 @@ import socket
 import struct
 import time
 
-
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,7 +21,7 @@ _MOST_MESSAGE_CHARS = 400
 _READY = b'{"ready":true}'
 
 
-class BrokenWire(Exception):
+class WireError(Exception):
     """The other side sent what it must not."""
 
 
@@ -33,7 +32,7 @@ class Limits(BaseModel):
 
     parent: int
     memory_bytes: int
-    cpu_s: float
+    processor_s: int
     max_pixels: int
 
 
@@ -74,9 +73,9 @@ def send_ready(sock: socket.socket) -> None:
 
 
 def receive_ready(sock: socket.socket, deadline: float) -> None:
-    """Wait for a child to come up. Raises OSError, TimeoutError, BrokenWire."""
+    """Wait for a child to come up. Raises OSError, TimeoutError, WireError."""
     if _receive(sock, 0, deadline)[0] != _READY:
-        raise BrokenWire("no greeting")
+        raise WireError("no greeting")
 
 
 def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
@@ -95,14 +94,14 @@ def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
 
 def send_rejection(sock: socket.socket, error: DecodeError) -> None:
     """Send why there is no result, in the child."""
-    rejection = _Rejection.model_construct(reason=error.reason, message=str(error)[:_MOST_MESSAGE_CHARS])
+    rejection = _Rejection(reason=error.reason, message=str(error)[:_MOST_MESSAGE_CHARS])
     _send(sock, rejection.model_dump_json().encode(), b"", None)
 
 
 def receive_decoded(sock: socket.socket, plan: CropPlan, deadline: float) -> Decoded:
     """Wait for a child's answer and believe nothing of it unchecked.
 
-    Raises DecodeError (the child's own word), TimeoutError, OSError (it died), BrokenWire.
+    Raises DecodeError (the child's own word), TimeoutError, OSError (it died), WireError.
     """
     most_rows = plan.frames * (plan.patches + plan.faces * plan.face_patches)
     row_bytes = plan.crop_px * plan.crop_px * 3
@@ -113,11 +112,11 @@ def receive_decoded(sock: socket.socket, plan: CropPlan, deadline: float) -> Dec
             raise DecodeError(rejection.reason, rejection.message[:_MOST_MESSAGE_CHARS])
         answer = _Answer.model_validate_json(head)
     except ValidationError as error:
-        raise BrokenWire("an answer that is none") from error
+        raise WireError("an answer that is none") from error
     if answer.rows * row_bytes != len(body) or answer.frames < 1 or len(answer.format) > 32:
-        raise BrokenWire("an answer that contradicts itself")
+        raise WireError("an answer that contradicts itself")
     if any(row < 0 or row >= answer.rows for region in answer.regions for row in region.crops):
-        raise BrokenWire("a region without its crops")
+        raise WireError("a region without its crops")
     return Decoded(
         kind=answer.kind,
         format=answer.format,
@@ -142,7 +141,7 @@ def _receive(
 ) -> tuple[bytearray, bytearray]:
     head_length, body_length = _HEAD.unpack(_receive_exactly(sock, _HEAD.size, deadline))
     if head_length > _MOST_JSON_BYTES or (most_body is not None and body_length > most_body):
-        raise BrokenWire("more than was asked for")
+        raise WireError("more than was asked for")
     return _receive_exactly(sock, head_length, deadline), _receive_exactly(sock, body_length, deadline)
 
 

@@ -1,0 +1,172 @@
+"""Reads the media topic: a member of a consumer group whose offsets are committed by the sink."""
+
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import CorruptRecordError
+
+from ingest import metrics
+from ingest.records import InRecord
+from ingest.settings import IngestSettings, kafka_options
+
+log = structlog.get_logger(__name__)
+
+# How long one partition is looked at when the client cannot say whose record it failed to parse.
+_PROBE_MS = 500
+
+
+class Source:
+    """A consumer that never commits by itself; a context manager, for one thread.
+
+    It reads committed records only, from the group's offsets, or from the beginning where the group
+    has none. The offsets belong into the sink's transaction, with `group_metadata()` taken in the same
+    round as the records, so that the broker refuses them once a partition has moved on.
+    """
+
+    def __init__(self, settings: IngestSettings, group: str) -> None:
+        self._topic = settings.media_topic
+        self._consumer = KafkaConsumer(
+            **kafka_options(settings),
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            request_timeout_ms=int(settings.request_timeout_s * 1000),
+            max_partition_fetch_bytes=4 * settings.max_record_bytes,
+        )
+        self._paused = False
+        self._consumer.subscribe([self._topic], listener=_KeepPaused(self))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def poll(self, max_records: int, timeout_s: float) -> list[InRecord]:
+        """Read at most max_records, waiting at most about timeout_s seconds; in order a partition.
+
+        To be called all the time, also while paused, or the group gives the partitions to another.
+        A record that the client cannot parse comes as one with `unreadable` set, so that it can be
+        dead-lettered; so do the readable ones behind it in its batch, which one producer made.
+        """
+        try:
+            polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
+        except CorruptRecordError as error:
+            if "crc" in str(error):  # damaged on its way: read again
+                log.warning("record_damaged", error=str(error))
+                return []
+            return self._step_over_unreadable()
+        records = [_in_record(record) for batch in polled.values() for record in batch]
+        metrics.MEDIA.inc(len(records))
+        metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
+        metrics.LAG.set(self.lag())
+        return records
+
+    def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], int]:
+        """Give, by (topic, partition), the offset to commit when all these records are done."""
+        after: dict[tuple[str, int], int] = {}
+        for record in records:
+            at = record.topic, record.partition
+            after[at] = max(after.get(at, 0), record.offset + 1)
+        return after
+
+    def group_metadata(self) -> Any:
+        """Give the group membership that the sink hands to the broker."""
+        return self._consumer.group_metadata()
+
+    def assigned(self) -> set[tuple[str, int]]:
+        """Give the (topic, partition) pairs that this member reads now."""
+        return {(partition.topic, partition.partition) for partition in self._consumer.assignment()}
+
+    def rewind(self) -> None:
+        """Go back to what the group has committed, after a transaction that failed.
+
+        The broker is asked, since a commit without an answer may have happened. Call it once the sink
+        has recovered: by then that transaction is decided.
+        """
+        for partition in self._consumer.assignment():
+            committed = self._consumer.committed(partition)
+            if committed is None:
+                self._consumer.seek_to_beginning(partition)
+            else:
+                self._consumer.seek(partition, committed)
+
+    def pause(self) -> None:
+        """Fetch nothing more, but stay a member; holds through rebalances until resume()."""
+        self._paused = True
+        self._consumer.pause(*self._consumer.assignment())
+
+    def resume(self) -> None:
+        """Fetch again."""
+        self._paused = False
+        self._consumer.resume(*self._consumer.assignment())
+
+    def lag(self) -> int:
+        """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
+        return sum(
+            max(0, (self._consumer.highwater(partition) or 0) - self._consumer.position(partition))
+            for partition in self._consumer.assignment()
+            if self._consumer.highwater(partition) is not None
+        )
+
+    def close(self) -> None:
+        """Leave the group, so that another member takes the partitions at once."""
+        self._consumer.close()
+
+    def _step_over_unreadable(self) -> list[InRecord]:
+        """Find the partition whose next record cannot be parsed, step over it and report it."""
+        consumer = self._consumer
+        assigned = consumer.assignment()
+        try:
+            for partition in assigned:
+                position = consumer.position(partition)
+                consumer.pause(*assigned)
+                consumer.resume(partition)
+                try:
+                    consumer.poll(timeout_ms=_PROBE_MS, max_records=1)
+                except CorruptRecordError as error:
+                    offset = consumer.position(partition)
+                    consumer.seek(partition, offset + 1)
+                    log.warning("record_unreadable", partition=partition.partition, offset=offset)
+                    return [
+                        InRecord(partition.topic, partition.partition, offset, 0, None, None, (), str(error))
+                    ]
+                consumer.seek(partition, position)
+        finally:
+            consumer.resume(*assigned)
+            if self._paused:
+                consumer.pause(*assigned)
+        return []
+
+
+class _KeepPaused(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Pauses what a rebalance brings while the source is paused."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        log.info("partitions_revoked", partitions=sorted(partition.partition for partition in revoked))
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        log.info("partitions_assigned", partitions=sorted(partition.partition for partition in assigned))
+        if self._source._paused:
+            self._source.pause()
+
+
+def _in_record(record: Any) -> InRecord:
+    return InRecord(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp,
+        key=record.key,
+        value=record.value,
+        headers=tuple(record.headers),
+    )
