@@ -16,7 +16,7 @@ from detector.scored import REQUEST_TYPE, TensorsError, decode_request, encode_s
 from detector.session import Session
 from detector.settings import DetectorSettings
 from detector.verdicts import Source, build, pooling_for
-from ingest.records import MediaItem, MediaRejected
+from ingest.records import MediaError, MediaItem
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
@@ -58,7 +58,7 @@ class Handler:
                 content_type = "application/json"
         except TensorsError as error:
             return _refuse(context, index, _BAD_REQUEST, "tensors", str(error))
-        except MediaRejected as error:
+        except MediaError as error:
             return _refuse(context, index, _UNSUPPORTED_MEDIA, error.reason, str(error))
         context.set_response_content_type(index, content_type)
         return answer

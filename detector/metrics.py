@@ -4,9 +4,13 @@ The label `release` is a release's short name. `forget_release` takes a retired 
 that they do not pile up.
 """
 
+import time
+from collections.abc import Sequence
+
 from prometheus_client import Counter, Gauge, Histogram
 
-from detector.records import Verdict
+from detector.artifact import version_of
+from detector.batch import Judged
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -44,11 +48,23 @@ SWAPS = Counter("forgewatch_detector_swaps", "Changes of the release that scores
 SERVING = Gauge("forgewatch_detector_serving", "1 for the release that scores", ["release"])
 
 
-def count_verdict(verdict: Verdict, release: str) -> None:
-    """Count one committed verdict under the release's short name."""
-    VERDICTS.labels(verdict.label, release).inc()
-    ENERGY.labels(release).observe(verdict.energy)
-    UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
+def count_committed(judged: Sequence[Judged], lag: int) -> None:
+    """Count a batch whose transaction was committed, at that moment; lag in records."""
+    now_s = time.time()
+    BATCH_ITEMS.observe(len(judged))
+    CONSUMED.inc(len(judged))
+    LAG.set(lag)
+    for result in judged:
+        END_TO_END.observe(max(0.0, now_s - result.record.timestamp_ms / 1000))
+        verdict = result.verdict
+        if verdict is None:
+            assert result.error is not None
+            DEAD_LETTERS.labels(result.stage, result.error.reason).inc()
+            continue
+        release = version_of(verdict.release)
+        VERDICTS.labels(verdict.label, release).inc()
+        ENERGY.labels(release).observe(verdict.energy)
+        UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
 
 
 def forget_release(release: str) -> None:

@@ -69,10 +69,10 @@ class Serving:
             self._coming = wanted.stable, self._thread.submit(self._bring, wanted.stable)
         self._retire()
 
-    def heal(self) -> None:
-        """Register the live release again: TorchServe has lost it, as after a restart of its own."""
-        if self._coming is None and self.live is not None and time.monotonic() >= self._not_before:
-            self._coming = self.live.digest, self._thread.submit(self._bring, self.live.digest)
+    def heal(self, artifact: Artifact) -> None:
+        """Register a release again that TorchServe may have lost, as after a restart of its own."""
+        if self._coming is None and time.monotonic() >= self._not_before:
+            self._coming = artifact.digest, self._thread.submit(self._bring, artifact.digest)
 
     def _bring(self, digest: str) -> Artifact:
         store = self._settings.model_store_dir

@@ -37,6 +37,9 @@ class DetectorSettings(BaseSettings):
     deploy_token: SecretStr | None = Field(None, description="bearer token for the deploy server")
     model_threads: int = Field(1, ge=1, description="threads of ONNX Runtime in one TorchServe worker")
     batch_items: int = Field(32, ge=1, description="most items of one request to TorchServe")
+    request_crops: int = Field(
+        256, ge=1, description="most crops of one request to TorchServe, unless one item has more"
+    )
     poll_timeout_s: float = Field(0.1, gt=0, description="wait for records when none are there, seconds")
     rollback_window_s: float = Field(
         600.0, ge=0, description="how long the release before stays loaded after a swap, seconds"

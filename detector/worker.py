@@ -1,0 +1,137 @@
+"""The detector worker: media in, verdicts out; a batch and its offsets are one Kafka transaction."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from detector import metrics
+from detector.artifact import Artifact
+from detector.batch import Batch, Judged, judge, open_batch, verdict_headers
+from detector.rollout import Serving
+from detector.scored import Scored
+from detector.settings import DetectorSettings
+from detector.torchserve import TorchServe, TorchServeUnavailableError
+from detector.verdicts import Pooled
+from ingest.dead_letters import dead_letter
+from ingest.records import InRecord, OutRecord
+from ingest.sandbox import Sandbox, SandboxStartError
+from ingest.settings import IngestSettings
+from ingest.sink import CommitError, TransactionalSink
+from ingest.source import Source
+
+log = structlog.get_logger()
+
+
+class Stopped(Exception):  # noqa: N818 - it is a reason to leave, not an error
+    """The worker was told to stop before the batch was scored; its records stay uncommitted."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A batch with what the broker needs to accept its offsets: those, and the membership of its round."""
+
+    records: list[InRecord]
+    batch: Batch
+    group_metadata: Any
+
+
+@dataclass(frozen=True)
+class Worker:
+    """The parts that one worker slot is made of."""
+
+    source: Source
+    sandbox: Sandbox
+    torchserve: TorchServe
+    serving: Serving
+    sink: TransactionalSink
+    ingest: IngestSettings
+    settings: DetectorSettings
+    stop: threading.Event
+
+    def run(self) -> None:
+        """Take, judge, commit, until told to stop; the next batch decodes while this one is scored."""
+        ahead: Taken | None = None
+        while not self.stop.is_set():
+            self.serving.tick()
+            if self.serving.live is None:
+                self.stop.wait(self.settings.poll_timeout_s)
+                continue
+            taken, ahead = ahead, self._take(wait=ahead is None)
+            if taken is None:
+                continue
+            try:
+                self._commit(taken, self._judge(taken.batch))
+            except Stopped:
+                return
+            except (CommitError, SandboxStartError) as error:
+                log.warning("batch not committed, doing it again", items=len(taken.records), error=str(error))
+                ahead = None
+                self._rewind()
+
+    def _take(self, *, wait: bool) -> Taken | None:
+        records = self.source.poll(self.settings.batch_items, self.settings.poll_timeout_s if wait else 0.0)
+        if not records:
+            return None
+        batch = open_batch(records, self.serving.artifact, self.sandbox, self.ingest)
+        return Taken(records, batch, self.source.group_metadata())
+
+    def _judge(self, batch: Batch) -> list[Judged]:
+        return judge(batch, self._score, self.settings.request_crops, self.settings.unknown_message_bytes)
+
+    def _score(self, artifact: Artifact, pooled: Pooled) -> Scored:
+        """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""
+        metrics.BATCH_CROPS.observe(len(pooled.crops))
+        try:
+            while True:
+                try:
+                    with metrics.MODEL.time():
+                        return self.torchserve.predict(artifact.version, pooled.crops, pooled.pooling)
+                except TorchServeUnavailableError as error:
+                    metrics.MODEL_RETRIES.inc()
+                    log.warning("TorchServe does not answer, trying again", error=str(error))
+                    self.serving.heal(artifact)
+                    self._wait_as_member()
+        finally:
+            self.source.resume()
+
+    def _commit(self, taken: Taken, judged: Sequence[Judged]) -> None:
+        records = [record for result in judged for record in self._outputs(result)]
+        with metrics.COMMIT.time():
+            self.sink.commit(records, self.source.offsets_after(taken.records), taken.group_metadata)
+        metrics.count_committed(judged, self.source.lag())
+
+    def _outputs(self, judged: Judged) -> list[OutRecord]:
+        verdict, settings = judged.verdict, self.settings
+        if verdict is None:
+            assert judged.error is not None
+            return [dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
+        headers = tuple(verdict_headers(verdict))
+        data = verdict.model_dump_json().encode()
+        records = [OutRecord(settings.verdicts_topic, judged.record.key, data, headers)]
+        if judged.unknown is not None:
+            records.append(OutRecord(settings.unknowns_topic, verdict.id.encode(), judged.unknown, ()))
+        return records
+
+    def _rewind(self) -> None:
+        """Go back to what is committed, once the broker has decided what that is."""
+        while not self.stop.is_set():
+            try:
+                self.sink.recover()
+                self.source.rewind()
+            except CommitError as error:
+                log.warning("the broker does not answer, trying again", error=str(error))
+                self._wait_as_member()
+            else:
+                self.source.resume()
+                return
+
+    def _wait_as_member(self) -> None:
+        """Let time pass without losing the partitions: a member that never polls is put out."""
+        self.source.pause()
+        self.source.poll(1, 0.0)
+        self.serving.tick()
+        if self.stop.wait(self.settings.retry_interval_s):
+            raise Stopped
