@@ -101,8 +101,8 @@ def start_broker(
     A folder that a broker used before keeps its data. The largest record of any topic is
     `max_record_bytes`, else what ingest's settings say of the topics beyond the media topic.
     `progress(done, total)` counts the jars as they are fetched into `cache`; `started(child)` is
-    called before the wait. Raises kafka_jars.JarError, and processes.ProcessError with the log's
-    last lines.
+    called before the wait. Raises processes.StackError, with the
+    log's last lines where the broker ended.
     """
     port, controller_port = claim_port(port), claim_port(controller_port)
     class_path = os.pathsep.join(str(jar.absolute()) for jar in kafka_jars(cache, progress))
@@ -125,7 +125,8 @@ def start_broker(
     )
     log = folder / "broker.log"
     if not (data / "meta.properties").exists():
-        _format([*java, "kafka.tools.StorageTool"], properties, log)
+        # So short a run is over before the optimising compiler pays.
+        _format([*java, "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"], properties, log)
     process = start("broker", [*java, "kafka.Kafka", properties], log=log, environment={}, folder=folder)
     started(process)
     bootstrap, own_id = f"127.0.0.1:{port}", _own_cluster_id(data)

@@ -16,11 +16,13 @@ from jgo.config import GlobalSettings
 from jgo.constants import MAVEN_CENTRAL_URL
 from jgo.maven import MavenContext
 
+from deploy.local.processes import StackError
+
 _LOCK = Path(__file__).with_name("kafka.lock")
 _DOWNLOADS_AT_ONCE = 8
 
 
-class JarError(Exception):
+class JarError(StackError):
     """A jar of the broker can be had neither from the cache nor from a Maven repository."""
 
 

@@ -25,19 +25,19 @@ _LINES_SHOWN = 20
 _FREE_PORTS = range(20_000, 32_000)
 
 
-class ProcessError(Exception):
-    """A child process is not as it should be; fatal, and its log says why."""
+class StackError(Exception):
+    """Something of the local stack cannot run; fatal. The first line says what, the others why."""
 
 
-class PortTakenError(ProcessError):
+class PortTakenError(StackError):
     """Someone else listens on the port that was asked for."""
 
 
-class ProcessDiedError(ProcessError):
+class ProcessDiedError(StackError):
     """The process ended before it was ready."""
 
 
-class ProcessNotReadyError(ProcessError):
+class ProcessNotReadyError(StackError):
     """The process runs but did not become ready in time."""
 
 
@@ -160,7 +160,7 @@ def free_port() -> int:
         port = _FREE_PORTS[randbelow(len(_FREE_PORTS))]
         if port_is_free(port):
             return port
-    raise ProcessError(f"no free TCP port between {_FREE_PORTS[0]} and {_FREE_PORTS[-1]}")
+    raise StackError(f"no free TCP port between {_FREE_PORTS[0]} and {_FREE_PORTS[-1]}")
 
 
 def _identified(child: Child) -> psutil.Process | None:

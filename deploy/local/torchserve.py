@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,21 +105,21 @@ def start_torchserve(
     folder: Path,
     port: int | None = None,
     *,
-    model_store: Path | None = None,
-    threads: int = 1,
+    environment: Mapping[str, str] = os.environ,
     timeout_s: float = 60.0,
     started: Callable[[Child, Path], None] = lambda child, sockets: None,
 ) -> TorchServe:
     """Start TorchServe with its state in `folder` and wait until it answers; a free port if none is given.
 
-    `threads` is how many a model's worker computes with. `started(child, sockets)` is called
-    before the wait. Raises processes.ProcessError with the log's last lines.
+    Models are put into `folder`/model-store; their workers read their settings from `environment`.
+    `started(child, sockets)` is called before the wait. Raises processes.StackError, with the log's
+    last lines where the server ended.
     """
     port = claim_port(port)
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    model_store = (model_store or folder / "model-store").absolute()
-    model_store.mkdir(parents=True, exist_ok=True)
+    model_store = folder / "model-store"
+    model_store.mkdir(exist_ok=True)
     sockets = _socket_folder(folder)
     properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
     log_settings.write_text(_LOG4J.format(folder=folder))
@@ -148,12 +148,10 @@ def start_torchserve(
         "-ncs",
     )
     environment = {
-        **os.environ,
+        **environment,
         # A worker's handler imports from the environment that this process runs in.
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
         "TMPDIR": str(sockets),
-        "FORGEWATCH_DETECTOR_MODEL_THREADS": str(threads),
-        "OMP_NUM_THREADS": str(threads),
     }
     log = folder / "torchserve.log"
     process = start("torchserve", command, log=log, environment=environment, folder=folder)

@@ -1,0 +1,149 @@
+"""`forgewatch up` and `forgewatch down`: a stack that outlives the command that started it."""
+
+import fcntl
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from deploy.local.addresses import default_ports
+from deploy.local.processes import StackError, alive, stop_all
+from deploy.local.record import StackRecord, read_record
+from deploy.local.stack import Stack
+
+HOME = Path(".forgewatch")
+
+
+def up(home: Path = HOME, console: Console | None = None) -> None:
+    """Start a stack in `home` and leave it running; says so where it runs already.
+
+    Default ports, and a free one in place of each that is taken. A stack of which a part has died,
+    or that a reboot ended, is started anew on the state that it left. Raises processes.StackError,
+    kafka.errors.KafkaError.
+    """
+    console = console or Console(soft_wrap=True)
+    home.mkdir(parents=True, exist_ok=True)
+    with _alone(home):
+        record = read_record(home / "stack.json")
+        if record is not None:
+            dead = [child.name for child in record.children if not alive(child.child())]
+            if not dead and (home / "stack.env").exists():
+                console.print("Forgewatch runs here already.")
+                _tell(home, console)
+                return
+            console.print(f"What was left of a stack is ended first (dead: {', '.join(dead) or 'none'}).")
+            _end(home, record)
+        fresh = not (home / "run").exists()
+        ports, taken = default_ports()
+        for name, port in taken.items():
+            free = getattr(ports, name)
+            console.print(
+                f"Port {port} ({name.replace('_', ' ')}) is taken by another process: {free} instead."
+            )
+        stack = Stack(home, ports=ports, cache=home / "cache", console=console)
+        try:
+            with _terminated_as_interrupt():
+                stack.start()
+        except (KeyboardInterrupt, SystemExit):
+            if fresh:
+                shutil.rmtree(stack.run, ignore_errors=True)
+            raise
+        _tell(home, console)
+
+
+def down(home: Path = HOME, console: Console | None = None) -> None:
+    """Stop the stack of `home`, and any that a killed demonstration left below it, and remove their state.
+
+    Says so where nothing runs. The cache stays. Raises processes.StackError.
+    """
+    console = console or Console(soft_wrap=True)
+    if not home.is_dir():
+        console.print("Nothing runs here.")
+        return
+    with _alone(home):
+        ended = 0
+        for folder in (home, *(path.parent for path in home.glob("*/stack.json"))):
+            record = read_record(folder / "stack.json")
+            if record is not None:
+                ended += sum(alive(child.child()) for child in record.children)
+                _end(folder, record)
+            shutil.rmtree(folder / "run", ignore_errors=True)
+        console.print(
+            f"Stopped: {ended} processes. Their state is removed." if ended else "Nothing runs here."
+        )
+        cache = home / "cache"
+        if cache.exists():
+            size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+            console.print(f"{cache} stays ({size / 1e6:.0f} MB: the broker's jars, made releases).")
+
+
+def _end(folder: Path, record: StackRecord) -> None:
+    stop_all([child.child() for child in record.children])
+    if record.sockets is not None:
+        shutil.rmtree(record.sockets, ignore_errors=True)
+    for name in ("stack.json", "stack.env"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _tell(home: Path, console: Console) -> None:
+    pairs = (line.partition("=") for line in (home / "stack.env").read_text().splitlines())
+    settings = {name: value for name, _, value in pairs}
+    command = Path(sys.executable).parent / "forgewatch"
+    broker = settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
+    media = settings.get("FORGEWATCH_INGEST_MEDIA_TOPIC", "forgewatch.media")
+    shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    console.print(
+        f"""
+Kafka            {broker}, no authentication
+TorchServe       {settings["FORGEWATCH_DETECTOR_TORCHSERVE_URL"]}
+API              {settings["FORGEWATCH_DEPLOY_URL"]}/docs
+metrics          {_metrics(settings)}
+state and logs   {home / "run"}
+settings         {home / "stack.env"}
+
+send a file      {shown} send photo.jpg
+                 kcat -P -b {broker} -t {media} photo.jpg
+read verdicts    {shown} verdicts --follow
+how it does      {shown} status
+stop it          {shown} down""",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _metrics(settings: dict[str, str]) -> str:
+    rooms = ("detector", "memory", "updater", "deploy")
+    return ", ".join(f"{room} :{settings[f'FORGEWATCH_{room.upper()}_METRICS_PORT']}" for room in rooms)
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Hold `home` against another up or down at the same time; leaves no file behind."""
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StackError(f"another forgewatch up or down is at work in {home}") from error
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _terminated_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that a half-started stack is stopped."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,18 @@
+"""Every topic of the loop, with its size, in one place for whoever creates or checks them."""
+
+from detector.settings import DetectorSettings
+from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
+from ingest.topics import Topic, ingest_topics
+
+
+def all_topics(ingest: IngestSettings, detector: DetectorSettings, partitions: int) -> tuple[Topic, ...]:
+    """The topics that the processes use; `partitions` is that of the media and all that follows from it.
+
+    The releases topic has one partition and is compacted: the newest rollout is all that counts.
+    """
+    return (
+        *ingest_topics(ingest, partitions),
+        Topic(detector.verdicts_topic, ingest.max_record_bytes, partitions),
+        Topic(detector.unknowns_topic, detector.unknown_message_bytes + HEADER_ROOM_BYTES, partitions),
+        Topic(detector.releases_topic, ingest.max_media_bytes, compacted=True),
+    )
