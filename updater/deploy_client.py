@@ -4,10 +4,6 @@ deploy may run on another host, so artifacts travel file by file; each is named 
 its manifest, and the manifest names every file's digest, so that nothing has to be trusted.
 """
 
-import hashlib
-import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +11,11 @@ from typing import Self
 
 import httpx
 
+from detector.artifact import MANIFEST, Artifact, ArtifactError
+from detector.fetch import FetchError, fetch
+from detector.settings import DetectorSettings
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
-
-MANIFEST = "manifest.json"
 
 
 class DeployError(Exception):
@@ -39,6 +36,7 @@ class DeployClient:
     def __init__(self, settings: UpdaterSettings) -> None:
         token = settings.deploy_token
         actor = {"X-Forgewatch-Actor": "updater"}
+        self._as_reader = DetectorSettings(deploy_url=settings.deploy_url, deploy_token=token)
         self._http = httpx.Client(
             base_url=settings.deploy_url,
             timeout=settings.deploy_timeout_s,
@@ -60,62 +58,33 @@ class DeployClient:
         rollout = self._ask("GET", "/rollout").json()
         return None if rollout is None else str(rollout["stable"])
 
-    def fetch(self, digest: str, folder: Path) -> Path:
-        """Bring an artifact into folder/digest, every byte verified, and return that path.
-
-        One that is there already is not fetched again. Raises DeployError.
-        """
-        final = folder / digest
-        if final.is_dir():
-            return final
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=folder, prefix=".fetching-"))
+    def fetch(self, digest: str, cache: Path) -> Artifact:
+        """Bring an artifact into cache/digest, unless it is there, and verify it. Raises DeployError."""
+        cache.mkdir(parents=True, exist_ok=True)
         try:
-            self._fetch_file(digest, MANIFEST, digest, aside)
-            files: dict[str, str] = json.loads((aside / MANIFEST).read_bytes())["files"]
-            for name, sha256 in files.items():
-                self._fetch_file(digest, name, sha256, aside)
-            aside.rename(final)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-        return final
+            return fetch(digest, cache, self._as_reader)
+        except FetchError as error:
+            raise DeployUnavailable(str(error)) from error
+        except ArtifactError as error:
+            raise DeployRefused(f"deploy's artifact {digest}: {error}") from error
 
-    def put(self, artifact: Path) -> str:
+    def put(self, artifact: Artifact) -> None:
         """Send an artifact's files, the manifest last, so that deploy never has half of one.
 
-        Returns the digest. Sending what is there already does no harm. Raises DeployError.
+        Sending what is there already does no harm. Raises DeployError.
         """
-        manifest = (artifact / MANIFEST).read_bytes()
-        digest = hashlib.sha256(manifest).hexdigest()
-        for name in sorted(json.loads(manifest)["files"]):
-            path = artifact / name
-            self._ask("PUT", f"/artifacts/{digest}/{name}", content=_pieces(path), length=path.stat().st_size)
-        self._ask("PUT", f"/artifacts/{digest}/{MANIFEST}", content=iter([manifest]), length=len(manifest))
-        return digest
+        for name in (*sorted(artifact.manifest.files), MANIFEST):
+            path = artifact.folder / name
+            self._ask(
+                "PUT",
+                f"/artifacts/{artifact.digest}/{name}",
+                content=_pieces(path),
+                length=path.stat().st_size,
+            )
 
     def propose(self, candidate: Candidate) -> None:
         """Ask that a candidate become a release; asking twice does no harm. Raises DeployError."""
         self._ask("POST", "/releases", json_text=candidate.model_dump_json())
-
-    def _fetch_file(self, digest: str, name: str, sha256: str, folder: Path) -> None:
-        if Path(name).name != name or name.startswith("."):
-            raise DeployRefused(f"the artifact {digest} has a file called {name!r}")
-        found = hashlib.sha256()
-        try:
-            with (
-                self._http.stream("GET", f"/artifacts/{digest}/{name}") as answer,
-                (folder / name).open("wb") as file,
-            ):
-                if answer.is_error:
-                    answer.read()
-                    _raise(answer)
-                for piece in answer.iter_bytes():
-                    found.update(piece)
-                    file.write(piece)
-        except httpx.TransportError as error:
-            raise DeployUnavailable(f"deploy does not answer: {error}") from error
-        if found.hexdigest() != sha256:
-            raise DeployRefused(f"{name} of the artifact {digest} came damaged")
 
     def _ask(
         self,

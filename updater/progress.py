@@ -12,7 +12,7 @@ from typing import Self
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from updater.metrics import PROGRESS
+from updater.metrics import PROGRESS, show_runs
 from updater.runs import Lease, LeaseLost, RunTable
 
 BEATS_A_LEASE = 4
@@ -80,6 +80,7 @@ class Heart:
         while not self._left.wait(self._period_s):
             try:
                 self._table.heartbeat(self._lease, *self._at)
+                show_runs(self._table)
             except LeaseLost as error:
                 self._lost = error
                 return

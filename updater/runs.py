@@ -5,9 +5,10 @@ token, and every later write names the token that it was given. Clocks only deci
 runner counts as dead, so hosts whose clocks disagree lose time, not truth.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -98,6 +99,7 @@ class RunTable:
                 state="running",
                 runner=runner,
                 token=seen.token + 1,
+                error=None,
                 takeovers=seen.takeovers + dead,
                 lease_until=now + self._lease,
                 started_at=seen.started_at or now,
@@ -112,9 +114,10 @@ class RunTable:
         """Keep the number of the newest label in its data: the next count starts there. Raises LeaseLost."""
         self._write(lease, labels_seen=newest)
 
-    def release(self, lease: Lease) -> None:
-        """Give the run back unfinished, to be claimed again at once. Raises LeaseLost."""
-        self._write(lease, state="queued", lease_until=None)
+    def release(self, lease: Lease, *, error: str | None = None) -> UpdateRun:
+        """Give the run back unfinished; error says what it waits for. Raises LeaseLost."""
+        self._write(lease, state="queued", lease_until=None, error=_cut(error))
+        return self.get(lease.run)
 
     def finish(
         self, lease: Lease, state: RunState, *, error: str | None = None, candidate: str | None = None
@@ -122,9 +125,13 @@ class RunTable:
         """End the run as proposed, refused or failed. Raises LeaseLost; ValueError for another state."""
         if state not in ("proposed", "refused", "failed"):
             raise ValueError(f"a run does not end as {state}")
-        reason = None if error is None else error[:ERROR_CHARACTERS]
         self._write(
-            lease, state=state, error=reason, candidate=candidate, finished_at=self._clock(), lease_until=None
+            lease,
+            state=state,
+            error=_cut(error),
+            candidate=candidate,
+            finished_at=self._clock(),
+            lease_until=None,
         )
         return self.get(lease.run)
 
@@ -138,10 +145,11 @@ class RunTable:
             rows = connection.execute(select(runs).order_by(runs.c.id.desc()).limit(limit)).mappings()
             return [UpdateRun.model_validate(dict(row)) for row in rows]
 
-    def labels_seen(self) -> int:
-        """Return the number of the newest label that any run's data had seen; 0 before the first."""
+    def labels_seen(self, *, by: Collection[RunState] = get_args(RunState)) -> int:
+        """Return the number of the newest label that any run in these states had seen; 0 if none."""
+        query = select(func.max(runs.c.labels_seen)).where(runs.c.state.in_(by))
         with self._engine.connect() as connection:
-            return connection.execute(select(func.max(runs.c.labels_seen))).scalar() or 0
+            return connection.execute(query).scalar() or 0
 
     def close(self) -> None:
         """Close every connection."""
@@ -189,3 +197,7 @@ class RunTable:
         if row is None:
             raise KeyError("no such update run")
         return UpdateRun.model_validate(dict(row))
+
+
+def _cut(reason: str | None) -> str | None:
+    return None if reason is None else reason[:ERROR_CHARACTERS]

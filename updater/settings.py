@@ -7,11 +7,14 @@ from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from detector.architecture import Architecture
+
 
 class UpdaterSettings(BaseSettings):
     """When an update runs, what it trains, and where its candidate goes.
 
-    The exemplars come from the memory's database and crop store (FORGEWATCH_MEMORY_…).
+    The exemplars, and the budget of those that are kept to train on again, are the memory's
+    (FORGEWATCH_MEMORY_DATABASE_URL, …_CROPS_URL, …_REHEARSAL_BUDGET).
     """
 
     model_config = SettingsConfigDict(env_prefix="FORGEWATCH_UPDATER_", frozen=True)
@@ -27,9 +30,6 @@ class UpdaterSettings(BaseSettings):
     deploy_token: SecretStr | None = Field(None, description="bearer token that the deploy server asks for")
     deploy_timeout_s: float = Field(
         30.0, gt=0, description="longest wait for one answer of the deploy server"
-    )
-    deploy_patience_s: float = Field(
-        600.0, ge=0, description="how long an update retries a deploy server that is down before it fails"
     )
 
     schedule_cron: str | None = Field(
@@ -55,10 +55,8 @@ class UpdaterSettings(BaseSettings):
     )
 
     backbone: str = Field(
-        "resnet10t", description="timm model that release 0 is built on; later releases keep their parent's"
-    )
-    rehearsal_budget: int = Field(
-        1500, ge=1, description="most exemplars kept to train on again, over all classes of the live release"
+        Architecture().backbone,
+        description="timm model that release 0 is built on; later releases keep their parent's",
     )
     without_kinds: frozenset[str] = Field(
         frozenset(), description="kinds of forging that the pseudo-forgeries leave out, as a JSON list"

@@ -1,0 +1,160 @@
+"""A memory with labelled exemplars, and a deploy server that really runs."""
+
+import threading
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from memory.crop_store import CropStore
+from memory.index import Index
+from memory.labels import extend_label, open_label
+from memory.settings import MemorySettings
+from memory.store import Store
+
+CROP_PX = 64
+
+
+def scene(rng):
+    """A smooth picture with sensor noise, 2 crops, uint8 [2, 64, 64, 3]."""
+    y, x = np.mgrid[0:CROP_PX, 0:CROP_PX] / CROP_PX
+    waves = sum(
+        rng.normal(0, 40)
+        * np.sin(2 * np.pi * (rng.uniform(0, 3) * x + rng.uniform(0, 3) * y) + rng.uniform(0, 6))
+        for _ in range(4)
+    )
+    crops = 128 + waves[None, :, :, None] + rng.normal(0, 3, (2, CROP_PX, CROP_PX, 3))
+    return crops.clip(0, 255).astype(np.uint8)
+
+
+def forge(crops, family):
+    """Forgeries that the smallest network learns in seconds."""
+    if family == "blocky":
+        return np.repeat(np.repeat(crops[:, ::2, ::2], 2, 1), 2, 2)
+    if family == "striped":
+        striped = crops.astype(np.int16)
+        striped[:, ::4] += 9
+        return striped.clip(0, 255).astype(np.uint8)
+    if family == "posterised":
+        return (crops // 16 * 16).astype(np.uint8)
+    assert family == "real"
+    return crops
+
+
+@pytest.fixture
+def memory_settings(tmp_path):
+    return MemorySettings(
+        database_url=f"sqlite:///{tmp_path / 'memory.sqlite'}",
+        crops_url=str(tmp_path / "crops"),
+        index_path=tmp_path / "index",
+    )
+
+
+@pytest.fixture
+def store(memory_settings):
+    opened = Store(memory_settings.database_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def crops(memory_settings):
+    return CropStore(memory_settings.crops_url)
+
+
+@pytest.fixture
+def remember(store, crops, tmp_path):
+    """Remember and label `count` new exemplars of a family; returns their ids and the label's number."""
+    from detector.forensics import FEATURE_VERSION
+    from memory.intake import Arrival
+    from memory.intake import remember as take_in
+
+    index = Index(FEATURE_VERSION)
+    made = iter(range(10**6))
+
+    def remember(family, count, width=8):
+        arrivals = []
+        for _ in range(count):
+            number = next(made)
+            rng = np.random.default_rng(number)
+            arrivals.append(
+                Arrival(
+                    id=f"import-{number}",
+                    media_digest=f"{number:064x}",
+                    source="test",
+                    crops=forge(scene(rng), family),
+                    features=rng.normal(size=width).astype(np.float32),
+                    embedding=None,
+                    group=f"scene-{number}",
+                    release=None,
+                    unknown_score=None,
+                    received_at=datetime.now(UTC),
+                    verdict=None,
+                )
+            )
+        with store.write() as connection:
+            take_in(connection, crops, index, arrivals, [crops.put(one.crops) for one in arrivals], near=0.0)
+            label = open_label(connection, family, "ann")
+            extend_label(connection, label, [one.id for one in arrivals])
+        return [one.id for one in arrivals], label
+
+    return remember
+
+
+@pytest.fixture
+def deploy_server(tmp_path, memory_settings):
+    """A context manager that runs deploy's own app on a free port; gives its URL and its parts."""
+    return lambda: run_deploy(tmp_path / "deploy", memory_settings)
+
+
+@contextmanager
+def run_deploy(folder, memory_settings):
+    import uvicorn
+
+    from deploy.artifacts import ArtifactStore
+    from deploy.ledger import Ledger
+    from deploy.publish import Publisher
+    from deploy.server import create_app
+    from deploy.services import Services
+    from deploy.settings import DeploySettings
+    from detector.settings import DetectorSettings
+    from ingest.settings import IngestSettings
+    from updater.runs import RunTable
+    from updater.schema import open_engine
+
+    settings = DeploySettings(
+        artifacts=folder / "artifacts", database_url=f"sqlite:///{folder / 'deploy.sqlite'}"
+    )
+    ledger = Ledger(settings.database_url)
+    store = Store(memory_settings.database_url)
+    engine = open_engine(f"sqlite:///{folder / 'runs.sqlite'}")
+    parts = Services(
+        ledger=ledger,
+        artifacts=ArtifactStore(settings.artifacts, settings.max_file_bytes, settings.max_artifact_files),
+        publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
+        memory=store,
+        memory_settings=memory_settings,
+        crops=CropStore(memory_settings.crops_url),
+        runs=RunTable(engine, lease_s=60, takeovers_most=2),
+        ingest=IngestSettings(),
+        detector=DetectorSettings(),
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(settings, parts), port=0, log_config=None, access_log=False)
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}", parts
+    finally:
+        server.should_exit = True
+        thread.join()
+        ledger.close()
+        store.close()
+        engine.dispose()

@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import update
+
+from memory.labels import label, undo
+from memory.rows import exemplars_of
+from memory.schema import exemplars
+from memory.shelves import split_of
+from updater.training_data import CropSizesError, labelled_since, load, load_splits, newest_label
+
+
+def test_every_labelled_item_is_loaded_once_on_the_side_that_its_group_says(store, crops, remember):
+    ids, _ = remember("real", 30)
+    fakes, _ = remember("blocky", 30)
+    splits = load_splits(store, crops)
+    with store.read() as connection:
+        split_by_id = {one.id: split_of(one.group) for one in exemplars_of(connection, ids + fakes)}
+    loaded = {name: getattr(splits, name) for name in ("train", "calibration", "test")}
+    assert sorted(i for one in loaded.values() for i in one.ids) == sorted(ids + fakes)
+    for name, items in loaded.items():
+        assert {split_by_id[i] for i in items.ids} == {name}
+        assert items.crops.shape == (2 * len(items), 64, 64, 3)
+        assert np.array_equal(items.starts, 2 * np.arange(len(items) + 1))
+        assert set(zip(items.ids, items.families, strict=True)) <= {
+            *((i, "real") for i in ids),
+            *((i, "blocky") for i in fakes),
+        }
+
+
+def test_the_crops_of_an_item_are_its_own(store, crops, remember):
+    remember("real", 8)
+    for split in ("train", "calibration", "test"):
+        items = load(store, crops, split)
+        with store.read() as connection:
+            rows = exemplars_of(connection, items.ids)
+        for number, row in enumerate(rows):
+            mine = items.crops[items.starts[number] : items.starts[number + 1]]
+            assert np.array_equal(mine, crops.load(row.crops_digest))
+
+
+def test_an_item_whose_stored_crops_are_damaged_or_gone_is_left_out_and_the_rest_stay(
+    store, crops, remember, memory_settings
+):
+    remember("real", 40)
+    whole = load(store, crops, "train")
+    with store.read() as connection:
+        damaged, gone = exemplars_of(connection, whole.ids[:2])
+    (path,) = Path(memory_settings.crops_url).rglob(f"{damaged.crops_digest}*")
+    path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+    crops.delete(gone.crops_digest)
+    assert load(store, crops, "train").ids == whole.ids[2:]
+
+
+def test_items_that_a_person_ignored_or_took_back_are_not_loaded(store, crops, remember):
+    ids, number = remember("real", 20)
+    label(store, ids[:5], "ignore", "ann")
+    loaded = {i for split in ("train", "calibration", "test") for i in load(store, crops, split).ids}
+    assert loaded == set(ids[5:])
+    undo(store, newest_label(store), "ann")
+    undo(store, number, "ann")
+    assert all(len(load(store, crops, split)) == 0 for split in ("train", "calibration", "test"))
+
+
+def test_new_labels_are_counted_until_they_are_undone_and_ignoring_is_no_label_of_a_class(store, remember):
+    assert newest_label(store) == 0
+    _, first = remember("real", 4)
+    ids, second = remember("blocky", 6)
+    assert labelled_since(store, 0) == 10
+    assert labelled_since(store, first) == 6
+    label(store, ids[:2], "ignore", "ann")
+    assert labelled_since(store, first) == 4
+    undo(store, newest_label(store), "ann")
+    undo(store, second, "ann")
+    assert labelled_since(store, first) == 0
+    assert labelled_since(store, 0) == 4
+
+
+def test_crops_of_two_sizes_are_refused_by_name(store, crops, remember):
+    remember("real", 12)
+    ids, _ = remember("blocky", 12)
+    small = crops.put(np.zeros((1, 32, 32, 3), np.uint8))
+    with store.write() as connection:
+        connection.execute(update(exemplars).where(exemplars.c.id.in_(ids)).values(crops_digest=small))
+    with pytest.raises(CropSizesError, match=r"32, 64"):
+        load(store, crops, "train")

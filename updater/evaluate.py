@@ -1,0 +1,104 @@
+"""How a release judges held-back items: by the exported graph and the gate, as it will be served."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from detector.gate import GateParameters, decide
+from detector.scored import Scored
+from detector.session import Session
+from detector.verdicts import fake_probabilities
+from updater.measures import auroc
+from updater.training_data import LabelledCrops
+
+REAL = "real"
+_ITEMS_AT_ONCE = 16
+
+
+class Shares(BaseModel):
+    """How the items of one class fared, as fractions of them in 0..1; real + fake + unknown = 1."""
+
+    model_config = ConfigDict(frozen=True)
+
+    items: int
+    real: float
+    fake: float
+    unknown: float
+    named: float = Field(description="got the label of its class and, where that is a family, its very name")
+
+
+class Judged(BaseModel):
+    """What one model made of the held-back items."""
+
+    model_config = ConfigDict(frozen=True)
+
+    classes: dict[str, Shares]
+    rejection_auroc: float = Field(
+        description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
+    )
+
+
+def judge(
+    session: Session,
+    gate: GateParameters,
+    classes: tuple[str, ...],
+    items: LabelledCrops,
+    pseudo: LabelledCrops,
+    familiar: frozenset[str],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Judged:
+    """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
+
+    classes are the model's, by logit, the first is real. The pseudo-forgeries are the positive class of the
+    AUROC, scored by the gate's unknown score. Every model that is compared gets the same items.
+    """
+    total = len(items) + len(pseudo)
+    known = score_items(session, items, lambda done: progress(done, total))
+    forged = score_items(session, pseudo, lambda done: progress(len(items) + done, total))
+    families = np.array(items.families)
+    labels, names = labelled(known, gate, classes)
+    shares = {}
+    for family in sorted(set(items.families)):
+        mine = families == family
+        named = (labels == REAL) if family == REAL else (labels == "fake") & (names == family)
+        shares[family] = Shares(
+            items=int(mine.sum()),
+            named=float(named[mine].mean()),
+            **{label: float((labels[mine] == label).mean()) for label in (REAL, "fake", "unknown")},
+        )
+    rejection = auroc(forged.unknown_score, known.unknown_score[np.isin(families, list(familiar))])
+    return Judged(classes=shares, rejection_auroc=rejection)
+
+
+def score_items(
+    session: Session, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
+) -> Scored:
+    """Score whole items, each the mean of its crops; the rows are the items in their order."""
+    parts = []
+    for first in range(0, len(items), _ITEMS_AT_ONCE):
+        some = items.take(range(first, min(first + _ITEMS_AT_ONCE, len(items))))
+        parts.append(session.score(*batch(some)))
+        progress(first + len(some))
+    fields = Scored.__dataclass_fields__
+    return Scored(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields})
+
+
+def batch(items: LabelledCrops) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return one request: crops uint8 [T, S, S, 3] and pooling float32 [n, T], a mean an item."""
+    counts = np.diff(items.starts)
+    pooling = np.zeros((len(items), len(items.crops)), np.float32)
+    pooling[np.repeat(np.arange(len(items)), counts), np.arange(len(items.crops))] = np.repeat(
+        1 / counts, counts
+    )
+    return items.crops, pooling
+
+
+def labelled(
+    scored: Scored, gate: GateParameters, classes: tuple[str, ...]
+) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
+    """Return each row's label by the gate, and the family that is likeliest among the forgery families."""
+    fake = fake_probabilities(scored.logits)
+    labels = [decide(float(u), float(f), gate) for u, f in zip(scored.unknown_score, fake, strict=True)]
+    return np.array(labels), np.array(classes[1:])[scored.logits[:, 1:].argmax(1)]

@@ -1,0 +1,110 @@
+"""What an update is to learn: which classes, from which items, starting where. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from detector.architecture import Architecture
+from detector.artifact import Artifact
+from detector.network import Network
+from ingest.records import CropPlan
+from memory.records import REAL
+from updater.settings import UpdaterSettings
+from updater.training_data import LabelledCrops, Splits
+
+LEAST = {"train": 8, "calibration": 2, "test": 2}
+"""Fewest items of a class in each split: below, it waits for more of them to be labelled."""
+
+
+class Refused(Exception):  # noqa: N818 - it reads as what it says
+    """There is no candidate to propose; the text says why. Fatal for the run."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The live release that a candidate is trained from and measured against."""
+
+    artifact: Artifact
+    network: Network
+
+    @property
+    def knows(self) -> tuple[Network, tuple[str, ...]]:
+        """The network and its classes, by logit."""
+        return self.network, self.artifact.manifest.classes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a candidate is made from.
+
+    classes: real first, then the parent's in their order, then the new ones. splits: the items of
+    these classes. waiting: classes with too few items yet, and how many those are in each split.
+    """
+
+    classes: tuple[str, ...]
+    new: tuple[str, ...]
+    waiting: Mapping[str, Mapping[str, int]]
+    architecture: Architecture
+    crop_plan: CropPlan
+    parent: Parent | None
+    splits: Splits
+    without: frozenset[str]
+    seed: int
+    device: torch.device
+
+
+def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
+    """Choose the classes of the next candidate. Raises Refused where there is nothing that can be learnt.
+
+    The architecture and the cropping are the parent's, as long as there is one: its exemplars were
+    cut so. An old family keeps its place even with few exemplars left, but not with none.
+    """
+    counted = {name: getattr(splits, name).counts() for name in LEAST}
+    found = {name for split in counted.values() for name in split} - {REAL}
+    counts = {
+        name: {split: counted[split].get(name, 0) for split in LEAST} for name in sorted(found | {REAL})
+    }
+    waiting = {name: of for name, of in counts.items() if any(of[split] < LEAST[split] for split in LEAST)}
+    if REAL in waiting:
+        raise Refused(f"too few labelled reals: {_said(counts[REAL])}, needed {_said(LEAST)}")
+    old = parent.artifact.manifest.classes[1:] if parent else ()
+    for name in old:
+        if 0 in counts.get(name, dict.fromkeys(LEAST, 0)).values():
+            raise Refused(f"the live release knows {name}, and no exemplar of it is left in some split")
+    new = tuple(sorted(set(counts) - set(waiting) - set(old) - {REAL}))
+    if not old and not new:
+        few = "; ".join(f"{name} has {_said(of)}" for name, of in waiting.items()) or "none is labelled"
+        raise Refused(f"no family has enough labelled exemplars ({_said(LEAST)}): {few}")
+    classes = (REAL, *old, *new)
+    chosen = Splits(**{split: _only(getattr(splits, split), classes) for split in LEAST})
+    crop_px = chosen.train.crops.shape[1]
+    manifest = parent.artifact.manifest if parent else None
+    return Plan(
+        classes=classes,
+        new=new,
+        waiting={name: of for name, of in waiting.items() if name not in classes},
+        architecture=manifest.architecture
+        if manifest
+        else Architecture(backbone=settings.backbone, crop_px=crop_px),
+        crop_plan=manifest.crop_plan if manifest else CropPlan(crop_px=crop_px),
+        parent=parent,
+        splits=chosen,
+        without=settings.without_kinds,
+        seed=settings.seed,
+        device=_device(settings),
+    )
+
+
+def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:
+    return items.take(i for i, family in enumerate(items.families) if family in classes)
+
+
+def _said(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {split}" for split, count in counts.items())
+
+
+def _device(settings: UpdaterSettings) -> torch.device:
+    if settings.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(settings.device)

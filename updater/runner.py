@@ -1,0 +1,247 @@
+"""One update from its claimed row to a proposal, or to a refusal that says why.
+
+What a candidate is made of lies in updater.candidate; here is the order of the stages, and what
+becomes of the run when one of them does not succeed.
+"""
+
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+import torch
+
+from detector.artifact import EVALUATION, MODEL_CARD
+from detector.graph import DetectorGraph
+from detector.session import Session
+from memory.crop_store import CropStore, CropsUnavailableError, write_durably
+from memory.settings import MemorySettings
+from memory.shelves import apply_budget
+from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
+from updater.candidate import Calibrated, Progress, Workshop, identity, load_parent
+from updater.deploy_client import DeployClient, DeployUnavailable
+from updater.evaluate import judge
+from updater.metrics import timed
+from updater.outliers.exposure import expose
+from updater.plan import Plan, Refused, make_plan
+from updater.progress import Heart, Interrupted, Show
+from updater.records import Candidate, UpdateRun
+from updater.report import Evaluation, evaluation_markdown, make_gates, model_card
+from updater.runs import Lease, LeaseLost, RunTable, open_runs
+from updater.settings import UpdaterSettings
+from updater.training_data import labelled_since, load_splits, newest_label
+
+PSEUDO_SEED = 1_000_003
+"""Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
+
+RELEASES = "releases"
+FOLDERS_KEPT = 3
+"""The newest runs' folders stay, so that the evidence of a refusal can be looked at."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a runner works with, opened once a process."""
+
+    settings: UpdaterSettings
+    memory: MemorySettings
+    store: Store
+    crops: CropStore
+    table: RunTable
+    deploy: DeployClient
+
+
+@contextmanager
+def open_parts(settings: UpdaterSettings, memory: MemorySettings) -> Iterator[Parts]:
+    """Open the databases, the crops and the way to deploy.
+
+    Raises ExemplarMemoryError, SQLAlchemyError, OSError or ImportError where a database does not open.
+    """
+    store = Store(memory.database_url)
+    try:
+        table = open_runs(settings)
+        try:
+            with DeployClient(settings) as deploy:
+                yield Parts(settings, memory, store, CropStore(memory.crops_url), table, deploy)
+        finally:
+            table.close()
+    finally:
+        store.close()
+
+
+def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> UpdateRun:
+    """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
+
+    The row ends as proposed, refused or failed. It goes back to the queue, with all that was done
+    kept in its folder, where `stop` was set or where deploy or the memory cannot be reached now.
+    Raises LeaseLost where another runner has it: then nothing more was written.
+    """
+    table = parts.table
+    with Heart(table, lease, parts.settings.lease_s, stop, show) as heart:
+        try:
+            candidate = _candidate(parts, lease, heart)
+        except LeaseLost:
+            raise
+        except Interrupted:
+            return table.release(lease)
+        except (DeployUnavailable, StoreUnavailableError, CropsUnavailableError) as error:
+            log.warning("update_waits", run=lease.run, error=str(error))
+            return table.release(lease, error=f"waits: {error}")
+        except Refused as error:
+            log.info("update_refused", run=lease.run, reason=str(error))
+            return table.finish(lease, "refused", error=str(error))
+        except Exception as error:  # whatever training raises ends this run, not the process
+            log.exception("update_failed", run=lease.run)
+            return table.finish(lease, "failed", error=f"{type(error).__name__}: {error}")
+        ended = table.finish(lease, "proposed", candidate=candidate.digest)
+    log.info("update_proposed", run=lease.run, candidate=candidate.digest)
+    _keep_to_budget(parts)
+    return ended
+
+
+def _candidate(parts: Parts, lease: Lease, heart: Heart) -> Candidate:
+    settings, report_at = parts.settings, heart.report
+    torch.set_num_threads(settings.threads)
+    _refuse_if_nothing_is_new(parts, lease)
+    with timed("load"):
+        live = parts.deploy.live_digest()
+        _forget_old_folders(settings.work_dir, lease.run, live)
+        parent = None if live is None else load_parent(parts.deploy.fetch(live, settings.work_dir / RELEASES))
+        plan = make_plan(settings, parent, load_splits(parts.store, parts.crops, report_at))
+    workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
+    with timed("learn"):
+        network = workshop.learnt(plan, report_at)
+    with timed("calibrate"):
+        calibrated, reference = workshop.calibrated(plan, network, report_at)
+    with timed("export"):
+        report_at("export", 0, 1)
+        differences = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference))
+    with timed("evaluate"):
+        evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, differences, report_at)
+    artifact = workshop.sealed(plan, calibrated, differences)
+    if missed := [gate for gate in evaluation.gates if not gate.holds]:
+        raise Refused("; ".join(f"{gate.name}: {gate.value:.4g}, bound {gate.bound:.4g}" for gate in missed))
+    candidate = Candidate(
+        digest=artifact.digest,
+        evaluation_digest=artifact.manifest.files[EVALUATION],
+        parent=artifact.manifest.parent,
+        update=lease.run,
+        classes=plan.classes,
+        gates=evaluation.gates,
+    )
+    with timed("propose"):
+        report_at("propose", 0, 1)
+        parts.deploy.put(artifact)
+        # Deploy knows nothing of leases: a runner that was silent too long must not get this far.
+        heart.assert_held()
+        parts.deploy.propose(candidate)
+    return candidate
+
+
+def _refuse_if_nothing_is_new(parts: Parts, lease: Lease) -> None:
+    # Kept before anything else can go wrong: a run that fails must not be asked for again by the
+    # same labels.
+    learnt = parts.table.labels_seen(by=("proposed", "refused"))
+    parts.table.saw_labels(lease, newest_label(parts.store))
+    run = parts.table.get(lease.run)
+    if run.trigger == "scheduled" and not labelled_since(parts.store, learnt):
+        raise Refused("nothing was labelled since the last update")
+
+
+def _evaluated(
+    settings: UpdaterSettings,
+    update: int,
+    workshop: Workshop,
+    plan: Plan,
+    calibrated: Calibrated,
+    differences: Mapping[str, float],
+    progress: Progress,
+) -> Evaluation:
+    path = workshop.draft / EVALUATION
+    if path.is_file():
+        return Evaluation.model_validate_json(path.read_bytes())
+    test = plan.splits.test
+    pseudo = expose(
+        test,
+        len(test),
+        plan.without,
+        plan.seed + PSEUDO_SEED,
+        partial(progress, "held-back pseudo-forgeries"),
+    )
+    parent = plan.parent.artifact if plan.parent else None
+    familiar = frozenset(parent.manifest.classes if parent else plan.classes)
+    before = None
+    if parent is not None:
+        before = judge(
+            Session(parent.folder, settings.threads),
+            parent.manifest.gate,
+            parent.manifest.classes,
+            test,
+            pseudo,
+            familiar,
+            partial(progress, "evaluate live"),
+        )
+    after = judge(
+        Session(workshop.draft, settings.threads),
+        calibrated.gate,
+        plan.classes,
+        test,
+        pseudo,
+        familiar,
+        partial(progress, "evaluate candidate"),
+    )
+    evaluation = Evaluation(
+        update=update,
+        parent=parent.digest if parent else None,
+        backbone=plan.architecture.backbone,
+        seed=plan.seed,
+        without_kinds=tuple(sorted(plan.without)),
+        classes=plan.classes,
+        new=plan.new,
+        waiting=plan.waiting,
+        items={split: getattr(plan.splits, split).counts() for split in ("train", "calibration", "test")},
+        pseudo_forgeries=len(pseudo),
+        before=before,
+        after=after,
+        calibration=calibrated.figures,
+        export_differences=differences,
+        gates=make_gates(settings, plan, before, after),
+    )
+    write_durably(workshop.draft / "evaluation.md", evaluation_markdown(evaluation).encode())
+    write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
+    write_durably(path, evaluation.model_dump_json(indent=1).encode())
+    return evaluation
+
+
+def _keep_to_budget(parts: Parts) -> None:
+    """Herd the rehearsal shelf down to its budget, once the candidate has learnt from all of it.
+
+    Not before an update, which would cut a new family to its share before it was ever learnt from.
+    """
+    try:
+        done = apply_budget(
+            parts.store, parts.crops, parts.memory.rehearsal_budget, parts.memory.most_per_source
+        )
+        log.info("rehearsal_budget_applied", kept=dict(done.kept), dropped=dict(done.dropped))
+    except ExemplarMemoryError as error:  # the proposal stands, and the next update tries again
+        log.warning("rehearsal_budget_not_applied", error=str(error))
+
+
+def _folder(work_dir: Path, run: int) -> Path:
+    return work_dir / f"run-{run}"
+
+
+def _forget_old_folders(work_dir: Path, run: int, live: str | None) -> None:
+    for path in (work_dir / RELEASES).glob("*"):
+        if path.name != live:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in work_dir.glob("run-*"):
+        number = path.name.removeprefix("run-")
+        if number.isdecimal() and int(number) <= run - FOLDERS_KEPT:
+            shutil.rmtree(path, ignore_errors=True)
