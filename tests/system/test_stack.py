@@ -1,0 +1,79 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.environment import load_stack_environment
+from deploy.local.broker import cluster_id
+from deploy.local.processes import alive
+from deploy.local.record import read_record
+
+pytestmark = pytest.mark.system
+
+FORGEWATCH = Path(sys.executable).parent / "forgewatch"
+
+
+@pytest.fixture
+def home(tmp_path: Path, kafka_cache: Path) -> Path:
+    """The .forgewatch of a fresh folder, with the jars that were fetched before."""
+    folder = tmp_path / ".forgewatch"
+    folder.mkdir()
+    (folder / "cache").symlink_to(kafka_cache, target_is_directory=True)
+    return folder
+
+
+def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([FORGEWATCH, *arguments], cwd=folder, capture_output=True, text=True, timeout=240)
+
+
+def test_up_leaves_a_stack_running_and_down_leaves_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = command("up", folder=home.parent)
+    try:
+        assert (up.returncode, up.stderr) == (0, ""), up.stderr
+        record = read_record(home / "stack.json")
+        assert record is not None
+        children = [child.child() for child in record.children]
+        names = [child.name for child in children]
+        assert names == ["broker", "torchserve", "deploy", "memory", "updater", "detector"]
+        assert all(alive(child) for child in children)
+
+        with monkeypatch.context() as context:
+            for name in [name for name in os.environ if name.startswith("FORGEWATCH_")]:
+                context.delenv(name)
+            before = set(os.environ)
+            load_stack_environment(home / "stack.env")
+            variables = {name: os.environ.pop(name) for name in set(os.environ) - before}
+        assert cluster_id(variables["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
+        assert httpx.get(f"{variables['FORGEWATCH_DEPLOY_URL']}/healthz").is_success
+        for room in ("DETECTOR", "MEMORY", "UPDATER", "DEPLOY"):
+            port = variables[f"FORGEWATCH_{room}_METRICS_PORT"]
+            assert httpx.get(f"http://127.0.0.1:{port}/metrics").is_success
+
+        again = command("up", folder=home.parent)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert "runs here already" in again.stdout
+        assert read_record(home / "stack.json") == record
+    finally:
+        down = command("down", folder=home.parent)
+    assert (down.returncode, down.stderr) == (0, "")
+    assert not any(alive(child) for child in children)
+    assert [path.name for path in home.iterdir()] == ["cache"]
+
+
+def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:
+    up = subprocess.Popen([FORGEWATCH, "up"], cwd=home.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not (record := read_record(home / "stack.json")) and up.poll() is None:
+        time.sleep(0.05)
+    assert record is not None
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=60)
+    assert up.returncode == 130
+    assert not any(alive(child.child()) for child in record.children)
+    assert [path.name for path in home.iterdir()] == ["cache"]
