@@ -47,7 +47,7 @@ class CropStore:
         value = save({"crops": np.ascontiguousarray(crops)})
         digest = hashlib.sha256(value).hexdigest()
         try:
-            if not self._files.exists(self._path(digest)):
+            if not self.holds(digest):
                 if self._local:
                     write_durably(Path(self._path(digest)), value)
                 else:
@@ -55,6 +55,13 @@ class CropStore:
         except OSError as error:
             raise CropsUnavailableError(f"cannot write crops: {error}") from error
         return digest
+
+    def holds(self, digest: str) -> bool:
+        """Say whether crops are stored. Raises CropsUnavailableError."""
+        try:
+            return bool(self._files.exists(self._path(digest)))
+        except OSError as error:
+            raise CropsUnavailableError(f"cannot look for crops: {error}") from error
 
     def load(self, digest: str) -> NDArray[np.uint8]:
         """Return crops, uint8 RGB (N, S, S, 3), after comparing them with their digest.

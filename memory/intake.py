@@ -61,20 +61,29 @@ def check(arrival: Arrival) -> Arrival:
 
 
 def remember(
-    connection: Connection, crops: CropStore, index: Index, arrivals: Sequence[Arrival], near: float
+    connection: Connection,
+    crops: CropStore,
+    index: Index,
+    arrivals: Sequence[Arrival],
+    crops_digests: Sequence[str],
+    near: float,
 ) -> Remembered:
     """Write unlabelled rows on the unknown shelf, once for each id; near is `assign_groups`'s.
 
-    At most once a transaction (the index must not see rows that may yet be rolled back). Put the
-    crops before it begins: here they are only put again where a purge came between. Raises
-    UnfitItemError for features of another width, CropsUnavailableError.
+    Put the crops before the transaction begins (crops_digests): here they are only put again where
+    a purge came between. At most once a transaction: the index must not see rows that may yet be
+    rolled back. Raises UnfitItemError for features of another width, CropsUnavailableError.
     """
+    digest_of = {a.id: digest for a, digest in zip(arrivals, crops_digests, strict=True)}
     known = known_ids(connection, [a.id for a in arrivals])
     new = list({a.id: a for a in arrivals if a.id not in known}.values())
     if not new:
         return Remembered((), len(arrivals), 0)
     index.catch_up(connection)
     features = _matrix(index, new)
+    for arrival in new:
+        if not crops.holds(digest_of[arrival.id]):
+            crops.put(arrival.crops)
     groups = assign_groups(
         connection,
         index,
@@ -91,7 +100,7 @@ def remember(
                 exemplar=Exemplar(
                     id=a.id,
                     media_digest=a.media_digest,
-                    crops_digest=crops.put(a.crops),
+                    crops_digest=digest_of[a.id],
                     source=a.source,
                     group=group,
                     shelf="unknown",

@@ -41,15 +41,7 @@ def find_clusters(store: Store, settings: MemorySettings) -> list[Cluster]:
         classes,
         settings.smallest_cluster,
     )
-    now = now_ms()
-    with store.write() as connection:
-        names = [c.id for c in found]
-        connection.execute(
-            delete(clusters).where(clusters.c.id.in_(names) | (clusters.c.shown_ms < now - _KEPT_MS))
-        )
-        if found:
-            rows = [{"id": c.id, "shown_ms": now, "members": json.dumps(c.members)} for c in found]
-            connection.execute(insert(clusters), rows)
+    _put_on_record(store, found)
     return found
 
 
@@ -83,6 +75,22 @@ def cluster_sheet(store: Store, crops: CropStore, name: str, most: int = 24) -> 
         for e in members[:most]
     ]
     return contact_sheet(f"cluster {name}: {len(tiles)} of {len(members)} unknown items", tiles)
+
+
+def _put_on_record(store: Store, found: list[Cluster]) -> None:
+    now = now_ms()
+    rows = {c.id: {"id": c.id, "shown_ms": now, "members": json.dumps(c.members)} for c in found}
+    with store.read() as connection:
+        query = select(clusters.c.id, clusters.c.members).where(clusters.c.shown_ms > now - _KEPT_MS // 2)
+        for name, members in connection.execute(query):
+            if name in rows and rows[name]["members"] == members:
+                del rows[name]
+    if not rows:
+        return
+    with store.write() as connection:
+        old = clusters.c.shown_ms < now - _KEPT_MS
+        connection.execute(delete(clusters).where(clusters.c.id.in_(list(rows)) | old))
+        connection.execute(insert(clusters), list(rows.values()))
 
 
 def _newest_version(connection: Connection) -> str | None:
