@@ -1,0 +1,1 @@
+"""The demonstration: the whole loop, told and counted."""

@@ -1,0 +1,189 @@
+"""What the demonstration may say at its end: counts, shares and claims, pure functions of what was read."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+
+from detector.records import Verdict
+from memory.records import REAL
+
+LEAST_NOT_REAL, LEAST_UNKNOWN, LEAST_NAMED = 0.8, 0.5, 0.8
+MOST_FORGOTTEN, MOST_REALS = 5.0, 0.06
+
+Phase = Literal["before", "swap", "after", "hostile"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message that was sent. id is topic-partition-offset; family is the truth (None: no media)."""
+
+    id: str
+    family: str | None
+    phase: Phase
+
+
+class Shares(BaseModel):
+    """Of one family's media: the share per label, and the share that was given that very family; n items."""
+
+    n: int
+    real: float
+    fake: float
+    unknown: float
+    named: float
+
+
+class FamilyShares(BaseModel):
+    """One family under release 0 and under the release that the operator approved."""
+
+    before: Shares
+    after: Shares
+
+
+class DemoReport(BaseModel):
+    """The demonstration's result. aa and af are in points (0 to 100), shares in 0 to 1."""
+
+    seed: int
+    sent: int
+    verdicts: int
+    dead_letters: int
+    lost: int
+    duplicated: int
+    swap_failed_requests: int
+    swap_sent: int
+    unseen: str
+    families: dict[str, FamilyShares]
+    aa_before: float
+    aa_after: float
+    af: float
+    reals_unknown: float
+    reals_fake: float
+    reals: int
+    seconds: dict[str, float]
+    claims: dict[str, bool]
+
+
+def delivery(
+    sent: Iterable[Sent], verdict_ids: Iterable[str], dead_letter_ids: Iterable[str]
+) -> tuple[int, int]:
+    """Count the messages without an answer and the answers beyond the first: (lost, duplicated)."""
+    answers = Counter(verdict_ids)
+    answers.update(dead_letter_ids)
+    lost = sum(answers[message.id] == 0 for message in sent)
+    return lost, sum(count - 1 for count in answers.values())
+
+
+def shares(family: str, verdicts: list[Verdict]) -> Shares:
+    """The shares of one family's verdicts. A real is named when it is called real."""
+    n = len(verdicts)
+    labels = Counter(verdict.label for verdict in verdicts)
+    named = sum(
+        verdict.label == REAL if family == REAL else verdict.label == "fake" and verdict.family == family
+        for verdict in verdicts
+    )
+    return Shares(
+        n=n,
+        real=labels["real"] / max(n, 1),
+        fake=labels["fake"] / max(n, 1),
+        unknown=labels["unknown"] / max(n, 1),
+        named=named / max(n, 1),
+    )
+
+
+def family_shares(
+    sent: Iterable[Sent], verdicts: Mapping[str, Verdict], first_release: str
+) -> dict[str, FamilyShares]:
+    """Shares per family, split by the release that spoke: release 0, or any later one."""
+    parts: dict[str, tuple[list[Verdict], list[Verdict]]] = {}
+    for message in sent:
+        verdict = verdicts.get(message.id)
+        if message.family is None or verdict is None:
+            continue
+        before, after = parts.setdefault(message.family, ([], []))
+        (before if verdict.release == first_release else after).append(verdict)
+    return {
+        family: FamilyShares(before=shares(family, before), after=shares(family, after))
+        for family, (before, after) in sorted(parts.items())
+    }
+
+
+def average_accuracy(families: Mapping[str, FamilyShares], unseen: str) -> tuple[float, float, float]:
+    """AA before, AA after and AF, in points, with every class (real too) as one task.
+
+    AA is the mean share that was named: before over the classes that release 0 had learned,
+    after over all. AF follows CDDB's published code: the mean over the old tasks of (accuracy
+    now - accuracy when learned), so a negative figure is what was forgotten.
+    """
+    old = [part for name, part in families.items() if name != unseen]
+    before = [part.before.named for part in old]
+    after = [part.after.named for part in families.values()]
+    forgotten = [part.after.named - part.before.named for part in old]
+    return tuple(100 * sum(column) / len(column) for column in (before, after, forgotten))  # type: ignore[return-value]  # three columns in, three figures out
+
+
+def real_shares(families: Mapping[str, FamilyShares]) -> tuple[int, float, float]:
+    """Of all reals, under both releases: (count, share called unknown, share called fake)."""
+    parts = (families[REAL].before, families[REAL].after)
+    n = sum(part.n for part in parts)
+    unknown = sum(part.n * part.unknown for part in parts) / max(n, 1)
+    fake = sum(part.n * part.fake for part in parts) / max(n, 1)
+    return n, unknown, fake
+
+
+def report(
+    seed: int,
+    unseen: str,
+    seconds: Mapping[str, float],
+    sent: list[Sent],
+    verdicts: Mapping[str, Verdict],
+    answers: tuple[list[str], list[str]],
+    first_release: str,
+    swap_failed_requests: int,
+) -> DemoReport:
+    """Everything that was counted, and whether each claim holds.
+
+    answers are the ids of all verdicts and of all dead letters, each as often as it came.
+    """
+    families = family_shares(sent, verdicts, first_release)
+    lost, duplicated = delivery(sent, *answers)
+    aa_before, aa_after, af = average_accuracy(families, unseen)
+    reals, reals_unknown, reals_fake = real_shares(families)
+    before, after = families[unseen].before, families[unseen].after
+    hostile = sum(message.family is None for message in sent)
+    swapped = [verdicts[m.id].release for m in sent if m.phase == "swap" and m.id in verdicts]
+    return DemoReport(
+        seed=seed,
+        sent=len(sent),
+        verdicts=len(answers[0]),
+        dead_letters=len(answers[1]),
+        lost=lost,
+        duplicated=duplicated,
+        swap_failed_requests=swap_failed_requests,
+        swap_sent=sum(message.phase == "swap" for message in sent),
+        unseen=unseen,
+        families=families,
+        aa_before=aa_before,
+        aa_after=aa_after,
+        af=af,
+        reals_unknown=reals_unknown,
+        reals_fake=reals_fake,
+        reals=reals,
+        seconds=dict(seconds),
+        claims={
+            "sent = verdicts + dead letters, 0 lost, 0 twice": lost == duplicated == 0
+            and len(sent) == len(answers[0]) + len(answers[1]),
+            "every bad file is a dead letter, and nothing else is": len(answers[1]) == hostile,
+            "0 requests failed during the swap, and both releases spoke": swap_failed_requests == 0
+            and len(set(swapped)) == 2,
+            f"before: {LEAST_NOT_REAL:.0%} of the unseen fakes are not called real": 1 - before.real
+            >= LEAST_NOT_REAL,
+            f"before: {LEAST_UNKNOWN:.0%} of the unseen fakes are called unknown": before.unknown
+            >= LEAST_UNKNOWN,
+            f"after: {LEAST_NAMED:.0%} of the once unseen fakes are named": after.named >= LEAST_NAMED,
+            f"after: at most {MOST_FORGOTTEN:.0f} points forgotten": -af <= MOST_FORGOTTEN,
+            f"at most {MOST_REALS:.0%} of {reals} reals called unknown": reals_unknown <= MOST_REALS,
+            f"at most {MOST_REALS:.0%} of {reals} reals called fake": reals_fake <= MOST_REALS,
+        },
+    )

@@ -1,0 +1,85 @@
+"""How much of what the demonstration makes, sends and trains: its numbers in one place."""
+
+import json
+import os
+import random
+from dataclasses import dataclass
+
+from memory.records import REAL
+from updater.synthetic.families import FAMILIES
+
+DEFAULT_UNSEEN = "periodic"
+CORES = len(os.sched_getaffinity(0))
+
+LIBRARY_REALS, LIBRARY_EACH = 1000, 110
+BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 150
+SWAP_REALS, SWAP_EACH, SWAP_PER_SECOND = 40, 8, 8.0
+AFTER_REALS, AFTER_EACH = 260, 30
+
+HOSTILE: tuple[bytes | None, ...] = (
+    None,
+    b"",
+    b"this is no media",
+    b"\xff\xd8\xff\xe0" + bytes(60),
+    b"\x89PNG\r\n\x1a\n" + bytes(100),
+)
+"""Values that are no media: each must become a dead letter and disturb nothing."""
+
+Wanted = list[tuple[str, int]]
+"""Media by number: (family or "real", index)."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """The labelled media that release 0 learns from: how many reals, and of each known family."""
+
+    seed: int
+    unseen: str
+    reals: int = LIBRARY_REALS
+    each: int = LIBRARY_EACH
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each class."""
+        return {REAL: self.reals, **{family: self.each for family in FAMILIES if family != self.unseen}}
+
+
+def training_settings(seed: int, unseen: str) -> dict[str, str]:
+    """Settings of the updater: its seed, and that no pseudo-forgery is of the unseen family's kinds."""
+    return {
+        "FORGEWATCH_UPDATER_SEED": str(seed),
+        "FORGEWATCH_UPDATER_WITHOUT_KINDS": json.dumps(sorted(FAMILIES[unseen].kinds)),
+        "FORGEWATCH_UPDATER_REHEARSAL_BUDGET": "600",
+    }
+
+
+def before(seed: int, unseen: str) -> Wanted:
+    """Reals and known fakes, then the unseen family among reals."""
+    known = _shuffled(seed, {REAL: BEFORE_REALS // 2, **dict.fromkeys(_known(unseen), BEFORE_EACH)})
+    reals = [(REAL, index) for index in range(BEFORE_REALS // 2, BEFORE_REALS)]
+    return known + _mixed(seed, [*reals, *((unseen, index) for index in range(BEFORE_UNSEEN))])
+
+
+def swap(seed: int, unseen: str) -> Wanted:
+    """What streams while the releases change: numbers that `before` does not use."""
+    wanted = [(REAL, BEFORE_REALS + index) for index in range(SWAP_REALS)]
+    wanted += [(name, BEFORE_EACH + index) for name in _known(unseen) for index in range(SWAP_EACH)]
+    return _mixed(seed, wanted + [(unseen, BEFORE_UNSEEN + index) for index in range(SWAP_EACH)])
+
+
+def after(seed: int) -> Wanted:
+    """Fresh media of every family."""
+    return _shuffled(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH)})
+
+
+def _known(unseen: str) -> list[str]:
+    return [family for family in FAMILIES if family != unseen]
+
+
+def _shuffled(seed: int, counts: dict[str, int]) -> Wanted:
+    return _mixed(seed, [(family, index) for family, count in counts.items() for index in range(count)])
+
+
+def _mixed(seed: int, wanted: Wanted) -> Wanted:
+    random.Random(seed).shuffle(wanted)  # noqa: S311 - an order, no secret
+    return wanted

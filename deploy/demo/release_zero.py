@@ -1,0 +1,101 @@
+"""Release 0 of `forgewatch demo` and `forgewatch up`: made by the public commands, kept for the next run."""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+
+import deploy
+import detector
+import ingest
+import memory
+import updater
+from deploy.demo.operator import Operator
+from deploy.demo.plan import CORES, Library
+from deploy.demo.story import Story
+from deploy.local.broker import CACHE
+from updater.synthetic.stream import write_folders
+
+_STATE = ("memory", "updater", "deploy")
+"""The folders below a stack's `run` that hold what making release 0 leaves behind."""
+
+_PASSING = ("-wal", "-shm")
+
+
+def make_release_zero(story: Story, operator: Operator, library: Library, run: Path) -> None:
+    """Import labelled media and train on it by the public commands; keep what that leaves."""
+    media = run / "library"
+    with (
+        story.step("media", "Render labelled media: photographs, scenes through cameras, forgeries of them"),
+        story.bar("files") as bar,
+    ):
+        write_folders(media, library.seed, "train", library.counts, processes=CORES, progress=bar)
+    with story.step("import", "Take it into the memory"):
+        operator.run("import", str(media))
+    with story.step("train", "Train release 0, export it and prove the export, evaluate it, propose it"):
+        operator.update()
+    shutil.rmtree(media)
+    kept = _kept(library)
+    aside = kept.with_name(f"{kept.name}.part")
+    shutil.rmtree(kept.parent, ignore_errors=True)
+    for name in _STATE:
+        _copy(run / name, aside / name)
+    aside.rename(kept)
+
+
+def restore(library: Library, run: Path) -> bool:
+    """Bring back what an earlier run kept, before the stack starts; False where nothing fits."""
+    kept = _kept(library)
+    if not kept.is_dir():
+        return False
+    for name in _STATE:
+        _copy(kept / name, run / name)
+    return True
+
+
+def _kept(library: Library) -> Path:
+    return CACHE / f"release-0-seed-{library.seed}-without-{library.unseen}" / _digest_of_makings(library)
+
+
+def _digest_of_makings(library: Library) -> str:
+    """A digest of what release 0 is made from: code, packages, settings, the media's numbers."""
+    total = hashlib.sha256(json.dumps(asdict(library), sort_keys=True).encode())
+    for package in (ingest, detector, memory, updater, deploy):
+        folder = Path(str(package.__file__)).parent
+        for path in sorted(folder.rglob("*.py")):
+            total.update(f"{package.__name__}/{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    for name, version in sorted((d.name, d.version) for d in metadata.distributions()):
+        total.update(f"{name}=={version}\0".encode())
+    for name, value in sorted(_trained_by(os.environ).items()):
+        total.update(f"{name}={value}\0".encode())
+    return total.hexdigest()
+
+
+def _trained_by(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(("FORGEWATCH_UPDATER_", "FORGEWATCH_MEMORY_", "FORGEWATCH_INGEST_"))
+    }
+
+
+def _copy(source: Path, target: Path) -> None:
+    for folder, _, files in os.walk(source):
+        there = target / Path(folder).relative_to(source)
+        there.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            path = Path(folder) / name
+            if path.suffix == ".sqlite":
+                with (
+                    closing(sqlite3.connect(path)) as database,
+                    closing(sqlite3.connect(there / name)) as copy,
+                ):
+                    database.backup(copy)
+            elif not name.endswith(_PASSING):
+                shutil.copy2(path, there / name)

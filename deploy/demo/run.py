@@ -1,0 +1,114 @@
+"""`forgewatch demo`: the whole loop on real parts, told step by step and counted at the end."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from deploy.cli_output import CommandError
+from deploy.demo import claims, plan, tables
+from deploy.demo.claims import DemoReport
+from deploy.demo.operator import Operator
+from deploy.demo.release_zero import make_release_zero, restore
+from deploy.demo.review import name_clusters
+from deploy.demo.story import Story
+from deploy.demo.swap import swap
+from deploy.demo.traffic import Traffic
+from deploy.local.stack import Stack
+from detector.settings import DetectorSettings
+from ingest.settings import IngestSettings
+from updater.synthetic.families import FAMILIES
+from updater.synthetic.stream import MediaSample, make_many
+
+HOME = Path(".forgewatch/demo")
+
+
+def main(seed: int, unseen: str | None, report: Path | None) -> bool:
+    """Run the demonstration; write its report as JSON where asked. False when a claim does not hold.
+
+    Raises CommandError for an unknown family, OperatorError and TrafficError when a step cannot go on,
+    and the local stack's errors.
+    """
+    story = Story(seed, unseen or plan.DEFAULT_UNSEEN)
+    if story.unseen not in FAMILIES:
+        raise CommandError(f"--unseen {story.unseen}: the families are {', '.join(FAMILIES)}")
+    story.console.print(
+        f"Release 0 learns {len(FAMILIES) - 1} forgery families and never sees [bold]{story.unseen}[/bold] "
+        f"(seed {seed})."
+    )
+    os.environ.update(plan.training_settings(seed, story.unseen))
+    shutil.rmtree(HOME, ignore_errors=True)
+    try:
+        result = _tell(story)
+    finally:
+        shutil.rmtree(HOME, ignore_errors=True)
+    if report is not None:
+        report.write_text(result.model_dump_json(indent=2) + "\n")
+    tables.show(story.console, result)
+    return all(result.claims.values())
+
+
+def _tell(story: Story) -> DemoReport:
+    stack = Stack(HOME, console=story.console)
+    with ExitStack() as parts:
+        library = plan.Library(story.seed, story.unseen)
+        with story.step("start", "Start Kafka, TorchServe, deploy, memory, updater and detector"):
+            restored = restore(library, stack.run)
+            parts.enter_context(stack)
+        operator = Operator(story.console, stack.settings)
+        if not restored:
+            make_release_zero(story, operator, library, stack.run)
+        with story.step("release 0", "The operator approves release 0"):
+            first = operator.approve_newest()
+        traffic = parts.enter_context(_open_traffic(stack))
+        _stream_before(story, traffic)
+        _learn(story, operator, traffic)
+        with story.step("swap", "Media streams on while the operator approves: hot swap"):
+            samples = list(_samples(story, "stream", plan.swap(story.seed, story.unseen)))
+            metrics = f"http://127.0.0.1:{stack.ports.detector_metrics}/metrics"
+            _, failed = swap(story, traffic, operator, samples, metrics)
+        _stream_after(story, traffic)
+        return claims.report(
+            story.seed,
+            story.unseen,
+            story.seconds,
+            traffic.sent,
+            traffic.verdicts,
+            traffic.answers(),
+            first,
+            failed,
+        )
+
+
+def _open_traffic(stack: Stack) -> Traffic:
+    settings = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
+    return Traffic(settings, DetectorSettings().verdicts_topic)
+
+
+def _samples(story: Story, split: str, wanted: plan.Wanted) -> Iterator[MediaSample]:
+    return make_many(story.seed, split, wanted, processes=plan.CORES)
+
+
+def _stream_before(story: Story, traffic: Traffic) -> None:
+    title = f"Stream reals, known fakes and bad files; then {story.unseen} arrives"
+    with story.step("stream", title), story.bar("answers") as bar:
+        sent = traffic.send_hostile(plan.HOSTILE)
+        sent += traffic.send(_samples(story, "stream", plan.before(story.seed, story.unseen)), "before")
+        traffic.wait(sent, bar)
+
+
+def _learn(story: Story, operator: Operator, traffic: Traffic) -> None:
+    truth = {sent.id: sent.family for sent in traffic.sent if sent.family is not None}
+    unknown = sum(verdict.label == "unknown" for verdict in traffic.verdicts.values())
+    with story.step("review", "The operator looks at the clusters of unknowns and names the new family"):
+        operator.await_remembered(unknown)
+        named = name_clusters(story, operator, truth, HOME)
+        story.say(f"{named} items are now called {story.unseen}")
+    with story.step("update", "Train a candidate on the rehearsal shelf and the new family; evaluate it"):
+        operator.update()
+
+
+def _stream_after(story: Story, traffic: Traffic) -> None:
+    with story.step("after", "Stream fresh media of every family"), story.bar("answers") as bar:
+        traffic.wait(traffic.send(_samples(story, "after", plan.after(story.seed)), "after"), bar)

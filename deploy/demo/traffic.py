@@ -1,0 +1,133 @@
+"""The demonstration's producer, and a reader that is independent of everything it checks."""
+
+import mimetypes
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from deploy.demo.claims import Phase, Sent
+from detector.records import Verdict
+from ingest.settings import IngestSettings, kafka_options
+from updater.synthetic.stream import MediaSample
+
+POLL_S = 0.2
+SILENCE_S = 60.0
+
+
+class TrafficError(RuntimeError):
+    """The stream did not answer in time. Fatal for the demonstration."""
+
+
+class Traffic:
+    """Sends media as CloudEvents and collects what comes back, read_committed and without a group.
+
+    Every answer is kept, the second one too: verdict_ids and dead_letter_ids are lists.
+    """
+
+    def __init__(self, settings: IngestSettings, verdicts_topic: str) -> None:
+        self.sent: list[Sent] = []
+        self.verdicts: dict[str, Verdict] = {}
+        self.verdict_ids: list[str] = []
+        self.dead_letter_ids: list[str] = []
+        self._topic = settings.media_topic
+        self._verdicts_topic = verdicts_topic
+        options = kafka_options(settings)
+        self._producer = KafkaProducer(**options, acks="all", linger_ms=5)
+        self._consumer = KafkaConsumer(
+            **options, group_id=None, isolation_level="read_committed", auto_offset_reset="earliest"
+        )
+        partitions = [
+            TopicPartition(topic, partition)
+            for topic in (verdicts_topic, settings.dead_letters_topic)
+            for partition in self._consumer.partitions_for_topic(topic) or ()
+        ]
+        self._consumer.assign(partitions)
+        self._consumer.seek_to_beginning(*partitions)
+        self._stop = threading.Event()
+        self._reader = threading.Thread(target=self._read, name="answers", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._reader.join()
+        self._consumer.close()
+        self._producer.close()
+
+    def send(
+        self, samples: Iterable[MediaSample], phase: Phase, *, per_second: float | None = None
+    ) -> list[Sent]:
+        """Send the samples as binary CloudEvents, at most per_second; return once the broker has all."""
+        futures = []
+        due = time.monotonic()
+        for sample in samples:
+            if per_second is not None:
+                self._stop.wait(max(0.0, due - time.monotonic()))
+                due += 1 / per_second
+            headers = [
+                ("ce_specversion", b"1.0"),
+                ("ce_id", str(uuid.uuid4()).encode()),
+                ("ce_source", b"forgewatch-demo"),
+                ("ce_type", b"forgewatch.media"),
+                ("content-type", (mimetypes.guess_type(sample.name)[0] or "").encode()),
+            ]
+            futures.append((sample.family, self._producer.send(self._topic, sample.data, headers=headers)))
+        return self._sent(futures, phase)
+
+    def send_hostile(self, values: Iterable[bytes | None]) -> list[Sent]:
+        """Send values that are no media, as they are."""
+        return self._sent([(None, self._producer.send(self._topic, value)) for value in values], "hostile")
+
+    def _sent(self, futures: Sequence[tuple[str | None, Any]], phase: Phase) -> list[Sent]:
+        self._producer.flush()
+        sent = []
+        for family, future in futures:
+            position = future.get(timeout=30)
+            sent.append(Sent(f"{position.topic}-{position.partition}-{position.offset}", family, phase))
+        self.sent += sent
+        return sent
+
+    def answers(self) -> tuple[list[str], list[str]]:
+        """The ids of all verdicts and of all dead letters that came, each as often as it came."""
+        return list(self.verdict_ids), list(self.dead_letter_ids)
+
+    def wait(self, sent: Iterable[Sent], progress: Callable[[int, int], None]) -> None:
+        """Return once each message has an answer. Raises TrafficError after a minute without a new one."""
+        waiting = {message.id for message in sent}
+        total, quiet_since = len(waiting), time.monotonic()
+        while waiting:
+            answered = waiting & (self.verdicts.keys() | set(self.dead_letter_ids))
+            if answered:
+                waiting -= answered
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > SILENCE_S:
+                raise TrafficError(
+                    f"{len(waiting)} of {total} messages have no answer; the last came {SILENCE_S:.0f} s ago"
+                )
+            progress(total - len(waiting), total)
+            self._stop.wait(POLL_S)
+
+    def _read(self) -> None:
+        while not self._stop.is_set():
+            for partition, records in self._consumer.poll(timeout_ms=int(POLL_S * 1000)).items():
+                for record in records:
+                    if partition.topic == self._verdicts_topic:
+                        verdict = Verdict.model_validate_json(record.value)
+                        self.verdict_ids.append(verdict.id)
+                        self.verdicts.setdefault(verdict.id, verdict)
+                    else:
+                        errors = {
+                            name.rpartition(".")[2]: value.decode()
+                            for name, value in record.headers
+                            if "errors." in name
+                        }
+                        self.dead_letter_ids.append("{topic}-{partition}-{offset}".format(**errors))
