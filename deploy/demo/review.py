@@ -13,8 +13,8 @@ MAJORITY = 0.5
 def name_clusters(story: Story, operator: Operator, truth: Mapping[str, str], folder: Path) -> int:
     """Look at every cluster's contact sheet; name those that hold mostly the unseen family.
 
-    Returns how many items were named. truth is the answer key, by exemplar id. An item of a named cluster which the key says is something
-    else is left out, as a person would who sees it on the sheet.
+    Returns how many items were named. truth is the answer key, by exemplar id. An item of a named
+    cluster which the key calls something else is left out, as a person would who sees the sheet.
     """
     named = 0
     for cluster in operator.ask("clusters"):

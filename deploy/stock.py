@@ -1,0 +1,74 @@
+"""A stock network as a release, for the benchmark alone: never trained, one 224 px crop an image."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from detector.architecture import Architecture
+from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, Manifest, seal
+from detector.export import export, prove_equal
+from detector.gate import GateParameters, Standard
+from detector.graph import DetectorGraph
+from detector.network import Network
+from detector.probe import write_probe
+from detector.session import Session
+from ingest.records import CropPlan
+from updater.deploy_client import DeployClient
+from updater.records import Candidate
+from updater.settings import UpdaterSettings
+
+CROP_PX = 224
+
+
+def propose_stock(folder: Path, deploy_url: str) -> None:
+    """Make a MobileNetV3-small of random weights into an artifact, and propose it. Raises DeployError."""
+    artifact = _make(folder)
+    with DeployClient(UpdaterSettings(deploy_url=deploy_url)) as deploy:
+        deploy.put(artifact)
+        evaluation = hashlib.sha256((artifact.folder / EVALUATION).read_bytes()).hexdigest()
+        deploy.propose(
+            Candidate(
+                digest=artifact.digest,
+                evaluation_digest=evaluation,
+                parent=None,
+                update=0,
+                classes=artifact.manifest.classes,
+                gates=(),
+            )
+        )
+
+
+def _make(folder: Path) -> Artifact:
+    folder.mkdir(parents=True)
+    torch.manual_seed(0)
+    classes = ("real", "fake")
+    architecture = Architecture(backbone="mobilenetv3_small_100", crop_px=CROP_PX, forensic=False)
+    network = Network(architecture, len(classes)).eval()
+    unit = Standard(median=0, scale=1)
+    gate = GateParameters(
+        energy=unit, pseudo=unit, novelty=unit, clip=1, unknown_threshold=9, fake_threshold=1
+    )
+    graph = DetectorGraph(network, gate, None)
+    export(graph, folder / MODEL)
+    crops = np.random.default_rng(0).integers(0, 256, (2, CROP_PX, CROP_PX, 3), dtype=np.uint8)
+    pooling = np.eye(2, dtype=np.float32)
+    differences = prove_equal(graph, folder / MODEL, [(crops, pooling)])
+    save_file(network.state_dict(), folder / WEIGHTS)
+    write_probe(folder / PROBE, crops, pooling, Session(folder, threads=1).score(crops, pooling))
+    (folder / EVALUATION).write_text("{}\n")
+    (folder / MODEL_CARD).write_text("A stock network that was never trained: for timing only.\n")
+    draft = Manifest(
+        classes=classes,
+        architecture=architecture,
+        crop_plan=CropPlan(crop_px=CROP_PX, patches=1, face_patches=0),
+        feature_version=None,
+        gate=gate,
+        reference=(),
+        parent=None,
+        calibration={},
+        export_differences=differences,
+    )
+    return seal(folder, draft)
