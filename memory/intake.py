@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from ingest.records import MediaError
 from memory.crop_store import CropStore
 from memory.groups import assign_groups
 from memory.index import Index
@@ -16,8 +17,11 @@ from memory.rows import NewRow, insert_rows, known_ids
 from memory.store import ExemplarMemoryError
 
 
-class UnfitItemError(ExemplarMemoryError):
-    """Fatal for the item: it holds nothing that could be compared or learnt."""
+class UnfitItemError(ExemplarMemoryError, MediaError):
+    """Fatal for the item: it cannot be compared or learnt.
+
+    reason is no_message, no_crops, bad_features or refused (by the database).
+    """
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,9 @@ class Remembered:
 def check(arrival: Arrival) -> Arrival:
     """Return an arrival that can be remembered. Raises UnfitItemError."""
     if not len(arrival.crops):
-        raise UnfitItemError("the item has no crops")
+        raise UnfitItemError("no_crops", "the item has no crops")
     if not arrival.features.size or not np.isfinite(arrival.features).all():
-        raise UnfitItemError("the item's features are not finite numbers")
+        raise UnfitItemError("bad_features", "the item's features are not finite numbers")
     return arrival
 
 
@@ -128,7 +132,8 @@ def _matrix(index: Index, arrivals: Sequence[Arrival]) -> NDArray[np.float32]:
     for arrival in arrivals:
         if len(arrival.features) != width:
             raise UnfitItemError(
+                "bad_features",
                 f"{arrival.id} has {len(arrival.features)} features, not the {width} "
-                f"of version {index.feature_version}"
+                f"of version {index.feature_version}",
             )
     return np.stack([a.features for a in arrivals])

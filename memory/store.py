@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
 
 from memory.schema import SCHEMA, metadata, revision
 
@@ -25,6 +25,10 @@ class StoreUnavailableError(ExemplarMemoryError):
 
 class WrongStoreError(ExemplarMemoryError):
     """Fatal: the URL opens nothing, or a layout that this version does not know."""
+
+
+class RefusedRowError(ExemplarMemoryError):
+    """Fatal for the rows of the transaction: the database does not take their values."""
 
 
 class Store:
@@ -91,6 +95,8 @@ class Store:
                     yield connection
         except OperationalError as error:
             raise StoreUnavailableError(f"the memory's database failed: {error.orig}") from error
+        except (DataError, IntegrityError) as error:
+            raise RefusedRowError(f"the memory's database refused a row: {error.orig}") from error
 
 
 def current_revision(connection: Connection) -> int:

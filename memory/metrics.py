@@ -1,0 +1,74 @@
+"""What the memory worker measures of itself, for Prometheus.
+
+The only label without a fixed set is `family`: names that an operator gave.
+"""
+
+import time
+from collections.abc import Iterator
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import REGISTRY, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from memory.rows import counts
+from memory.settings import MemorySettings
+from memory.store import Store, StoreUnavailableError
+
+CONSUMED = Counter("forgewatch_memory_consumed", "Messages taken from the unknowns topic and committed.")
+REMEMBERED = Counter("forgewatch_memory_remembered", "Exemplars written.")
+REPEATED = Counter("forgewatch_memory_repeated", "Messages whose exemplar was there already.")
+DUPLICATES = Counter(
+    "forgewatch_memory_duplicates", "Exemplars that joined the group of an earlier one: the same or nearly."
+)
+DEAD_LETTERS = Counter("forgewatch_memory_dead_letters", "Messages that could not be remembered.", ["reason"])
+FAILURES = Counter("forgewatch_memory_failures", "Rounds that failed and are done again.")
+PURGED = Counter("forgewatch_memory_purged", "Exemplars whose crops were purged past their time.")
+TRANSACTION_SECONDS = Histogram(
+    "forgewatch_memory_transaction_seconds",
+    "One batch's SQL transaction.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+)
+BATCH_MESSAGES = Histogram(
+    "forgewatch_memory_batch_messages", "Messages of one transaction.", buckets=(1, 2, 4, 8, 16, 32, 64)
+)
+LAG = Gauge("forgewatch_memory_lag_records", "Records of the assigned partitions that are not read yet.")
+INDEXED = Gauge("forgewatch_memory_index_exemplars", "Exemplars in the search index.")
+SNAPSHOT_TIME = Gauge(
+    "forgewatch_memory_index_snapshot_timestamp_seconds", "When the index was last saved; 0: not yet."
+)
+
+
+class Fill(Collector):
+    """Counts the shelves when it is scraped, so that every process's writes show."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield one gauge by shelf and family; nothing where the database does not answer."""
+        fill = GaugeMetricFamily(
+            "forgewatch_memory_exemplars",
+            "Exemplars by shelf and family; the family of unlabelled ones is empty.",
+            labels=["shelf", "family"],
+        )
+        try:
+            with self._store.read() as connection:
+                found = counts(connection)
+        except StoreUnavailableError:
+            return
+        for (shelf, family), n in found.items():
+            fill.add_metric([shelf, family or ""], n)
+        yield fill
+
+
+def snapshot_saved() -> None:
+    """Note that the index was saved now."""
+    SNAPSHOT_TIME.set(time.time())
+
+
+def serve(settings: MemorySettings, store: Store) -> tuple[WSGIServer, Thread]:
+    """Serve the metrics until the returned server is shut down. Raises OSError for a port in use."""
+    REGISTRY.register(Fill(store))
+    return start_http_server(settings.metrics_port, settings.metrics_host)

@@ -1,0 +1,125 @@
+"""Reads the unknowns topic from where the database says, whatever Kafka's own offsets are."""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka.errors import CorruptRecordError
+
+from ingest.records import InRecord
+from ingest.settings import IngestSettings, kafka_options
+from memory.settings import MemorySettings
+
+_PROBE_MS = 500
+_log = structlog.get_logger(__name__)
+
+
+class UnknownsSource:
+    """A member of the memory's consumer group; a context manager, for one thread.
+
+    stored gives the next offset to read by (topic, partition). It is asked whenever partitions
+    were assigned, and on `rewind`; Kafka keeps no offsets for this group.
+    """
+
+    def __init__(
+        self,
+        ingest: IngestSettings,
+        settings: MemorySettings,
+        stored: Callable[[], Mapping[tuple[str, int], int]],
+    ) -> None:
+        """Join the group. Raises kafka.errors.KafkaError."""
+        self._stored = stored
+        self._timeout_ms = int(settings.poll_timeout_s * 1000)
+        self._most = settings.batch_messages
+        self._misplaced = False
+        self._consumer = KafkaConsumer(
+            **kafka_options(ingest),
+            group_id=settings.consumer_group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            request_timeout_ms=int(ingest.request_timeout_s * 1000),
+            max_partition_fetch_bytes=4 * ingest.max_record_bytes,
+        )
+        self._consumer.subscribe([settings.unknowns_topic], listener=_Assigned(self))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def poll(self) -> list[InRecord]:
+        """Return the next messages, waiting at most the poll timeout; in order by partition.
+
+        Raises kafka.errors.KafkaError, and whatever `stored` raises.
+        """
+        try:
+            polled = self._consumer.poll(timeout_ms=self._timeout_ms, max_records=self._most)
+        except CorruptRecordError as error:
+            if "crc" not in str(error).lower():
+                self._step_over()
+            return []
+        if self._misplaced:
+            # What was just fetched is from Kafka's idea of a position.
+            self.rewind()
+            return []
+        return [
+            InRecord(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
+            for batch in polled.values()
+            for r in batch
+        ]
+
+    def rewind(self) -> None:
+        """Go to the stored offsets, or to the beginning where none is stored; raises what `stored` does."""
+        self._misplaced = True
+        stored = self._stored()
+        for partition in self._consumer.assignment():
+            offset = stored.get((partition.topic, partition.partition))
+            if offset is None:
+                self._consumer.seek_to_beginning(partition)
+            else:
+                self._consumer.seek(partition, offset)
+        self._misplaced = False
+
+    def lag(self) -> int:
+        """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
+        ends = {p: self._consumer.highwater(p) for p in self._consumer.assignment()}
+        return sum(max(0, end - self._consumer.position(p)) for p, end in ends.items() if end is not None)
+
+    def _step_over(self) -> None:
+        """Leave out the one record that no client could parse, so that its partition goes on."""
+        assigned = self._consumer.assignment()
+        try:
+            for partition in assigned:
+                self._consumer.pause(*assigned)
+                self._consumer.resume(partition)
+                position = self._consumer.position(partition)
+                try:
+                    self._consumer.poll(timeout_ms=_PROBE_MS, max_records=1)
+                except CorruptRecordError:
+                    offset = self._consumer.position(partition)
+                    _log.error("unreadable message left out", partition=partition.partition, offset=offset)
+                    self._consumer.seek(partition, offset + 1)
+                    return
+                self._consumer.seek(partition, position)
+        finally:
+            self._consumer.resume(*assigned)
+
+
+class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Notes that positions are not the database's. The client swallows errors here, so it does no more."""
+
+    def __init__(self, source: UnknownsSource) -> None:
+        self._source = source
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        """Nothing to finish: a batch is over before the next poll."""
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self._source._misplaced = True

@@ -1,0 +1,171 @@
+"""The memory's process: messages of the unknowns topic become exemplars, each exactly once."""
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from threading import Event
+from uuid import uuid4
+
+import structlog
+from kafka.errors import KafkaError
+
+from detector.forensics import FEATURE_VERSION
+from detector.unknowns import UnknownMessageError, decode
+from ingest.dead_letters import dead_letter
+from ingest.records import InRecord
+from ingest.settings import IngestSettings
+from ingest.sink import CommitError, TransactionalSink
+from memory import metrics
+from memory.crop_store import CropStore, CropsUnavailableError
+from memory.index import Index
+from memory.intake import Arrival, UnfitItemError, check, remember
+from memory.rows import load_offsets, now_ms, save_offsets
+from memory.settings import MemorySettings
+from memory.shelves import purge_expired, sweep
+from memory.source import UnknownsSource
+from memory.store import RefusedRowError, Store, StoreUnavailableError
+
+RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
+STAGE = "memory"
+_DAY_MS = 24 * 3600 * 1000
+_log = structlog.get_logger(__name__)
+
+
+def run(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
+    """Remember unknowns until stop is set; passing faults of Kafka, disk or database are waited out.
+
+    Raises WrongStoreError, or ingest.sink.SinkRefusedError.
+    """
+    while not stop.is_set():
+        try:
+            with ExitStack() as stack:
+                worker = Worker(ingest, settings, stack)
+                source = stack.enter_context(UnknownsSource(ingest, settings, worker.offsets))
+                while not stop.is_set():
+                    worker.take(source.poll())
+                    metrics.LAG.set(source.lag())
+                    worker.keep_house()
+        except RETRYABLE as error:
+            metrics.FAILURES.inc()
+            _log.warning("round failed, done again", error=f"{type(error).__name__}: {error}")
+            stop.wait(settings.retry_pause_s)
+
+
+class Worker:
+    """What one memory process works on: database, crops, index, and where bad messages go."""
+
+    def __init__(self, ingest: IngestSettings, settings: MemorySettings, stack: ExitStack) -> None:
+        self._ingest, self._settings = ingest, settings
+        self._store = Store(settings.database_url)
+        stack.callback(self._store.close)
+        self._crops = CropStore(settings.crops_url)
+        self._index = Index.open(settings.index_path, self._store, FEATURE_VERSION)
+        # A dead letter may be written twice after a crash, so no identity need outlive this process.
+        self._letters = TransactionalSink(ingest, f"{settings.consumer_group}-{uuid4().hex}")
+        stack.callback(self._letters.close)
+        self._house_kept = -math.inf
+
+    def offsets(self) -> dict[tuple[str, int], int]:
+        """Return the next offset to read by (topic, partition). Raises StoreUnavailableError."""
+        with self._store.read() as connection:
+            return load_offsets(connection)
+
+    def take(self, records: Sequence[InRecord]) -> None:
+        """Remember a batch: dead letters, then crops, then rows and offsets in one SQL transaction.
+
+        Raises one of RETRYABLE: then nothing of the batch is on record, and it is to be read again.
+        """
+        if not records:
+            return
+        good: list[tuple[InRecord, Arrival]] = []
+        bad: list[tuple[InRecord, Exception]] = []
+        for record in records:
+            try:
+                good.append((record, arrival_of(record)))
+            except UnfitItemError as error:
+                bad.append((record, error))
+        try:
+            self._bury(bad)
+            self._remember([arrival for _, arrival in good], records)
+        except (UnfitItemError, RefusedRowError) as error:
+            if len(records) > 1:
+                # One of them is to blame: alone it shows, and the others are not held up.
+                buried = {id(record) for record, _ in bad}
+                for record in records:
+                    if id(record) in buried:
+                        self._remember([], [record])
+                    else:
+                        self.take([record])
+                return
+            reason = error if isinstance(error, UnfitItemError) else UnfitItemError("refused", str(error))
+            self._bury([(records[0], reason)])
+            self._remember([], records)
+
+    def _remember(self, arrivals: Sequence[Arrival], records: Sequence[InRecord]) -> None:
+        digests = [self._crops.put(arrival.crops) for arrival in arrivals]
+        with metrics.TRANSACTION_SECONDS.time(), self._store.write() as connection:
+            done = remember(
+                connection,
+                self._crops,
+                self._index,
+                arrivals,
+                digests,
+                self._settings.near_duplicate_distance,
+            )
+            save_offsets(connection, {(r.topic, r.partition): r.offset + 1 for r in records})
+        metrics.CONSUMED.inc(len(records))
+        metrics.BATCH_MESSAGES.observe(len(records))
+        metrics.REMEMBERED.inc(len(done.new))
+        metrics.REPEATED.inc(done.known)
+        metrics.DUPLICATES.inc(done.duplicates)
+
+    def _bury(self, bad: Sequence[tuple[InRecord, Exception]]) -> None:
+        if not bad:
+            return
+        letters = [dead_letter(record, STAGE, error, self._ingest) for record, error in bad]
+        self._letters.commit(letters, {}, None)
+        for record, error in bad:
+            metrics.DEAD_LETTERS.labels(getattr(error, "reason", "unexpected")).inc()
+            at = f"{record.topic}-{record.partition}-{record.offset}"
+            _log.warning("message became a dead letter", message=at, error=str(error))
+
+    def keep_house(self) -> None:
+        """Now and then: take in what other processes wrote, save the index, purge what is past its time."""
+        if time.monotonic() - self._house_kept < self._settings.housekeeping_period_s:
+            return
+        with self._store.read() as connection:
+            self._index.catch_up(connection)
+        if self._index.ids:
+            self._index.save(self._settings.index_path)
+            metrics.snapshot_saved()
+        metrics.INDEXED.set(len(self._index.ids))
+        before = now_ms() - round(self._settings.retention_days * _DAY_MS)
+        metrics.PURGED.inc(purge_expired(self._store, self._crops, before))
+        sweep(self._store, self._crops)
+        self._house_kept = time.monotonic()
+
+
+def arrival_of(record: InRecord) -> Arrival:
+    """Return the item of one message of the unknowns topic. Raises UnfitItemError."""
+    try:
+        message = decode(record.value or b"")
+    except UnknownMessageError as error:
+        raise UnfitItemError("no_message", str(error)) from error
+    verdict = message.verdict
+    return check(
+        Arrival(
+            id=verdict.id,
+            media_digest=verdict.item.digest,
+            source=verdict.item.source,
+            crops=message.crops,
+            features=message.features,
+            embedding=message.embedding,
+            group=None,
+            release=verdict.release,
+            unknown_score=verdict.unknown_score,
+            received_at=datetime.now(UTC),
+            verdict=verdict.model_dump_json(),
+        )
+    )
