@@ -7,6 +7,7 @@ et al. 2008).
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +18,23 @@ from updater.synthetic.scenes import Light
 Mask = NDArray[np.bool_]
 
 
+Sensor = Literal["bilinear", "edge-aware", "layered", "grey"]
+
+
 @dataclass(frozen=True)
 class Camera:
-    """What one model does to every picture that it takes."""
+    """What one model does to every picture that it takes. Lengths in px, noise in parts of full scale."""
 
-    name: str
     blur_px: float
     aberration_px: float
     vignetting: float
     gain: float
+    """variance of the light's own noise, for each unit of light"""
     read_noise: float
+    sensor: Sensor
+    """a Bayer mosaic and how it is undone; or three layers that each see all pixels; or no colour at all"""
     red_at: tuple[int, int]
-    edge_aware: bool
+    """row and column of the first red pixel, 0 or 1"""
     crosstalk: float
     chroma_blur_px: float
     sharpening: float
@@ -37,12 +43,14 @@ class Camera:
 
 
 CAMERAS: tuple[Camera, ...] = (
-    Camera("a", 0.50, 0.20, 0.25, 0.00035, 0.0030, (0, 0), True, 0.06, 0.0, 0.25, 2.2, 0.10),
-    Camera("b", 0.62, 0.35, 0.40, 0.00060, 0.0040, (0, 1), False, 0.10, 0.8, 0.40, 2.3, 0.20),
-    Camera("c", 0.45, 0.10, 0.15, 0.00025, 0.0020, (1, 1), True, 0.04, 0.0, 0.10, 2.2, 0.05),
-    Camera("d", 0.70, 0.45, 0.50, 0.00085, 0.0055, (0, 0), False, 0.12, 1.1, 0.50, 2.4, 0.25),
-    Camera("e", 0.55, 0.25, 0.30, 0.00050, 0.0035, (1, 0), True, 0.08, 0.7, 0.30, 2.1, 0.15),
-    Camera("f", 0.48, 0.15, 0.20, 0.00045, 0.0045, (0, 1), True, 0.05, 0.9, 0.20, 2.3, 0.00),
+    Camera(0.50, 0.20, 0.25, 0.00035, 0.0030, "edge-aware", (0, 0), 0.06, 0.0, 0.25, 2.2, 0.10),
+    Camera(0.62, 0.35, 0.40, 0.00060, 0.0040, "bilinear", (0, 1), 0.10, 0.8, 0.40, 2.3, 0.20),
+    Camera(0.45, 0.10, 0.15, 0.00025, 0.0020, "edge-aware", (1, 1), 0.04, 0.0, 0.10, 2.2, 0.05),
+    Camera(0.70, 0.45, 0.50, 0.00085, 0.0055, "bilinear", (0, 0), 0.12, 1.1, 0.50, 2.4, 0.25),
+    Camera(0.55, 0.25, 0.30, 0.00050, 0.0035, "edge-aware", (1, 0), 0.08, 0.7, 0.30, 2.1, 0.15),
+    Camera(0.48, 0.15, 0.20, 0.00045, 0.0045, "edge-aware", (0, 1), 0.05, 0.9, 0.20, 2.3, 0.00),
+    Camera(0.58, 0.05, 0.10, 0.00030, 0.0035, "layered", (0, 0), 0.15, 0.0, 0.30, 2.2, 0.15),
+    Camera(0.60, 0.20, 0.30, 0.00040, 0.0040, "grey", (0, 0), 0.00, 0.0, 0.30, 2.2, 0.10),
 )
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
@@ -51,20 +59,31 @@ _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 def photograph(rng: np.random.Generator, scene: Light, camera: Camera) -> Picture:
     """Take the scene [3, H, W] (linear light; H and W even) as the camera delivers it, uint8 [H, W, 3]."""
     light = _lens(rng, scene, camera)
+    speed = float(np.exp(rng.uniform(-0.5, 0.7)))
+    if camera.sensor == "grey":
+        seen = _LUMA @ light.reshape(3, -1)
+        raw = _measured(rng, seen.reshape(light.shape[1:]), camera, speed)
+        return _develop(np.stack([raw, raw, raw]), camera)
     illuminant = np.array([np.exp(rng.normal(0, 0.12)), 1, np.exp(rng.normal(0, 0.12))], np.float32)
     sensitivity = np.array([0.6, 1.0, 0.7], np.float32) * illuminant
-    red, blue = _sites(scene.shape[1], scene.shape[2], camera.red_at)
-    raw = light[1].copy()
-    raw[red] = light[0][red] * sensitivity[0]
-    raw[blue] = light[2][blue] * sensitivity[2]
-    speed = float(np.exp(rng.uniform(-0.5, 0.7)))
-    deviation = np.sqrt(np.maximum(raw, 0) * (camera.gain * speed) + camera.read_noise**2 * speed)
-    raw += deviation * rng.standard_normal(raw.shape, dtype=np.float32)
-    # Twelve bits, black level subtracted, saturated at the white of the exposure.
-    raw = np.rint(np.clip(raw, 0, 1) * 4095) / np.float32(4095)
-    colours = _demosaic(raw, red, blue, camera.edge_aware)
+    light *= sensitivity[:, None, None]
+    if camera.sensor == "layered":
+        colours = _measured(rng, light, camera, speed)
+    else:
+        red, blue = _sites(light.shape[1], light.shape[2], camera.red_at)
+        mosaic = np.where(red, light[0], np.where(blue, light[2], light[1]))
+        raw = _measured(rng, mosaic, camera, speed)
+        colours = _demosaic(raw, red, blue, camera.sensor == "edge-aware")
     colours *= (np.exp(rng.normal(0, 0.02, 3)) / sensitivity).astype(np.float32)[:, None, None]
     return _develop(colours, camera)
+
+
+def _measured(rng: np.random.Generator, light: Light, camera: Camera, speed: float) -> Light:
+    """Photon and read noise, then twelve bits, saturated at the white of the exposure."""
+    deviation = np.sqrt(np.maximum(light, 0) * (camera.gain * speed) + camera.read_noise**2 * speed)
+    noisy = light + deviation * rng.standard_normal(light.shape, dtype=np.float32)
+    measured: Light = np.rint(np.clip(noisy, 0, 1) * 4095) / np.float32(4095)
+    return measured
 
 
 def _lens(rng: np.random.Generator, scene: Light, camera: Camera) -> Light:
@@ -126,8 +145,8 @@ def _develop(colours: Light, camera: Camera) -> Picture:
     """Colour matrix and tone curve; then, where the model does it, smoother colour and sharper brightness."""
     purer = (1 + 3 * camera.crosstalk) * np.eye(3, dtype=np.float32) - camera.crosstalk
     height, width = colours.shape[1:]
-    linear = (purer @ colours.reshape(3, -1)).reshape(colours.shape)
-    levels = _tone(np.clip(linear, 0, 1, out=linear), camera)
+    linear: Light = (purer @ colours.reshape(3, -1)).reshape(colours.shape)
+    levels = _tone(np.clip(linear, 0, 1), camera)
     luma = (_LUMA @ levels.reshape(3, -1)).reshape(height, width)
     if camera.chroma_blur_px:
         for plane in levels:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from updater.filters import Picture
 
-QUALITIES = (82, 96)
+QUALITIES = (80, 97)
 LOWEST, HIGHEST = 74, 98
 WEBP_SHARE = 0.04
 
@@ -32,7 +32,7 @@ def write(rng: np.random.Generator, source: Picture, picture: Picture) -> tuple[
 
 
 def _compensated(data: bytes, source_bytes: int, picture: Picture, form: str, drawn: int) -> bytes:
-    wanted = 0.5 * (np.log(len(data)) + np.log(source_bytes))
+    wanted = 0.4 * np.log(len(data)) + 0.6 * np.log(source_bytes)
     direction = 1 if wanted > np.log(len(data)) else -1
     quality, best = drawn, data
     while LOWEST < quality < HIGHEST:

@@ -45,7 +45,7 @@ def render(rng: np.random.Generator, height: int, width: int) -> Light:
     y = np.arange(height, dtype=np.float32)[:, None]
     x = np.arange(width, dtype=np.float32)[None]
     scene = _surroundings(rng, textures, y, x)
-    sizes_px = np.exp(rng.uniform(np.log(6), np.log(80), int(rng.integers(6, 22))))
+    sizes_px = np.exp(rng.uniform(np.log(6), np.log(80), int(rng.integers(2, 27))))
     # Large things first, so that they do not hide all small ones.
     for size_px in np.sort(sizes_px)[::-1]:
         _paint(rng, scene, textures, float(size_px))
@@ -101,11 +101,13 @@ def _mixed(share: Light, first: Light, second: Light) -> Light:
 
 def _surroundings(rng: np.random.Generator, textures: Light, y: Light, x: Light) -> Light:
     height, width = y.shape[0], x.shape[1]
+    # How much detail pictures have varies widely, and with it the size of their files.
+    roughness = float(np.exp(rng.uniform(np.log(0.05), np.log(0.7))))
     cloudy = 0.5 * y / height + rng.uniform(0.05, 0.25) * textures[0]
     sky = _mixed(cloudy, _colour(rng), _colour(rng))
-    patchy = 0.5 + rng.uniform(0.1, 0.5) * textures[int(rng.integers(1, 4))]
+    patchy = 0.5 + roughness * textures[int(rng.integers(1, 4))]
     ground = _mixed(patchy, _colour(rng), _colour(rng))
-    ground *= np.maximum(1 + rng.uniform(0.1, 0.4) * textures[2], 0.1)
+    ground *= np.maximum(1 + roughness * textures[2], 0.1)
     horizon = height * rng.uniform(0, 0.8) + (x - width / 2) * rng.uniform(-0.15, 0.15)
     above = np.clip(horizon + rng.uniform(0, 14) * textures[0] - y + 0.5, 0, 1)
     surroundings: Light = ground + above * (sky - ground)

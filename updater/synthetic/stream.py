@@ -19,7 +19,7 @@ from updater.synthetic.scenes import render
 
 REAL = "real"
 SPLITS: tuple[str, ...] = tuple(PHOTOGRAPHS)
-PHOTOGRAPH_SHARE = 0.12
+PHOTOGRAPH_SHARE = 0.06
 SIDES_PX = (240, 256, 272)
 
 
