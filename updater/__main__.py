@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+import structlog
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -17,6 +18,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m updater", description="Trains and proposes candidates.")
     parser.add_argument("--once", action="store_true", help="work off what is queued, or one update, and end")
     once = parser.parse_args().once
+    # What a run ends as goes to the standard output, and nothing else.
+    structlog.configure(
+        # The default renderer prints every local variable of a traceback: settings, and so passwords.
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     try:
         settings, memory = UpdaterSettings(), MemorySettings()
         if not once:
