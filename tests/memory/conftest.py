@@ -1,0 +1,77 @@
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.crop_store import CropStore
+from memory.index import Index
+from memory.intake import Arrival, Remembered, remember
+from memory.settings import MemorySettings
+from memory.store import Store
+
+WIDTH = 24
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> MemorySettings:
+    return MemorySettings(
+        database_url=f"sqlite:///{tmp_path}/memory.sqlite",
+        crops_url=str(tmp_path / "crops"),
+        index_path=tmp_path / "index",
+    )
+
+
+@pytest.fixture
+def store(settings: MemorySettings) -> Iterator[Store]:
+    opened = Store(settings.database_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def crops(settings: MemorySettings) -> CropStore:
+    return CropStore(settings.crops_url)
+
+
+@pytest.fixture
+def index() -> Index:
+    return Index("1")
+
+
+def arrival(number: int, **changes: object) -> Arrival:
+    """The same number always makes the same item; other numbers make quite other ones."""
+    rng = np.random.default_rng(number)
+    values: dict[str, object] = {
+        "id": f"media-0-{number}",
+        "media_digest": f"{number:064x}",
+        "source": "camera",
+        "crops": rng.integers(0, 256, (2, 16, 16, 3), dtype=np.uint8),
+        "features": rng.normal(size=WIDTH).astype(np.float32),
+        "embedding": None,
+        "group": None,
+        "release": None,
+        "unknown_score": 1.0,
+        "received_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "verdict": None,
+    }
+    return Arrival(**(values | changes))  # type: ignore[arg-type]
+
+
+Fill = Callable[..., Remembered]
+
+
+@pytest.fixture
+def fill(store: Store, crops: CropStore, index: Index) -> Fill:
+    def put(arrivals: list[Arrival], near: float = 0.1) -> Remembered:
+        digests = [crops.put(a.crops) for a in arrivals]
+        with store.write() as connection:
+            return remember(connection, crops, index, arrivals, digests, near)
+
+    return put
+
+
+@pytest.fixture
+def make() -> Callable[..., Arrival]:
+    return arrival

@@ -1,0 +1,157 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from memory import rows
+from memory.crop_store import CropStore
+from memory.index import Index
+from memory.intake import Arrival, Remembered, UnfitItemError, check, remember
+from memory.shelves import sweep
+from memory.store import Store
+
+Make = Callable[..., Arrival]
+Fill = Callable[..., Remembered]
+TOPIC = ("unknowns", 0)
+
+
+def groups(store: Store) -> dict[str, str]:
+    with store.read() as connection:
+        return {e.id: e.group for e in rows.select_exemplars(connection)}
+
+
+def test_an_item_that_comes_again_is_remembered_once(store: Store, fill: Fill, make: Make) -> None:
+    first = fill([make(1), make(2), make(1)])
+    again = fill([make(2), make(3)])
+    assert (first.new, first.known) == (("media-0-1", "media-0-2"), 1)
+    assert (again.new, again.known) == (("media-0-3",), 1)
+
+
+def test_the_same_media_sent_twice_are_two_items_of_one_group(store: Store, fill: Fill, make: Make) -> None:
+    fill([make(i) for i in range(20)])
+    done = fill([make(50, media_digest=make(7).media_digest), make(51)])
+    assert groups(store)["media-0-50"] == "media-0-7"
+    assert groups(store)["media-0-51"] == "media-0-51"
+    assert done.duplicates == 1
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_near_duplicates_share_a_group_and_others_do_not(
+    store: Store, fill: Fill, make: Make, together: bool
+) -> None:
+    near = make(3).features + np.float32(0.01)
+    arrivals = [*(make(i) for i in range(30)), make(40, features=near)]
+    if together:
+        fill(arrivals)
+    else:
+        fill(arrivals[:-1])
+        fill(arrivals[-1:])
+    found = groups(store)
+    assert found.pop("media-0-40") == "media-0-3"
+    assert all(item == group for item, group in found.items())
+
+
+def test_a_group_that_the_item_came_with_counts_more_than_likeness(
+    store: Store, fill: Fill, make: Make
+) -> None:
+    fill([make(i) for i in range(20)])
+    fill([make(41, features=make(3).features, group="photo-9")])
+    assert groups(store)["media-0-41"] == "photo-9"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"crops": np.zeros((0, 16, 16, 3), np.uint8)}, "no_crops"),
+        ({"features": np.array([1, np.nan], np.float32)}, "bad_features"),
+        ({"features": np.zeros(0, np.float32)}, "bad_features"),
+    ],
+)
+def test_an_item_that_cannot_be_compared_is_refused(
+    make: Make, changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(UnfitItemError) as caught:
+        check(make(1, **changes))
+    assert caught.value.reason == reason
+
+
+def test_features_of_another_width_do_not_get_in(store: Store, fill: Fill, make: Make) -> None:
+    fill([make(1)])
+    with pytest.raises(UnfitItemError, match="7 features, not the 24"):
+        fill([make(2, features=np.zeros(7, np.float32))])
+    assert list(groups(store)) == ["media-0-1"]
+
+
+class Crash(Exception):  # noqa: N818
+    pass
+
+
+def consume(
+    store: Store, crops: CropStore, log: list[Arrival], *, crash_at: str | None = None, together: bool = True
+) -> None:
+    """Read the log from the stored offset on; together says whether offset and row are one transaction."""
+    index = Index("1")
+    with store.read() as connection:
+        start = rows.load_offsets(connection).get(TOPIC, 0)
+    for offset, item in enumerate(log[start:], start):
+        if not together:
+            with store.write() as connection:
+                rows.save_offsets(connection, {TOPIC: offset + 1})
+        digest = crops.put(item.crops)
+        if crash_at == "between crops and row":
+            raise Crash
+        with store.write() as connection:
+            remember(connection, crops, index, [item], [digest], 0.1)
+            if crash_at == "after the row":
+                raise Crash
+            if together:
+                rows.save_offsets(connection, {TOPIC: offset + 1})
+            if crash_at == "before the commit":
+                raise Crash
+
+
+CRASHES = ["between crops and row", "after the row", "before the commit"]
+
+
+@pytest.mark.parametrize("crash_at", CRASHES)
+def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left_over(
+    store: Store, crops: CropStore, make: Make, crash_at: str
+) -> None:
+    log = [make(i) for i in range(4)]
+    consume(store, crops, log[:2])
+    with pytest.raises(Crash):
+        consume(store, crops, log, crash_at=crash_at)
+    with store.read() as connection:
+        assert rows.load_offsets(connection) == {TOPIC: 2}
+    consume(store, crops, log)
+    assert sorted(groups(store)) == [f"media-0-{i}" for i in range(4)]
+    assert sweep(store, crops) == 0
+
+
+@pytest.mark.parametrize("crash_at", CRASHES)
+def test_control_an_offset_outside_the_transaction_loses_an_item(
+    store: Store, crops: CropStore, make: Make, crash_at: str
+) -> None:
+    log = [make(i) for i in range(4)]
+    consume(store, crops, log[:2], together=False)
+    with pytest.raises(Crash):
+        consume(store, crops, log, crash_at=crash_at, together=False)
+    consume(store, crops, log, together=False)
+    assert "media-0-2" not in groups(store)
+
+
+def test_crops_that_were_purged_before_the_row_came_are_written_again(
+    store: Store, crops: CropStore, index: Index, make: Make
+) -> None:
+    digest = crops.put(make(1).crops)
+    assert sweep(store, crops) == 1
+    with store.write() as connection:
+        remember(connection, crops, index, [make(1)], [digest], 0.1)
+    np.testing.assert_array_equal(crops.load(digest), make(1).crops)
+
+
+def test_a_row_brings_back_the_raw_features_bit_for_bit(store: Store, fill: Fill, make: Make) -> None:
+    fill([make(i) for i in range(5)])
+    with store.read() as connection:
+        found = rows.select_features(connection, "1", ids=["media-0-3", "media-0-1"])
+    np.testing.assert_array_equal(found.matrix, np.stack([make(3).features, make(1).features]))

@@ -1,0 +1,112 @@
+from collections.abc import Callable
+
+import pytest
+
+from memory import rows
+from memory.labels import LabelError, history, label, undo
+from memory.records import Exemplar
+from memory.rows import UnknownExemplarError
+from memory.shelves import split_of
+from memory.store import Store
+
+IDS = [f"media-0-{i}" for i in range(30)]
+
+
+@pytest.fixture(autouse=True)
+def _filled(fill: Callable[..., object], make: Callable[..., object]) -> None:
+    fill([make(i, group=f"photo-{i // 3}") for i in range(30)])
+
+
+def by_id(store: Store) -> dict[str, Exemplar]:
+    with store.read() as connection:
+        return {e.id: e for e in rows.select_exemplars(connection)}
+
+
+def test_a_label_sends_whole_groups_to_the_shelf_of_their_split(store: Store) -> None:
+    label(store, IDS, "gan-2", "ada")
+    for exemplar in by_id(store).values():
+        assert exemplar.family == "gan-2"
+        assert exemplar.split == split_of(exemplar.group)
+        assert exemplar.shelf == ("rehearsal" if exemplar.split == "train" else "held-back")
+    assert {"rehearsal", "held-back"} == {e.shelf for e in by_id(store).values()}
+
+
+def test_what_is_ignored_is_of_no_class_and_never_learnt(store: Store) -> None:
+    label(store, IDS[:2], "ignore", "ada")
+    assert {(e.shelf, e.family, e.split) for e in (by_id(store)[i] for i in IDS[:2])} == {
+        ("ignored", None, None)
+    }
+
+
+def test_undo_brings_back_exactly_what_was_before(store: Store) -> None:
+    label(store, IDS[:10], "real", "ada")
+    before = by_id(store)
+    second = label(store, IDS[5:15], "gan", "bob")
+    assert by_id(store) != before
+    undo(store, second, "eve")
+    assert by_id(store) == before
+
+
+def test_the_history_says_who_did_what_and_who_undid_it(store: Store) -> None:
+    first = label(store, IDS[:3], "gan", "ada")
+    undoing = undo(store, first, "bob")
+    newest, oldest = history(store)
+    assert (newest.id, newest.actor, newest.what, newest.undoes, newest.exemplars) == (
+        undoing,
+        "bob",
+        None,
+        first,
+        3,
+    )
+    assert (oldest.id, oldest.actor, oldest.what, oldest.undone_by, oldest.exemplars) == (
+        first,
+        "ada",
+        "gan",
+        undoing,
+        3,
+    )
+
+
+def test_an_undo_does_not_reach_below_a_later_label(store: Store) -> None:
+    first = label(store, IDS[:5], "gan", "ada")
+    second = label(store, IDS[4:8], "real", "ada")
+    with pytest.raises(LabelError, match=f"label {second} came later"):
+        undo(store, first, "ada")
+    undo(store, second, "ada")
+    undo(store, first, "ada")
+    assert {e.shelf for e in by_id(store).values()} == {"unknown"}
+
+
+def test_nothing_is_undone_twice_and_an_undo_is_no_label(store: Store) -> None:
+    first = label(store, IDS[:1], "gan", "ada")
+    undoing = undo(store, first, "ada")
+    for number in (first, undoing, 999):
+        with pytest.raises(LabelError):
+            undo(store, number, "ada")
+
+
+def test_one_wrong_id_and_nothing_is_labelled(store: Store) -> None:
+    with pytest.raises(UnknownExemplarError, match="there is no exemplar nobody"):
+        label(store, [*IDS[:5], "nobody"], "gan", "ada")
+    assert {e.shelf for e in by_id(store).values()} == {"unknown"}
+    assert history(store) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Gan", "gan_2", "gan--2", "2gan", "gan-", "a" * 65, "unknown", "fake", "../x", "gan\n"]
+)
+def test_a_bad_family_name_is_refused_with_a_clear_line(store: Store, name: str) -> None:
+    with pytest.raises(LabelError, match="family name"):
+        label(store, IDS[:1], name, "ada")
+
+
+def test_a_label_needs_a_name_and_something_to_label(store: Store) -> None:
+    with pytest.raises(LabelError, match="name of the person"):
+        label(store, IDS[:1], "gan", "  ")
+    with pytest.raises(LabelError, match="nothing to label"):
+        label(store, [], "gan", "ada")
+
+
+def test_an_id_that_is_named_twice_is_labelled_once(store: Store) -> None:
+    label(store, [IDS[0], IDS[0]], "gan", "ada")
+    assert history(store)[0].exemplars == 1

@@ -1,0 +1,119 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
+
+from memory import rows
+from memory.schema import metadata
+from memory.settings import MemorySettings
+from memory.store import Store, StoreUnavailableError, WrongStoreError
+
+WRITER = """
+import sys
+from memory.rows import save_offsets, load_offsets
+from memory.store import Store
+store = Store(sys.argv[1])
+for _ in range(25):
+    with store.write() as connection:
+        now = load_offsets(connection).get(("t", 0), 0)
+        save_offsets(connection, {("t", 0): now + 1})
+"""
+
+DIES_INSIDE = """
+import sys, time
+from memory.rows import save_offsets
+from memory.store import Store
+store = Store(sys.argv[1])
+with store.write() as connection:
+    save_offsets(connection, {("t", 0): 7})
+    if sys.argv[2] == "inside":
+        print("ready", flush=True)
+        time.sleep(60)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_database_survives_a_power_cut_and_lets_readers_through(store: Store) -> None:
+    with store.read() as connection:
+        pragma = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    assert pragma == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+
+
+def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new/memory.sqlite"
+    processes = [subprocess.Popen([sys.executable, "-c", WRITER, url]) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0] * 4
+    store = Store(url)
+    with store.read() as connection:
+        assert rows.load_offsets(connection) == {("t", 0): 100}
+    store.close()
+
+
+@pytest.mark.parametrize(("where", "offset"), [("inside", None), ("after", 7)])
+def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(
+    tmp_path: Path, where: str, offset: int | None
+) -> None:
+    url = f"sqlite:///{tmp_path}/memory.sqlite"
+    process = subprocess.Popen([sys.executable, "-c", DIES_INSIDE, url, where], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    store = Store(url)
+    with store.read() as connection:
+        assert rows.load_offsets(connection).get(("t", 0)) == offset
+    store.close()
+
+
+def test_a_write_that_raises_changes_nothing_not_even_the_revision(store: Store) -> None:
+    before = store.revision()
+    with pytest.raises(ZeroDivisionError), store.write() as connection:
+        rows.save_offsets(connection, {("t", 0): 1})
+        raise ZeroDivisionError
+    assert store.revision() == before
+    with store.write() as connection:
+        rows.save_offsets(connection, {("t", 0): 1})
+    assert store.revision() == before + 1
+
+
+def test_another_layout_is_refused(settings: MemorySettings, store: Store) -> None:
+    with store.write() as connection:
+        connection.exec_driver_sql("UPDATE revision SET schema_number = 99")
+    with pytest.raises(WrongStoreError, match="layout 99"):
+        Store(settings.database_url)
+
+
+def test_a_locked_database_is_a_retryable_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.store._LOCK_WAIT_S", 0.1)
+    store = Store(f"sqlite:///{tmp_path}/memory.sqlite")
+    other = sqlite3.connect(tmp_path / "memory.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailableError, match="locked"), store.write():
+        pass
+    other.execute("ROLLBACK")
+    with store.write():
+        pass
+    other.close()
+    store.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "nonsense", "nosuchdatabase://host/name"])
+def test_a_wrong_url_is_said_in_one_line(url: str) -> None:
+    with pytest.raises(WrongStoreError) as caught:
+        Store(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_tables_are_valid_on_postgresql_too() -> None:
+    for table in metadata.sorted_tables:
+        assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))
