@@ -35,13 +35,16 @@ def fetch(dataref: str, root: Path | None, max_bytes: int) -> bytes:
         raise ClaimCheckError("dataref_missing", "the dataref names no file") from error
     except OSError as error:
         raise ClaimCheckError("dataref_refused", f"the dataref cannot be opened: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ClaimCheckError("dataref_refused", "the dataref names something that is no plain file")
         if status.st_size > max_bytes:
             raise ClaimCheckError("too_large", f"{status.st_size} bytes; the limit is {max_bytes}")
-        media = file.read(max_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            media = file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(media) > max_bytes:
         raise ClaimCheckError("too_large", f"grew beyond the limit of {max_bytes} bytes while it was read")
     return media

@@ -22,11 +22,8 @@ def grid(width: int, height: int, crop_px: int, patches: int) -> tuple[tuple[int
     8 px. Returns (left, top) in px, row by row; a side shorter than crop_px gets the position 0.
     """
     rows, columns = _rows_and_columns(width, height, crop_px, patches)
-    return tuple(
-        (left, top)
-        for top in _positions(height, crop_px, rows)
-        for left in _positions(width, crop_px, columns)
-    )
+    lefts, tops = _positions(width, crop_px, columns), _positions(height, crop_px, rows)
+    return tuple((left, top) for top in tops for left in lefts)
 
 
 def face_grid(face: Box, width: int, height: int, crop_px: int, patches: int) -> tuple[tuple[int, int], ...]:
@@ -37,10 +34,10 @@ def face_grid(face: Box, width: int, height: int, crop_px: int, patches: int) ->
     """
     left, box_width = _widen(face[0], face[2], width, crop_px)
     top, box_height = _widen(face[1], face[3], height, crop_px)
-    return tuple(
-        (_on_jpeg_grid(left + x, width, crop_px), _on_jpeg_grid(top + y, height, crop_px))
-        for x, y in grid(box_width, box_height, crop_px, patches)
-    )
+    inside = grid(box_width, box_height, crop_px, patches)
+    lefts = sorted({_on_jpeg_grid(left + x, width, crop_px) for x, _ in inside})
+    tops = sorted({_on_jpeg_grid(top + y, height, crop_px) for _, y in inside})
+    return tuple((x, y) for y in tops for x in lefts)
 
 
 def enlarge(face: Box, width: int, height: int) -> Box:
@@ -84,7 +81,8 @@ def _rows_and_columns(width: int, height: int, crop_px: int, patches: int) -> tu
 
 def _positions(side: int, crop_px: int, count: int) -> list[int]:
     middles = ((index + 0.5) * side / count for index in range(count))
-    return [_on_jpeg_grid(math.floor(middle - crop_px / 2), side, crop_px) for middle in middles]
+    # Rounded to the grid, two of them may fall together where the side is hardly longer than a patch.
+    return sorted({_on_jpeg_grid(math.floor(middle - crop_px / 2), side, crop_px) for middle in middles})
 
 
 def _on_jpeg_grid(position: int, side: int, crop_px: int) -> int:

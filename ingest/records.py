@@ -24,11 +24,7 @@ class MediaError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InRecord:
-    """One Kafka record as it was read.
-
-    unreadable is None, or says why the client could not parse the record; key and value are then
-    None and headers empty, whatever the log holds.
-    """
+    """One Kafka record as it was read; headers may repeat a name, in their order."""
 
     topic: str
     partition: int
@@ -37,7 +33,6 @@ class InRecord:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    unreadable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

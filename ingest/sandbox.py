@@ -128,11 +128,11 @@ class Sandbox:
                 child = child or _Child(self._settings)
                 future.set_result(child.decode(data, plan))
             except Exception as error:
-                future.set_exception(error)
                 if child is not None and child.is_spent:
                     metrics.SANDBOX_RESTARTS.labels(getattr(error, "reason", "unexpected")).inc()
                     child.kill()
                     child = None
+                future.set_exception(error)
             metrics.DECODE_SECONDS.observe(time.perf_counter() - began)
             if child is None:
                 # Started now and not with the next item, which would wait for it.

@@ -5,16 +5,13 @@ from typing import Any, Self
 
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import CorruptRecordError
 
 from ingest import metrics
+from ingest.header_names import tolerate_header_names
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
 
 log = structlog.get_logger(__name__)
-
-# How long one partition is looked at when the client cannot say whose record it failed to parse.
-_PROBE_MS = 500
 
 
 class Source:
@@ -27,6 +24,8 @@ class Source:
 
     def __init__(self, settings: IngestSettings, group: str) -> None:
         self._topic = settings.media_topic
+        self._timeout_ms = int(settings.request_timeout_s * 1000)
+        tolerate_header_names()
         self._consumer = KafkaConsumer(
             **kafka_options(settings),
             group_id=group,
@@ -34,9 +33,11 @@ class Source:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             allow_auto_create_topics=False,
-            request_timeout_ms=int(settings.request_timeout_s * 1000),
+            request_timeout_ms=self._timeout_ms,
+            bootstrap_timeout_ms=self._timeout_ms,
             max_partition_fetch_bytes=4 * settings.max_record_bytes,
         )
+        self._next: dict[TopicPartition, int] = {}
         self._paused = False
         self._consumer.subscribe([self._topic], listener=_KeepPaused(self))
 
@@ -52,17 +53,13 @@ class Source:
         """Read at most max_records, waiting at most about timeout_s seconds; in order a partition.
 
         To be called all the time, also while paused, or the group gives the partitions to another.
-        A record that the client cannot parse comes as one with `unreadable` set, so that it can be
-        dead-lettered; so do the readable ones behind it in its batch, which one producer made.
+        Raises kafka.errors.KafkaError; after a CorruptRecordError, and after any that is not retriable,
+        this source is of no more use.
         """
-        try:
-            polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
-        except CorruptRecordError as error:
-            if "crc" in str(error):  # damaged on its way: read again
-                log.warning("record_damaged", error=str(error))
-                return []
-            return self._step_over_unreadable()
+        polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         records = [_in_record(record) for batch in polled.values() for record in batch]
+        for partition, batch in polled.items():
+            self._next[partition] = batch[-1].offset + 1
         metrics.MEDIA.inc(len(records))
         metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
         metrics.LAG.set(self.lag())
@@ -88,10 +85,11 @@ class Source:
         """Go back to what the group has committed, after a transaction that failed.
 
         The broker is asked, since a commit without an answer may have happened. Call it once the sink
-        has recovered: by then that transaction is decided.
+        has recovered: by then that transaction is decided. Raises kafka.errors.KafkaError, retryable,
+        where the broker does not answer.
         """
         for partition in self._consumer.assignment():
-            committed = self._consumer.committed(partition)
+            committed = self._consumer.committed(partition, timeout_ms=self._timeout_ms)
             if committed is None:
                 self._consumer.seek_to_beginning(partition)
             else:
@@ -109,40 +107,14 @@ class Source:
 
     def lag(self) -> int:
         """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
-        return sum(
-            max(0, (self._consumer.highwater(partition) or 0) - self._consumer.position(partition))
-            for partition in self._consumer.assignment()
-            if self._consumer.highwater(partition) is not None
-        )
+        # Not by position(), which may wait for the broker.
+        read = ((partition, self._next.get(partition)) for partition in self._consumer.assignment())
+        ends = ((self._consumer.highwater(partition), after) for partition, after in read)
+        return sum(max(0, end - after) for end, after in ends if end is not None and after is not None)
 
     def close(self) -> None:
         """Leave the group, so that another member takes the partitions at once."""
         self._consumer.close()
-
-    def _step_over_unreadable(self) -> list[InRecord]:
-        """Find the partition whose next record cannot be parsed, step over it and report it."""
-        consumer = self._consumer
-        assigned = consumer.assignment()
-        try:
-            for partition in assigned:
-                position = consumer.position(partition)
-                consumer.pause(*assigned)
-                consumer.resume(partition)
-                try:
-                    consumer.poll(timeout_ms=_PROBE_MS, max_records=1)
-                except CorruptRecordError as error:
-                    offset = consumer.position(partition)
-                    consumer.seek(partition, offset + 1)
-                    log.warning("record_unreadable", partition=partition.partition, offset=offset)
-                    return [
-                        InRecord(partition.topic, partition.partition, offset, 0, None, None, (), str(error))
-                    ]
-                consumer.seek(partition, position)
-        finally:
-            consumer.resume(*assigned)
-            if self._paused:
-                consumer.pause(*assigned)
-        return []
 
 
 class _KeepPaused(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -37,7 +37,9 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
     Raises kafka.errors.KafkaError.
     """
     timeout_ms = int(settings.request_timeout_s * 1000)
-    admin = KafkaAdminClient(**kafka_options(settings), request_timeout_ms=timeout_ms)
+    admin = KafkaAdminClient(
+        **kafka_options(settings), request_timeout_ms=timeout_ms, bootstrap_timeout_ms=timeout_ms
+    )
     try:
         present = set(admin.list_topics())
         missing = [topic for topic in topics if topic.name not in present]

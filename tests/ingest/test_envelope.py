@@ -1,0 +1,159 @@
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
+from cloudevents.core.v1.event import CloudEvent
+
+from ingest.envelope import EnvelopeError, open_envelope
+from ingest.records import MediaItem
+from ingest.settings import IngestSettings
+
+MEDIA = b"\xff\xd8\xff media"
+Headers = list[tuple[str, bytes | None]]
+EVENT = {"id": "7", "source": "/camera", "type": "media", "datacontenttype": "image/jpeg"}
+STRUCTURED: Headers = [("content-type", b"application/cloudevents+json; charset=utf-8")]
+
+
+def opened(
+    headers: Headers, value: bytes | None, settings: IngestSettings | None = None
+) -> tuple[MediaItem, bytes]:
+    return open_envelope("t", 1, 2, 3, headers, value, settings or IngestSettings())
+
+
+def reason(headers: Headers, value: bytes | None, settings: IngestSettings | None = None) -> str:
+    with pytest.raises(EnvelopeError) as error:
+        opened(headers, value, settings)
+    assert "\n" not in str(error.value)
+    return error.value.reason
+
+
+def binary(**changes: bytes | None) -> Headers:
+    headers: dict[str, bytes | None] = {
+        "ce_specversion": b"1.0",
+        "ce_id": b"7",
+        "ce_source": b"/c",
+        "ce_type": b"m",
+    }
+    return [(name, raw) for name, raw in (headers | changes).items() if raw != b"-"]
+
+
+def document(**changes: Any) -> bytes:
+    event = {
+        "specversion": "1.0",
+        "id": "7",
+        "source": "/c",
+        "type": "m",
+        "data_base64": "bWVkaWE=",
+    } | changes
+    return json.dumps({name: value for name, value in event.items() if value != "-"}).encode()
+
+
+def test_a_bare_value_is_the_media() -> None:
+    item, media = opened([("content-type", b"image/jpeg"), ("trace", b"\xff")], MEDIA)
+    assert media == MEDIA
+    assert (item.media_id, item.source, item.declared_type) == (None, "t", "image/jpeg")
+    assert (item.partition, item.offset, item.timestamp_ms) == (1, 2, 3)
+    assert (item.digest, item.size_bytes) == (hashlib.sha256(MEDIA).hexdigest(), len(MEDIA))
+
+
+@pytest.mark.parametrize("write", [to_binary_event, to_structured_event])
+def test_what_the_stock_client_sends_is_understood_in_both_modes(write: Any) -> None:
+    message = write(CloudEvent(dict(EVENT), MEDIA))
+    item, media = opened(list(message.headers.items()), message.value)
+    assert media == MEDIA
+    assert (item.media_id, item.source, item.declared_type) == ("7", "/camera", "image/jpeg")
+
+
+def test_media_that_looks_like_json_is_left_alone() -> None:
+    value = b'{"specversion": "9", "data": 1}'
+    assert opened([], value)[1] == value
+    assert opened(binary(), value)[1] == value
+
+
+def test_header_names_are_read_in_any_case() -> None:
+    headers = [(name.upper(), raw) for name, raw in binary()]
+    assert opened(headers, MEDIA)[0].media_id == "7"
+
+
+def test_the_older_version_of_the_specification_is_known() -> None:
+    value = document(specversion="0.3", data_base64="-", data="bWVkaWE=", datacontentencoding="base64")
+    assert opened(STRUCTURED, value)[1] == b"media"
+    assert opened(binary(ce_specversion=b"0.3"), MEDIA)[1] == MEDIA
+
+
+@pytest.mark.parametrize(
+    ("headers", "value", "expected"),
+    [
+        ([], None, "null_value"),
+        (binary(), None, "null_value"),
+        (STRUCTURED, None, "null_value"),
+        (binary(ce_specversion=b"2.0"), MEDIA, "unknown_specversion"),
+        (binary(ce_specversion=b"-"), MEDIA, "bad_event"),
+        (binary(ce_id=b"-"), MEDIA, "bad_event"),
+        (binary(ce_id=b""), MEDIA, "bad_event"),
+        (binary(ce_source=b"-"), MEDIA, "bad_event"),
+        (binary(ce_time=b"yesterday"), MEDIA, "bad_event"),
+        (binary(ce_source=b"x" * 2000), MEDIA, "bad_event"),
+        (binary(ce_id=b"\xff\xfe"), MEDIA, "bad_header"),
+        (binary(ce_id=None), MEDIA, "bad_header"),
+        ([("content-type", b"\xff")], MEDIA, "bad_header"),
+        (binary(**{"ce_odd-name": b"1"}), MEDIA, "bad_event"),
+        ([("content-type", b"application/cloudevents-batch+json")], b"[]", "unsupported_format"),
+        ([("content-type", b"application/cloudevents+xml")], b"<a/>", "unsupported_format"),
+        (STRUCTURED, b"", "bad_event"),
+        (STRUCTURED, MEDIA, "bad_event"),
+        (STRUCTURED, b"[1]", "bad_event"),
+        (STRUCTURED, b"[" * 100_000, "bad_event"),
+        (STRUCTURED, document(specversion="2.0"), "unknown_specversion"),
+        (STRUCTURED, document(specversion=["1.0"]), "unknown_specversion"),
+        (STRUCTURED, document(specversion="-"), "bad_event"),
+        (STRUCTURED, document(id="-"), "bad_event"),
+        (STRUCTURED, document(id=5), "bad_event"),
+        (STRUCTURED, document(time=5), "bad_event"),
+        (STRUCTURED, document(data_base64="a"), "bad_event"),
+        (STRUCTURED, document(data_base64=5), "bad_event"),
+        (STRUCTURED, document(data_base64="-"), "no_media"),
+        (STRUCTURED, document(data_base64="-", data="text"), "no_media"),
+        (STRUCTURED, document(data_base64="-", data={"a": 1}), "no_media"),
+        (STRUCTURED, document(data_base64="-", dataref=5), "bad_event"),
+    ],
+)
+def test_what_is_no_envelope_has_its_one_reason(headers: Headers, value: bytes | None, expected: str) -> None:
+    assert reason(headers, value) == expected
+
+
+def test_an_empty_value_is_opened_and_left_to_the_decoder() -> None:
+    assert opened([], b"")[1] == b""
+
+
+def test_a_value_over_the_limit_is_refused_however_it_came() -> None:
+    settings = IngestSettings(max_media_bytes=10)
+    assert reason([], b"x" * 11, settings) == "too_large"
+    assert (
+        reason(STRUCTURED, document(data_base64=base64.b64encode(b"x" * 11).decode()), settings)
+        == "too_large"
+    )
+
+
+@pytest.mark.parametrize("value", [None, b""])
+def test_a_dataref_is_fetched_where_the_record_has_no_media(value: bytes | None, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(MEDIA)
+    settings = IngestSettings(claim_check_root=tmp_path)
+    dataref = f"file://{tmp_path}/a.jpg"
+    item, media = opened(binary(ce_dataref=dataref.encode()), value, settings)
+    assert media == MEDIA
+    assert item.digest == hashlib.sha256(MEDIA).hexdigest()
+    assert opened(STRUCTURED, document(data_base64="-", dataref=dataref), settings)[1] == MEDIA
+
+
+def test_a_dataref_outside_the_root_or_to_nothing_says_so(tmp_path: Path) -> None:
+    settings = IngestSettings(claim_check_root=tmp_path, max_fetched_bytes=3)
+    (tmp_path / "big").write_bytes(b"1234")
+    assert reason(binary(ce_dataref=b"file:///etc/passwd"), None, settings) == "dataref_refused"
+    assert reason(binary(ce_dataref=b"http://127.0.0.1/"), None, settings) == "dataref_refused"
+    assert reason(binary(ce_dataref=f"file://{tmp_path}/none".encode()), None, settings) == "dataref_missing"
+    assert reason(binary(ce_dataref=f"file://{tmp_path}/big".encode()), None, settings) == "too_large"

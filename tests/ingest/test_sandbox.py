@@ -1,0 +1,207 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from ingest.decode import DecodeError
+from ingest.extract import extract
+from ingest.records import CropPlan
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+
+PLAN = CropPlan(patches=4)
+SETTINGS = IngestSettings(decode_processes=2)
+MEDIA = Path(__file__).parents[3] / "shared" / "media"
+LISTED = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".bmp", ".avif", ".mp4", ".mov", ".mkv"}
+
+
+def photo(side: int = 256) -> bytes:
+    pixels = np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    buffer = BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def children() -> set[psutil.Process]:
+    return {child for child in psutil.Process().children() if child.status() != "zombie"}
+
+
+@contextmanager
+def one_child(settings: IngestSettings) -> Iterator[tuple[Sandbox, psutil.Process]]:
+    before = children()
+    with Sandbox(settings) as sandbox:
+        (child,) = children() - before
+        yield sandbox, child
+
+
+def reason(box: Sandbox, data: bytes) -> str:
+    error = box.submit(data, PLAN).exception(120)
+    assert isinstance(error, DecodeError)
+    return error.reason
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(SETTINGS) as opened:
+        yield opened
+
+
+def test_it_gives_what_decoding_in_this_process_gives(sandbox: Sandbox) -> None:
+    data = photo()
+    inside, outside = sandbox.submit(data, PLAN).result(60), extract(data, PLAN, SETTINGS.max_pixels)
+    assert np.array_equal(inside.crops, outside.crops)
+    assert inside.crops.shape == (4, 128, 128, 3)
+    assert (inside.kind, inside.format, inside.width, inside.height) == ("image", "JPEG", 256, 256)
+    assert inside.regions == outside.regions
+
+
+def test_a_face_is_a_region_with_its_own_crops(sandbox: Sandbox) -> None:
+    file = MEDIA / "real" / "scikit-image__src___skimage2__data__astronaut.png"
+    if not file.exists():
+        pytest.skip("the shared media are not here")
+    decoded = sandbox.submit(file.read_bytes(), PLAN).result(60)
+    (face,) = decoded.regions
+    assert face.kind == "face"
+    assert face.crops == tuple(range(4, len(decoded.crops)))
+    left, top, width, height = face.box
+    assert left < 222 < left + width
+    assert top < 120 < top + height
+
+
+def test_several_threads_may_use_it(sandbox: Sandbox) -> None:
+    files = [photo(side) for side in range(120, 140)]
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda data: sandbox.submit(data, PLAN).result(60), files))
+    assert [result.width for result in results] == list(range(120, 140))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "empty"),
+        (b"no media", "unknown_format"),
+        (photo()[:900], "corrupt"),
+        (bytes(SETTINGS.max_fetched_bytes + 1), "too_large"),
+    ],
+)
+def test_what_cannot_be_decoded_has_its_reason(sandbox: Sandbox, data: bytes, expected: str) -> None:
+    assert reason(sandbox, data) == expected
+
+
+def test_a_bomb_is_refused_by_its_header(sandbox: Sandbox) -> None:
+    buffer = BytesIO()
+    Image.new("1", (50_000, 20_000)).save(buffer, "PNG")
+    assert len(buffer.getvalue()) < 200_000
+    assert reason(sandbox, buffer.getvalue()) == "too_many_pixels"
+
+
+def test_a_killed_child_costs_its_item_and_is_replaced() -> None:
+    with one_child(IngestSettings()) as (sandbox, child):
+        child.kill()
+        assert reason(sandbox, photo()) == "crashed"
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+
+
+def test_a_child_that_hangs_is_killed_after_the_timeout() -> None:
+    with one_child(IngestSettings(decode_timeout_s=1)) as (sandbox, child):
+        child.send_signal(signal.SIGSTOP)
+        assert reason(sandbox, photo()) == "timeout"
+        assert not child.is_running() or child.status() == "zombie"
+
+
+def test_an_item_that_takes_too_much_processor_time_is_ended() -> None:
+    buffer = BytesIO()
+    frames = [Image.effect_noise((2000, 2000), 90) for _ in range(2)]
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:] + frames * 20)
+    with Sandbox(IngestSettings(decode_processor_s=1, decode_timeout_s=60)) as sandbox:
+        assert reason(sandbox, buffer.getvalue()) == "timeout"
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+
+
+def test_media_that_does_not_fit_the_memory_limit_is_refused() -> None:
+    buffer = BytesIO()
+    Image.new("RGBA", (7900, 7900)).save(buffer, "PNG", compress_level=1)
+    with Sandbox(IngestSettings(decode_memory_bytes=536_870_912)) as sandbox:
+        assert reason(sandbox, buffer.getvalue()) == "out_of_memory"
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+
+
+def test_children_hold_nothing_of_the_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "secret")
+    with (tmp_path / "open").open("w") as held, one_child(IngestSettings()) as (_, child):
+        os.set_inheritable(held.fileno(), True)
+        assert "secret" not in "".join(child.environ().values())
+        assert child.num_fds() == 3
+        limits = Path(f"/proc/{child.pid}/limits").read_text()
+        for line in (
+            "Max file size             0",
+            "Max core file size        0",
+            "Max address space         2147483648",
+        ):
+            assert line in limits
+
+
+def test_children_die_with_a_parent_that_is_killed() -> None:
+    program = (
+        "import psutil, sys\n"
+        "from ingest.sandbox import Sandbox\n"
+        "from ingest.settings import IngestSettings\n"
+        "with Sandbox(IngestSettings()):\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+        gone, alive = psutil.wait_procs([child], 10)
+    # Nobody may be there to reap an orphan.
+    assert gone or alive[0].status() == "zombie"
+
+
+def test_a_closed_sandbox_leaves_no_process() -> None:
+    before = children()
+    with Sandbox(SETTINGS):
+        assert len(children() - before) == 2
+    assert children() == before
+
+
+def test_every_hostile_file_gives_crops_or_a_reason_and_hurts_no_other(sandbox: Sandbox) -> None:
+    files = sorted((MEDIA / "hostile").glob("*"))
+    if not files:
+        pytest.skip("the shared media are not here")
+    futures = [sandbox.submit(file.read_bytes(), PLAN) for file in files]
+    for file, future in zip(files, futures, strict=True):
+        error = future.exception(60)
+        if error is None:
+            assert len(future.result().crops) >= 1, file.name
+        else:
+            assert isinstance(error, DecodeError), file.name
+            assert error.reason in ("unknown_format", "corrupt", "too_many_pixels"), file.name
+
+
+@pytest.mark.parametrize("folder", ["real", "generated", "video"])
+def test_every_sound_file_of_the_list_is_decoded(sandbox: Sandbox, folder: str) -> None:
+    files = [file for file in sorted((MEDIA / folder).glob("*")) if file.suffix in LISTED]
+    if not files:
+        pytest.skip("the shared media are not here")
+    # This one holds a header and no frame.
+    files = [file for file in files if "nonfragment_header" not in file.name]
+    plan = CropPlan(patches=4, face_patches=0)
+    futures = [sandbox.submit(file.read_bytes(), plan) for file in files]
+    for file, future in zip(files, futures, strict=True):
+        assert future.exception(120) is None, file.name
+        assert future.result().kind == ("video" if folder == "video" else "image")
