@@ -118,6 +118,22 @@ def test_a_released_run_is_claimed_again_at_once_and_does_not_count_as_a_death(t
         table.heartbeat(lease, "learn", 1, 2)
 
 
+def test_a_claim_that_was_overtaken_between_its_look_and_its_write_gets_nothing(
+    table, other_host, monkeypatch
+):
+    table.request("manual/1", "manual", "ann")
+    look = table._claimable
+
+    def look_and_be_slow(now):
+        seen = look(now)
+        # Claimed and given back meanwhile: the row looks as it did, but its token has moved on.
+        other_host.release(other_host.claim("two"))
+        return seen
+
+    monkeypatch.setattr(table, "_claimable", look_and_be_slow)
+    assert table.claim("one") is None
+
+
 def test_a_run_that_kills_every_runner_is_given_up_and_says_where(table, clock):
     run, _ = table.request("manual/1", "manual", "ann")
     for _ in range(3):
