@@ -7,17 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from deploy.records import Action
 from deploy.schema import ledger, metadata, open_engine
 from updater.records import Candidate
-
-Action = Literal["propose", "approve", "promote", "reject", "rollback"]
-"""propose: a candidate asks. approve: a person agreed to these bytes. promote: it goes live.
-reject: a person said no. rollback: the live release is taken out and the one before it returns."""
 
 
 class LedgerError(Exception):

@@ -37,7 +37,7 @@ for _verb in ("UPDATE", "DELETE"):
     event.listen(
         ledger,
         "after_create",
-        DDL(
+        DDL(  # type: ignore[no-untyped-call]
             f"CREATE TRIGGER deploy_ledger_no_{_verb.lower()} BEFORE {_verb} ON deploy_ledger "
             "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
         ).execute_if(dialect="sqlite"),
@@ -48,7 +48,11 @@ for _statement in (
     "CREATE TRIGGER deploy_ledger_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON deploy_ledger "
     "FOR EACH STATEMENT EXECUTE FUNCTION deploy_ledger_append_only()",
 ):
-    event.listen(ledger, "after_create", DDL(_statement).execute_if(dialect="postgresql"))
+    event.listen(
+        ledger,
+        "after_create",
+        DDL(_statement).execute_if(dialect="postgresql"),  # type: ignore[no-untyped-call]
+    )
 
 
 def open_engine(database_url: str) -> Engine:

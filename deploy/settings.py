@@ -22,14 +22,15 @@ class DeploySettings(BaseSettings):
     metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
     metrics_port: int = Field(9104, ge=0, le=65535, description="port of the Prometheus endpoint")
     database_url: str = Field(
-        "sqlite:///.forgewatch/deploy.sqlite",
+        "sqlite:///.forgewatch/deploy/ledger.sqlite",
         description="the ledger's database: SQLite by path, or PostgreSQL",
     )
     artifacts: Path = Field(
-        Path(".forgewatch/artifacts"), description="folder of release artifacts, one folder a digest"
+        Path(".forgewatch/deploy/artifacts"), description="folder of release artifacts, one folder a digest"
     )
     cache: Path = Field(
-        Path(".forgewatch/cache"), description="folder where `forgewatch score` keeps fetched artifacts"
+        Path(".forgewatch/cache/artifacts"),
+        description="folder where `forgewatch score` keeps fetched artifacts",
     )
     max_file_bytes: int = Field(2**30, gt=0, description="largest file of an artifact, bytes")
     max_artifact_files: int = Field(32, gt=0, description="most files of an artifact")

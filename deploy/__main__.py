@@ -1,0 +1,7 @@
+"""`python -m deploy` runs the deploy server."""
+
+import sys
+
+from deploy.server import main
+
+sys.exit(main())

@@ -1,0 +1,79 @@
+"""The command `forgewatch`: every command's name, and how every error ends as one line."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+from kafka.errors import KafkaError
+
+from deploy import cli_memory, cli_releases, cli_stack, cli_status, cli_stream
+from deploy.cli_output import CommandError, warn
+from deploy.client import ClientError
+from deploy.environment import SettingsWrong, load_stack_environment, settings_problems
+from deploy.local.processes import StackError
+from deploy.stream import StreamError
+from memory.store import ExemplarMemoryError
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Forgewatch: a streaming deployment monitor for media forgery, which learns while it runs.",
+)
+
+_PANELS = {
+    "The stack": (cli_stack.up, cli_stack.down, cli_stack.demo, cli_stack.bench),
+    "Look": (cli_status.status, cli_status.doctor, cli_stream.verdicts),
+    "Media": (cli_stream.send, cli_stream.score),
+    "The memory": (
+        cli_memory.clusters,
+        cli_memory.sheet,
+        cli_memory.label,
+        cli_memory.undo,
+        cli_memory.labels,
+    ),
+    "Releases": (
+        cli_memory.update,
+        cli_releases.releases,
+        cli_releases.release,
+        cli_releases.approve,
+        cli_releases.reject,
+        cli_releases.rollback,
+    ),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+# `import` is a word of Python, so the function is called otherwise.
+app.command("import", rich_help_panel="The memory")(cli_memory.import_)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0, 1 for a failure, 2 for a wrong command or setting."""
+    command = typer.main.get_command(app)
+    try:
+        load_stack_environment()
+        given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+        code = command.main(given, "forgewatch", standalone_mode=False)
+    except typer.TyperException as error:
+        return _fail(f"{error.format_message()} (see forgewatch --help)", code=2)
+    except SettingsWrong as error:
+        return _fail(*settings_problems(error), code=2)
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("stopped", code=130)
+    except BrokenPipeError:
+        return 0  # the reader of our output has seen enough
+    except StackError as error:
+        for line in str(error).splitlines()[1:]:
+            warn(line)  # the end of a log, before the line that says what went wrong
+        return _fail(str(error).partition("\n")[0], code=1)
+    except (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError) as error:
+        return _fail(str(error), code=1)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), code=1)
+    return int(code or 0)
+
+
+def _fail(*lines: str, code: int) -> int:
+    for line in lines:
+        warn(f"forgewatch: {' '.join(line.split())}")
+    return code

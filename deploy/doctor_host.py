@@ -1,0 +1,116 @@
+"""Checks of this host: settings, packages, disk, databases, clock. Each returns what it found."""
+
+import shutil
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import httpx
+from packaging.requirements import InvalidRequirement, Requirement
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from deploy.settings import DeploySettings
+from detector.settings import DetectorSettings
+from ingest.settings import IngestSettings
+from memory.settings import MemorySettings
+from updater.settings import UpdaterSettings
+
+_LOCK = Path(__file__).parents[1] / "requirements.lock"
+_CLOCK_TOLERANCE_S = 2.0
+
+
+class Wrong(Exception):  # noqa: N818 - it reads as what it says
+    """A check found something wrong: what, and what to do."""
+
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(found)
+        self.advice = advice
+
+
+def settings() -> str:
+    """Every package understands its variables."""
+    for settings in (IngestSettings, DetectorSettings, MemorySettings, UpdaterSettings, DeploySettings):
+        settings()
+    return "every FORGEWATCH_ variable is understood"
+
+
+def dependencies() -> str:
+    """What is installed is what requirements.lock pins."""
+    if not _LOCK.is_file():
+        return "installed without the lock file; nothing to compare with"
+    wrong, compared = [], 0
+    for line in _LOCK.read_text().splitlines():
+        try:
+            pin = Requirement(line.removesuffix("\\").strip())
+        except InvalidRequirement:
+            continue  # a hash or a comment
+        if pin.marker is not None and not pin.marker.evaluate():
+            continue
+        compared += 1
+        try:
+            installed = version(pin.name)
+        except PackageNotFoundError:
+            installed = "nothing"
+        if not pin.specifier.contains(installed, prereleases=True):
+            wrong.append(f"{pin.name} {installed} instead of {pin.specifier}")
+    if wrong:
+        raise Wrong("; ".join(wrong[:5]) + (" …" if len(wrong) > 5 else ""), "run `make clean` and `make up`")
+    return f"{compared} packages have their pinned versions"
+
+
+def disk() -> str:
+    """There is room where the artifacts lie."""
+    settings = DeploySettings()
+    folder = settings.artifacts.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    said = f"{free / 2**30:.1f} GiB free at {folder}"
+    if free < settings.min_free_bytes:
+        raise Wrong(said, "make room: artifacts, crops and Kafka's log need it")
+    return said
+
+
+def databases() -> str:
+    """Every database of the settings opens."""
+    urls = {
+        "FORGEWATCH_DEPLOY_DATABASE_URL": DeploySettings().database_url,
+        "FORGEWATCH_MEMORY_DATABASE_URL": MemorySettings().database_url,
+        "FORGEWATCH_UPDATER_DATABASE_URL": UpdaterSettings().database_url,
+    }
+    for name, url in urls.items():
+        try:
+            parsed = make_url(url)
+            if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).is_file():
+                raise Wrong(f"{name}: there is no {parsed.database}", "start the stack here: `forgewatch up`")
+            engine = create_engine(parsed)
+            with engine.connect() as connection:
+                connection.execute(text("SELECT 1"))
+            engine.dispose()
+        except (SQLAlchemyError, ImportError) as error:
+            raise Wrong(
+                f"{name}: {str(error).splitlines()[0]}", "see that the database runs and the URL is right"
+            ) from error
+    return f"{len(urls)} databases open"
+
+
+def clock() -> str:
+    """This host's time is the deploy server's."""
+    settings = DeploySettings()
+    try:
+        # Nothing else in the loop says its time without a write.
+        answer = httpx.get(f"{settings.url}/healthz", timeout=5, trust_env=False)
+        there = parsedate_to_datetime(answer.headers["date"])
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError) as error:
+        raise Wrong(
+            f"the deploy server's time is not known: {error}", "bring the deploy server up"
+        ) from error
+    off = abs((datetime.now(UTC) - there).total_seconds())
+    if off > _CLOCK_TOLERANCE_S:
+        raise Wrong(
+            f"{off:.0f} s off the deploy server's", "let NTP set both clocks: timestamps order the record"
+        )
+    return "agrees with the deploy server's"

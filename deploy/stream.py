@@ -1,0 +1,156 @@
+"""The stream as a client sees it: media in, verdicts out."""
+
+import mimetypes
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from pydantic import ValidationError
+
+from deploy.reach import absent
+from detector.records import Verdict
+from ingest.settings import HEADER_ROOM_BYTES, IngestSettings, kafka_options
+
+EVENT_TYPE = "io.forgewatch.media"
+_WAIT_S = 10.0
+# A verdict may share a transaction with no other, and each transaction's end takes an offset.
+_OFFSETS_PER_VERDICT = 2
+
+
+class StreamError(Exception):
+    """The broker cannot be reached, or a record cannot be sent; the text says why."""
+
+
+@contextmanager
+def media_producer(settings: IngestSettings) -> Iterator[Any]:
+    """A producer whose records may be as large as the media topic takes; raises StreamError."""
+    _require_broker(settings)
+    try:
+        producer = KafkaProducer(
+            **kafka_options(settings),
+            acks="all",
+            max_request_size=settings.max_media_bytes + HEADER_ROOM_BYTES,
+            bootstrap_timeout_ms=int(_WAIT_S * 1000),
+            max_block_ms=int(_WAIT_S * 1000),
+        )
+    except KafkaError as error:
+        raise StreamError(f"cannot reach the broker at {settings.bootstrap_servers}: {error}") from error
+    try:
+        yield producer
+    finally:
+        producer.close(timeout=_WAIT_S)
+
+
+def send_file(producer: Any, settings: IngestSettings, path: Path, *, raw: bool) -> str:
+    """Send one file to the media topic; returns its position, which is its verdict's id.
+
+    As a CloudEvent in binary mode: a fresh id that begins with the file's name, its folder as source,
+    its content type;
+    with `raw` as a bare value. A file over the record limit goes as a claim check where it lies
+    below the configured root. Raises StreamError, OSError.
+    """
+    path = path.resolve()
+    media: bytes | None = path.read_bytes() if path.stat().st_size <= settings.max_media_bytes else None
+    if media is None and (raw or not _below_root(path, settings)):
+        raise StreamError(
+            f"{path}: larger than {settings.max_media_bytes} bytes; put it below "
+            "FORGEWATCH_INGEST_CLAIM_CHECK_ROOT, and it is sent by reference"
+        )
+    headers = None if raw else _event_headers(path, by_reference=media is None)
+    try:
+        sent = producer.send(settings.media_topic, value=media, headers=headers).get(timeout=_WAIT_S)
+    except KafkaError as error:
+        raise StreamError(f"{path}: not sent: {error}") from error
+    return f"{sent.topic}-{sent.partition}-{sent.offset}"
+
+
+def newest_verdicts(settings: IngestSettings, topic: str, count: int) -> list[Verdict]:
+    """The newest `count` committed verdicts, the oldest of them first; raises StreamError."""
+    found = []
+    with _verdict_reader(settings, topic, count) as (consumer, ends):
+        deadline = time.monotonic() + _WAIT_S
+        while any(consumer.position(part) < end for part, end in ends.items()):
+            if time.monotonic() > deadline:
+                raise StreamError(f"reading {topic} took longer than {_WAIT_S:g} s")
+            found += list(_poll(consumer))
+    found.sort(key=lambda pair: pair[0])
+    return [verdict for _, verdict in found[-count:]]
+
+
+def follow_verdicts(settings: IngestSettings, topic: str) -> Iterator[Verdict]:
+    """Every verdict that is committed from now on, without an end; raises StreamError."""
+    with _verdict_reader(settings, topic, 0) as (consumer, _):
+        while True:
+            for _, verdict in _poll(consumer):
+                yield verdict
+
+
+@contextmanager
+def _verdict_reader(
+    settings: IngestSettings, topic: str, count: int
+) -> Iterator[tuple[Any, dict[TopicPartition, int]]]:
+    """A read_committed consumer that stands `count` verdicts before each partition's end."""
+    _require_broker(settings)
+    try:
+        consumer = KafkaConsumer(
+            **kafka_options(settings),
+            group_id=None,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            bootstrap_timeout_ms=int(_WAIT_S * 1000),
+        )
+    except KafkaError as error:
+        raise StreamError(f"cannot reach the broker at {settings.bootstrap_servers}: {error}") from error
+    try:
+        numbers = consumer.partitions_for_topic(topic)
+        if not numbers:
+            raise StreamError(f"there is no topic {topic}: is a detector running?")
+        parts = [TopicPartition(topic, number) for number in numbers]
+        consumer.assign(parts)
+        ends = consumer.end_offsets(parts)
+        starts = consumer.beginning_offsets(parts)
+        for part in parts:
+            consumer.seek(part, max(starts[part], ends[part] - count * _OFFSETS_PER_VERDICT))
+        yield consumer, ends
+    except KafkaError as error:
+        raise StreamError(f"cannot read {topic}: {error}") from error
+    finally:
+        consumer.close(autocommit=False, timeout_ms=1000)
+
+
+def _require_broker(settings: IngestSettings) -> None:
+    if problem := absent(kafka_options(settings), _WAIT_S):
+        raise StreamError(f"{problem}; start the stack with `forgewatch up`")
+
+
+def _poll(consumer: Any) -> Iterator[tuple[int, Verdict]]:
+    for records in consumer.poll(timeout_ms=200).values():
+        for record in records:
+            try:
+                yield record.timestamp, Verdict.model_validate_json(record.value or b"")
+            except ValidationError:
+                continue  # of a later version, or none of the detector's
+
+
+def _below_root(path: Path, settings: IngestSettings) -> bool:
+    root = settings.claim_check_root
+    return root is not None and path.is_relative_to(root.resolve())
+
+
+def _event_headers(path: Path, *, by_reference: bool) -> list[tuple[str, bytes]]:
+    headers = {
+        "ce_specversion": "1.0",
+        "ce_id": f"{quote(path.name)}-{uuid.uuid4()}",
+        "ce_source": quote(path.parent.as_posix()),
+        "ce_type": EVENT_TYPE,
+        "content-type": mimetypes.guess_type(path.name)[0] or "application/octet-stream",
+    }
+    if by_reference:
+        headers["ce_dataref"] = path.as_uri()
+    return [(name, value.encode()) for name, value in headers.items()]

@@ -1,0 +1,131 @@
+"""A deploy server without a broker, its settings in a folder of the test's own, and small artifacts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from deploy.server import create_app
+from deploy.services import Services, open_services
+from deploy.settings import DeploySettings
+from detector.architecture import Architecture
+from detector.artifact import (
+    EVALUATION,
+    MODEL,
+    MODEL_CARD,
+    PROBE,
+    WEIGHTS,
+    Artifact,
+    Manifest,
+    seal,
+    sha256_of,
+)
+from detector.gate import GateParameters, Standard
+from ingest.records import CropPlan
+from updater.records import Candidate, Gate
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+    """Settings of every package below the test's folder, in the environment, as a process gets them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_KAFKA_TIMEOUT_S", "0.2")
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_HEALTH_URLS", '{"detector": "http://127.0.0.1:1/metrics"}')
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_FILE_BYTES", "100000")
+    return DeploySettings()
+
+
+@pytest.fixture
+def parts(settings: DeploySettings) -> Iterator[Services]:
+    with open_services(settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def http(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
+    """The API in this process, asked by an operator called ada."""
+    with TestClient(
+        create_app(settings, parts),
+        base_url="http://127.0.0.1:8700",
+        headers={"X-Forgewatch-Actor": "ada"},
+        raise_server_exceptions=False,
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
+    """Makes sealed artifacts whose model no one could run; each `evaluation` gives another digest."""
+
+    def make(evaluation: str) -> Artifact:
+        folder = tmp_path / "made" / evaluation
+        folder.mkdir(parents=True)
+        for name in (MODEL, WEIGHTS, PROBE, MODEL_CARD):
+            (folder / name).write_bytes(name.encode() * 10)
+        (folder / EVALUATION).write_text(f'{{"aa": "{evaluation}"}}')
+        unit = Standard(median=0, scale=1)
+        gate = GateParameters(
+            energy=unit, pseudo=unit, novelty=unit, clip=4, unknown_threshold=1, fake_threshold=0.5
+        )
+        return seal(
+            folder,
+            Manifest(
+                classes=("real", "blend"),
+                architecture=Architecture(forensic=False),
+                crop_plan=CropPlan(),
+                feature_version=None,
+                gate=gate,
+                reference=(),
+                parent=None,
+                calibration={},
+                export_differences={},
+            ),
+        )
+
+    return make
+
+
+@pytest.fixture
+def candidate_of() -> Callable[..., Candidate]:
+    """Makes the candidate record that belongs to an artifact."""
+
+    def candidate(artifact: Artifact, *, holds: bool = True) -> Candidate:
+        return Candidate(
+            digest=artifact.digest,
+            evaluation_digest=sha256_of(artifact.folder / EVALUATION),
+            parent=None,
+            update=1,
+            classes=artifact.manifest.classes,
+            gates=(Gate(name="reals called fake", value=0.01, bound=0.06, holds=holds),),
+        )
+
+    return candidate
+
+
+@pytest.fixture
+def put(http: TestClient) -> Callable[[Artifact], None]:
+    """Puts an artifact's files, the manifest last."""
+
+    def put_all(artifact: Artifact) -> None:
+        for name in (*artifact.manifest.files, "manifest.json"):
+            content = (artifact.folder / name).read_bytes()
+            answer = http.put(f"/artifacts/{artifact.digest}/{name}", content=content)
+            assert answer.status_code == 204, answer.text
+
+    return put_all
+
+
+@pytest.fixture
+def propose(
+    http: TestClient, put: Callable[[Artifact], None], candidate_of: Callable[..., Candidate]
+) -> Callable[[Artifact], None]:
+    """Puts an artifact and proposes it."""
+
+    def put_and_propose(artifact: Artifact) -> None:
+        put(artifact)
+        answer = http.post("/releases", json=candidate_of(artifact).model_dump(mode="json"))
+        assert answer.status_code == 201, answer.text
+
+    return put_and_propose
