@@ -33,10 +33,11 @@ def expose(
     chosen = items.take(int(i) for i in draws)
     crops = np.empty_like(chosen.crops)
     for number in range(count):
-        for row in range(chosen.starts[number], chosen.starts[number + 1]):
-            rng = np.random.default_rng([seed, 2, number])
-            forged = pseudo_forge(rng, chosen.crops[row], without)
-            crops[row] = _compressed(forged, int(rng.integers(*_JPEG_QUALITIES)))
+        rng = np.random.default_rng([seed, 2, number])
+        rows = slice(chosen.starts[number], chosen.starts[number + 1])
+        quality = int(rng.integers(*_JPEG_QUALITIES))
+        forged = pseudo_forge(rng, chosen.crops[rows], without)
+        crops[rows] = [_compressed(crop, quality) for crop in forged]
         progress(number + 1, count)
     return LabelledCrops(
         ids=tuple(f"pseudo-{number}" for number in range(count)),

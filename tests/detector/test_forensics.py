@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import scipy.fft
+import torch
+
+from detector.forensics import ForensicFeatures
+
+
+def crops(seed: int, count: int = 2, side: int = 64) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    smooth = rng.normal(0, 1, (count, 3, side, side)).cumsum(2).cumsum(3)
+    smooth = 128 + 100 * smooth / np.abs(smooth).max()
+    return torch.from_numpy(np.clip(smooth + rng.normal(0, 3, smooth.shape), 0, 255)).float()
+
+
+@pytest.fixture(scope="module")
+def features() -> ForensicFeatures:
+    return ForensicFeatures(64)
+
+
+def test_each_crop_gets_its_own_features_whatever_is_beside_it(features: ForensicFeatures) -> None:
+    both = crops(0)
+    together = features(both)
+    assert together.shape == (2, features.width)
+    assert torch.allclose(features(both[:1]), together[:1], atol=1e-4)
+
+
+def test_flat_black_and_saturated_crops_have_finite_features(features: ForensicFeatures) -> None:
+    extremes = torch.stack([torch.zeros(3, 64, 64), torch.full((3, 64, 64), 255.0)])
+    assert features(extremes).isfinite().all()
+
+
+def test_a_tiny_difference_in_stays_small(features: ForensicFeatures) -> None:
+    original = crops(1)
+    noise = 1e-4 * torch.randn(original.shape, generator=torch.Generator().manual_seed(0))
+    assert (features(original + noise) - features(original)).abs().max() < 5e-3
+
+
+def test_the_spectrum_by_matrix_products_is_the_fourier_transforms() -> None:
+    features = ForensicFeatures(64)
+    luma = crops(2)[:, 0]
+    flat = (luma - luma.mean((1, 2), keepdim=True)) * features.window
+    power = np.log(np.abs(scipy.fft.rfft2(flat.double().numpy())) ** 2 + 1).reshape(2, -1)
+    rings = power @ features.ring_means.double().numpy()
+    assert np.allclose(features._spectrum(luma)[:, :16].numpy(), rings, atol=1e-3)
+
+
+def test_the_block_transform_is_the_orthonormal_cosine_transform(features: ForensicFeatures) -> None:
+    block = np.random.default_rng(3).normal(0, 30, (8, 8))
+    ours = (features.dct.double().numpy()[:, 0] * block).sum((1, 2))
+    assert np.allclose(ours, scipy.fft.dctn(block, norm="ortho").ravel(), atol=1e-4)
+
+
+def test_what_forgeries_disturb_is_seen(features: ForensicFeatures) -> None:
+    original = crops(4, count=8)
+    blurred = torch.nn.functional.avg_pool2d(original, 3, 1, 1)
+    grid = original.clone()
+    grid[:, :, ::2, ::2] += 3
+    usual = features(original)
+    spread = usual.std(0) + 0.01
+    for forged in (blurred, grid):
+        assert ((features(forged) - usual).mean(0).abs() / spread).max() > 5
+
+
+@pytest.mark.parametrize("side", [0, 24, 100])
+def test_a_side_off_the_jpeg_grid_is_refused(side: int) -> None:
+    with pytest.raises(ValueError, match="multiple of 8"):
+        ForensicFeatures(side)

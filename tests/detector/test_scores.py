@@ -1,0 +1,73 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import NearestNeighbors
+
+from detector import scores
+from detector.gate import GateParameters, Standard
+
+LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=6)
+
+
+def test_energy_is_minus_t_logsumexp() -> None:
+    logits = torch.tensor([[0.0, math.log(3.0)]])
+    assert scores.energy(logits).item() == pytest.approx(-math.log(4))
+    assert scores.energy(logits, 2.0).item() == pytest.approx(-2 * math.log(1 + math.sqrt(3)))
+
+
+@settings(deadline=None)
+@given(LOGITS, st.floats(-5, 5, width=32))
+def test_raising_every_logit_lowers_the_energy_as_much(row: list[float], shift: float) -> None:
+    logits = torch.tensor([row], dtype=torch.float64)
+    assert scores.energy(logits + shift).item() == pytest.approx(
+        scores.energy(logits).item() - shift, abs=1e-9
+    )
+
+
+@settings(deadline=None)
+@given(LOGITS)
+def test_pseudo_score_is_the_log_odds_of_the_last_class(row: list[float]) -> None:
+    joint = torch.softmax(torch.tensor([row], dtype=torch.float64), 1)[0]
+    known, pseudo = (
+        torch.tensor([row[:-1]], dtype=torch.float64),
+        torch.tensor([row[-1]], dtype=torch.float64),
+    )
+    expected = torch.log(joint[-1]) - torch.log(joint[:-1].sum())
+    assert scores.pseudo_score(known, pseudo).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_fake_probability_is_all_but_real() -> None:
+    assert scores.fake_probability(torch.tensor([[0.0, math.log(3.0)]])).item() == pytest.approx(0.75)
+
+
+def test_novelty_agrees_with_scikit_learns_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    rows, reference = rng.normal(size=(20, 30)).astype("f"), rng.normal(size=(200, 30)).astype("f")
+    expected, at = NearestNeighbors(n_neighbors=5).fit(reference).kneighbors(rows)
+    mean, index, distance = scores.novelty(torch.from_numpy(rows), torch.from_numpy(reference))
+    assert np.array_equal(index.numpy(), at)
+    assert np.allclose(distance.numpy(), expected, atol=1e-4)
+    assert np.allclose(mean.numpy(), expected.mean(1), atol=1e-4)
+
+
+def test_novelty_needs_as_many_references_as_neighbours() -> None:
+    with pytest.raises(ValueError, match="cannot give 5 neighbours"):
+        scores.novelty(torch.zeros(1, 3), torch.zeros(4, 3))
+
+
+def test_fused_weighs_clipped_standard_scores() -> None:
+    gate = GateParameters(
+        temperature=1,
+        energy=Standard(median=1, scale=2),
+        pseudo=Standard(median=0, scale=1),
+        novelty=Standard(median=10, scale=5),
+        clip=3,
+        unknown_threshold=0,
+        fake_threshold=0.5,
+    )
+    fused = scores.fused(torch.tensor([5.0]), torch.tensor([-9.0]), torch.tensor([20.0]), gate)
+    assert fused.item() == pytest.approx(2 - 3 + 2 * 2)
