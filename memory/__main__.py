@@ -12,7 +12,6 @@ from ingest.sink import SinkError
 from memory import metrics
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
-from memory.worker import run
 
 
 def main() -> int:
@@ -23,7 +22,11 @@ def main() -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         ingest, settings = IngestSettings(), MemorySettings()
-        server, thread = metrics.serve(settings, Store(settings.database_url))
+        store = Store(settings.database_url)
+        # Not above: it imports torch by way of the detector, and a wrong setting should be said at once.
+        from memory.worker import run
+
+        server, thread = metrics.serve(settings, store)
         try:
             run(ingest, settings, stop)
         finally:

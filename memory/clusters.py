@@ -16,7 +16,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-from memory.whitening import Scaling, whiten
+from memory.scaling import Scaling
+from memory.whitening import whiten
 
 UNCLUSTERED = "unclustered"
 
@@ -130,7 +131,7 @@ def _explained(
 
 def _divide(z: NDArray[np.float32], rows: NDArray[np.int64], smallest: int) -> list[NDArray[np.int64]]:
     """Return rows in two or more parts where they fall apart, else as they are."""
-    if len(rows) < 2 * smallest:
+    if len(rows) < 2 * smallest or not np.ptp(z[rows], axis=0).any():
         return [rows]
     second = _second_part(z[rows].astype(np.float64), smallest)
     if second is None:

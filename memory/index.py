@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 
 from memory.crop_store import write_durably
 from memory.rows import select_features
+from memory.scaling import Scaling
 from memory.store import Store, current_revision
-from memory.whitening import Scaling
 
 _DIGEST_BYTES = 32
 _FORMAT = "1"

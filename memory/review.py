@@ -37,7 +37,7 @@ def find_clusters(store: Store, settings: MemorySettings) -> list[Cluster]:
     found = cluster(
         unknown.ids,
         unknown.matrix,
-        known.matrix.reshape(len(classes), -1),
+        known.matrix,
         classes,
         settings.smallest_cluster,
     )

@@ -18,9 +18,9 @@ from memory.rows import (
     select_exemplars,
     select_features,
 )
+from memory.scaling import Scaling
 from memory.schema import exemplars
 from memory.store import ExemplarMemoryError, Store
-from memory.whitening import Scaling
 
 TRAIN_SHARE, CALIBRATION_SHARE = 0.6, 0.2
 IGNORE = "ignore"

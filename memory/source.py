@@ -42,6 +42,7 @@ class UnknownsSource:
             isolation_level="read_committed",
             allow_auto_create_topics=False,
             request_timeout_ms=int(ingest.request_timeout_s * 1000),
+            bootstrap_timeout_ms=int(ingest.request_timeout_s * 1000),
             max_partition_fetch_bytes=4 * ingest.max_record_bytes,
         )
         self._consumer.subscribe([settings.unknowns_topic], listener=_Assigned(self))

@@ -77,9 +77,14 @@ def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(
 
 def test_a_write_that_raises_changes_nothing_not_even_the_revision(store: Store) -> None:
     before = store.revision()
-    with pytest.raises(ZeroDivisionError), store.write() as connection:
-        rows.save_offsets(connection, {("t", 0): 1})
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with store.write() as connection:
+            rows.save_offsets(connection, {("t", 0): 1})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert store.revision() == before
     with store.write() as connection:
         rows.save_offsets(connection, {("t", 0): 1})

@@ -1,0 +1,107 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from memory.clusters import UNCLUSTERED, Cluster, cluster
+
+WIDTH = 60
+KINDS = {"real": 0.0, "gan": 1.0, "blend": 2.0, "new": 3.0, "newer": 4.0}
+
+
+def draw(kind: str, count: int, seed: int) -> np.ndarray:
+    """Each kind is shifted by 4 deviations of the noise on 4 features of its own."""
+    rng = np.random.default_rng([seed, round(KINDS[kind])])
+    rows = rng.normal(size=(count, WIDTH))
+    first = 5 * round(KINDS[kind])
+    rows[:, first : first + 4] += 0 if kind == "real" else 4
+    return rows.astype(np.float32)
+
+
+def shelf(**counts: int) -> tuple[list[str], np.ndarray]:
+    ids = [f"{kind}-{i}" for kind, n in counts.items() for i in range(n)]
+    return ids, np.concatenate([draw(kind, n, 1) for kind, n in counts.items()])
+
+
+def known() -> tuple[np.ndarray, list[str]]:
+    kinds = ("real", "gan", "blend")
+    return np.concatenate([draw(k, 80, 2) for k in kinds]), [k for k in kinds for _ in range(80)]
+
+
+def kinds(found: Cluster) -> Counter[str]:
+    return Counter(member.split("-")[0] for member in found.members)
+
+
+def test_a_new_family_gathers_in_one_cluster_though_others_lie_between() -> None:
+    found = cluster(*shelf(new=40, real=9, gan=4, blend=4), *known(), smallest=8)
+    first = found[0]
+    assert first.resembles is None
+    assert kinds(first)["new"] >= 38
+    assert first.size - kinds(first)["new"] <= 2
+    assert sum(kinds(c)["new"] for c in found[1:]) <= 2
+
+
+def test_strayed_reals_are_shown_as_what_they_resemble() -> None:
+    found = cluster(*shelf(new=40, real=20), *known(), smallest=8)
+    (strayed,) = [c for c in found if c.resembles == "real"]
+    assert kinds(strayed)["real"] >= 16
+    assert found.index(strayed) > 0
+
+
+def test_two_new_families_that_stand_clearly_apart_are_two_clusters() -> None:
+    found = [c for c in cluster(*shelf(new=40, newer=30), *known(), smallest=8) if c.id != UNCLUSTERED]
+    assert [max(kinds(c)) for c in found if c.resembles is None] == ["new", "newer"]
+    assert all(max(kinds(c).values()) / c.size > 0.95 for c in found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_family_is_not_cut_in_two(seed: int) -> None:
+    ids = [str(i) for i in range(60)]
+    found = cluster(ids, draw("new", 60, 10 + seed), *known(), smallest=8)
+    assert found[0].size >= 57
+
+
+def test_the_same_items_give_the_same_names_in_any_order() -> None:
+    ids, raw = shelf(new=30, real=9, gan=9)
+    mixed = np.random.default_rng(0).permutation(len(ids))
+    assert cluster(ids, raw, *known(), smallest=8) == cluster(
+        [ids[i] for i in mixed], raw[mixed], *known(), smallest=8
+    )
+
+
+def test_every_item_lies_in_exactly_one_cluster_and_members_are_ordered_by_closeness() -> None:
+    ids, raw = shelf(new=30, real=3, gan=5, blend=12)
+    found = cluster(ids, raw, *known(), smallest=8)
+    assert sorted(m for c in found for m in c.members) == sorted(ids)
+    for c in found:
+        assert c.distances[0] == 0
+        assert list(c.distances) == sorted(c.distances)
+        assert c.spread == pytest.approx(np.sqrt(np.mean(np.square(c.distances))))
+        assert c.medoid == c.members[0]
+    assert [c.id for c in found if c.size < 8] in ([], [UNCLUSTERED])
+
+
+def test_a_few_unknowns_wait_unclustered() -> None:
+    found = cluster(*shelf(new=5), *known(), smallest=8)
+    assert [(c.id, c.size) for c in found] == [(UNCLUSTERED, 5)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 30])
+def test_without_anything_labelled_the_shelf_is_clustered_by_itself(count: int) -> None:
+    found = cluster(
+        [str(i) for i in range(count)],
+        draw("new", count, 1),
+        np.zeros((0, WIDTH), np.float32),
+        [],
+        smallest=8,
+    )
+    assert sum(c.size for c in found) == count
+    assert len(found) == (count > 0)
+
+
+def test_identical_items_are_no_error() -> None:
+    raw = np.repeat(draw("new", 1, 1), 20, axis=0)
+    found = cluster([str(i) for i in range(20)], raw, *known(), smallest=8)
+    assert sum(c.size for c in found) == 20
+    alone = cluster([str(i) for i in range(20)], raw, np.zeros((0, WIDTH), np.float32), [], smallest=8)
+    assert [c.size for c in alone] == [20]

@@ -1,0 +1,138 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from detector.records import Timings, Verdict
+from detector.unknowns import encode
+from ingest.records import InRecord, MediaItem
+from memory.intake import Arrival, UnfitItemError
+from memory.labels import label
+from memory.metrics import Fill as FillCollector
+from memory.store import Store
+from memory.worker import arrival_of
+
+CROPS = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
+
+BIG = np.zeros((1, 600, 600, 3), np.uint8)  # does not fit the message
+
+
+def verdict() -> Verdict:
+    item = MediaItem(
+        topic="media", partition=1, offset=7, timestamp_ms=5, source="camera", digest="d" * 64, size_bytes=9
+    )
+    return Verdict(
+        id="media-1-7",
+        item=item,
+        kind="image",
+        format="JPEG",
+        width=16,
+        height=16,
+        label="unknown",
+        family="gan",
+        family_probability=0.4,
+        fake_probability=0.5,
+        energy=-1,
+        novelty=2,
+        unknown_score=3,
+        unknown_threshold=1,
+        fake_threshold=0.5,
+        neighbours=(),
+        regions=(),
+        release="r" * 64,
+        timings=Timings(decode_s=0, model_s=0),
+    )
+
+
+def record(value: bytes | None) -> InRecord:
+    return InRecord("unknowns", 0, 3, 0, None, value, ())
+
+
+def test_a_message_becomes_an_item_with_all_that_it_carried() -> None:
+    features = np.arange(5, dtype=np.float32)
+    value = encode(verdict(), CROPS, features, np.ones(4, np.float32))
+    found = arrival_of(record(value))
+    assert (found.id, found.media_digest, found.source) == ("media-1-7", "d" * 64, "camera")
+    assert (found.release, found.unknown_score, found.group) == ("r" * 64, 3, None)
+    assert Verdict.model_validate_json(str(found.verdict)) == verdict()
+    np.testing.assert_array_equal(found.crops, CROPS)
+    np.testing.assert_array_equal(found.features, features)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "no_message"),
+        (b"", "no_message"),
+        (b"\xff" * 100, "no_message"),
+        (encode(verdict(), CROPS, np.full(3, np.inf, np.float32), np.ones(4, np.float32)), "bad_features"),
+        (encode(verdict(), BIG, np.ones(3, np.float32), np.ones(4, np.float32)), "no_crops"),
+    ],
+)
+def test_a_message_that_is_none_is_refused_with_its_reason(value: bytes | None, reason: str) -> None:
+    with pytest.raises(UnfitItemError) as caught:
+        arrival_of(record(value))
+    assert caught.value.reason == reason
+
+
+def test_the_fill_of_the_memory_is_counted_by_shelf_and_family(
+    store: Store, fill: Callable[..., object], make: Callable[..., Arrival]
+) -> None:
+    fill([make(i, group="b") for i in range(5)])
+    label(store, ["media-0-0", "media-0-1"], "gan", "ada")
+    registry = CollectorRegistry()
+    registry.register(FillCollector(store))
+    text = generate_latest(registry).decode()
+    assert 'forgewatch_memory_exemplars{family="gan",shelf="rehearsal"} 2.0' in text
+    assert 'forgewatch_memory_exemplars{family="",shelf="unknown"} 3.0' in text
+
+
+def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":
+    defaults = {
+        "FORGEWATCH_MEMORY_DATABASE_URL": f"sqlite:///{tmp_path}/memory.sqlite",
+        "FORGEWATCH_MEMORY_CROPS_URL": str(tmp_path / "crops"),
+        "FORGEWATCH_MEMORY_INDEX_PATH": str(tmp_path / "index"),
+        "FORGEWATCH_MEMORY_METRICS_PORT": "0",
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "FORGEWATCH_INGEST_REQUEST_TIMEOUT_S": "1.1",
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "memory"],
+        env=os.environ | defaults | environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"FORGEWATCH_MEMORY_BATCH_MESSAGES": "none"}, "memory: setting BATCH_MESSAGES: "),
+        ({"FORGEWATCH_MEMORY_DATABASE_URL": "nosuch://x"}, "memory: cannot open nosuch://x: "),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line_and_a_non_zero_exit(
+    tmp_path: Path, environment: dict[str, str], said: str
+) -> None:
+    process = worker(tmp_path, **environment)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors.startswith(said)
+    assert errors.count("\n") == 1
+
+
+def test_the_worker_waits_for_a_broker_that_is_not_there_and_ends_on_a_signal(tmp_path: Path) -> None:
+    process = worker(tmp_path)
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "round failed" in line)
+    assert "Kafka" in line or "Broker" in line
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
