@@ -1,15 +1,18 @@
 """How far each consumer group is behind, per partition, by the broker's own books."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import OffsetSpec
-from kafka.errors import KafkaError
+from kafka.errors import CoordinatorNotAvailableError, KafkaError
 from kafka.protocol.consumer.offsets import IsolationLevel
 
 from deploy.api_records import PartitionLag
 from deploy.reach import absent
+
+_PROBE_S = 2.0
 
 
 class LagError(Exception):
@@ -26,9 +29,8 @@ def group_lag(
     """How far `group` is behind in each partition of `topic`; raises LagError.
 
     known: the next offset by partition of a group that keeps its offsets elsewhere than in Kafka.
-    Only records of committed transactions count. A transaction's end takes an offset of its own,
-    so a group that read everything may still stand one offset before the end: that is no lag, and
-    is shown as none.
+    lag counts offsets, some of which hold the end of a transaction and no record; where nothing
+    but such ends is left, it is 0. Transactions that are still open do not count.
     """
     if problem := absent(options, timeout_s):
         raise LagError(problem)
@@ -48,7 +50,7 @@ def group_lag(
             raise LagError(f"there is no topic {topic}")
         partitions = [TopicPartition(topic, part["partition_index"]) for part in found["partitions"]]
         if known is None:
-            books = admin.list_group_offsets({group: partitions}).get(group, {})
+            books = _books(admin, group, partitions, timeout_s)
             known = {part.partition: entry.offset for part, entry in books.items() if entry.offset >= 0}
         ends = _offsets(admin, partitions, OffsetSpec.LATEST)
         starts = _offsets(admin, partitions, OffsetSpec.EARLIEST)
@@ -56,6 +58,9 @@ def group_lag(
         raise LagError(f"cannot ask the broker: {error}") from error
     finally:
         admin.close()
+    left = {part: max(known.get(part.partition, 0), starts[part]) for part in partitions}
+    left = {part: position for part, position in left.items() if position < ends[part]}
+    held = _with_records(options, left, ends, timeout_s) if left else set()
     return [
         PartitionLag(
             group=group,
@@ -63,10 +68,61 @@ def group_lag(
             partition=part.partition,
             committed=known.get(part.partition),
             end=ends[part],
-            lag=max(0, ends[part] - max(known.get(part.partition, 0), starts[part])),
+            lag=ends[part] - left[part] if part in held else 0,
         )
         for part in sorted(partitions)
     ]
+
+
+def _with_records(
+    options: Mapping[str, Any],
+    left: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    timeout_s: float,
+) -> set[TopicPartition]:
+    """Those partitions in which a record lies between the position `left` and the end.
+
+    Where the time runs out before that is known, the partition counts as one of them.
+    """
+    try:
+        consumer = KafkaConsumer(
+            **options,
+            group_id=None,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            bootstrap_timeout_ms=int(timeout_s * 1000),
+            max_partition_fetch_bytes=65_536,
+        )
+    except KafkaError as error:
+        raise LagError(f"cannot reach the broker: {error}") from error
+    open_, held = set(left), set()
+    deadline = time.monotonic() + min(_PROBE_S, timeout_s)
+    try:
+        consumer.assign(list(left))
+        for part, position in left.items():
+            consumer.seek(part, position)
+        while open_ and time.monotonic() < deadline:
+            found = set(consumer.poll(timeout_ms=100))
+            held |= found
+            consumer.pause(*found)
+            open_ = {part for part in open_ - found if consumer.position(part) < ends[part]}
+        return held | open_
+    except KafkaError as error:
+        raise LagError(f"cannot ask the broker: {error}") from error
+    finally:
+        consumer.close(autocommit=False, timeout_ms=1000)
+
+
+def _books(admin: Any, group: str, partitions: list[TopicPartition], timeout_s: float) -> dict[Any, Any]:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            found: dict[Any, Any] = admin.list_group_offsets({group: partitions}).get(group, {})
+            return found
+        except CoordinatorNotAvailableError:  # a broker that never had a group makes room for it first
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _offsets(admin: Any, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:

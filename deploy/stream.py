@@ -64,7 +64,7 @@ def send_file(producer: Any, settings: IngestSettings, path: Path, *, raw: bool)
         )
     headers = None if raw else _event_headers(path, by_reference=media is None)
     try:
-        sent = producer.send(settings.media_topic, value=media, headers=headers).get(timeout=_WAIT_S)
+        sent = producer.send(settings.media_topic, value=media or b"", headers=headers).get(timeout=_WAIT_S)
     except KafkaError as error:
         raise StreamError(f"{path}: not sent: {error}") from error
     return f"{sent.topic}-{sent.partition}-{sent.offset}"
