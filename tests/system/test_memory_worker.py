@@ -1,0 +1,153 @@
+"""The memory worker on a real broker: killed at any time, fed with rubbish, it remembers each item once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from detector.records import Timings, Verdict
+from detector.unknowns import encode
+from ingest.records import MediaItem
+from ingest.settings import IngestSettings
+from ingest.topics import Topic, ensure_topics
+from memory import rows
+from memory.crop_store import CropStore
+from memory.store import Store
+
+pytestmark = pytest.mark.system
+
+COUNT = 60
+
+
+def message(number: int) -> bytes:
+    rng = np.random.default_rng(number)
+    item = MediaItem(
+        topic="media",
+        partition=0,
+        offset=number,
+        timestamp_ms=0,
+        source="camera",
+        digest=f"{number:064x}",
+        size_bytes=1,
+    )
+    verdict = Verdict(
+        id=f"media-0-{number}",
+        item=item,
+        kind="image",
+        format="PNG",
+        width=32,
+        height=32,
+        label="unknown",
+        family=None,
+        family_probability=None,
+        fake_probability=0,
+        energy=0,
+        novelty=0,
+        unknown_score=1,
+        unknown_threshold=0,
+        fake_threshold=0,
+        neighbours=(),
+        regions=(),
+        release="0" * 64,
+        timings=Timings(decode_s=0, model_s=0),
+    )
+    crops = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    return encode(verdict, crops, rng.normal(size=30).astype(np.float32), np.ones(4, np.float32))
+
+
+@contextmanager
+def running(environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memory"], env=os.environ | environment, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def await_rows(store: Store, count: int) -> None:
+    deadline = time.monotonic() + 90
+    held = -1
+    while held < count:
+        assert time.monotonic() < deadline, f"{held} of {count} remembered"
+        with store.read() as connection:
+            held = sum(rows.counts(connection).values())
+        time.sleep(0.05)
+
+
+def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
+    broker: str, tmp_path: Path
+) -> None:
+    name = uuid.uuid4().hex
+    ingest = IngestSettings(bootstrap_servers=broker, dead_letters_topic=f"dead-{name}")
+    ensure_topics(
+        ingest, [Topic(f"unknowns-{name}", 1_100_000, partitions=2), Topic(f"dead-{name}", 1_200_000)]
+    )
+    url = f"sqlite:///{tmp_path}/memory.sqlite"
+    environment = {
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,
+        "FORGEWATCH_INGEST_DEAD_LETTERS_TOPIC": f"dead-{name}",
+        "FORGEWATCH_MEMORY_UNKNOWNS_TOPIC": f"unknowns-{name}",
+        "FORGEWATCH_MEMORY_CONSUMER_GROUP": f"memory-{name}",
+        "FORGEWATCH_MEMORY_DATABASE_URL": url,
+        "FORGEWATCH_MEMORY_CROPS_URL": str(tmp_path / "crops"),
+        "FORGEWATCH_MEMORY_INDEX_PATH": str(tmp_path / "index"),
+        "FORGEWATCH_MEMORY_METRICS_PORT": "0",
+        "FORGEWATCH_MEMORY_BATCH_MESSAGES": "4",
+        "OMP_NUM_THREADS": "1",
+    }
+    store, crops = Store(url), CropStore(str(tmp_path / "crops"))
+    producer = KafkaProducer(bootstrap_servers=broker)
+
+    def send(numbers: range) -> None:
+        for number in numbers:
+            producer.send(f"unknowns-{name}", message(number), partition=number % 2)
+        producer.flush()
+
+    send(range(COUNT // 2))
+    for partition, value in ((0, b"rubbish"), (1, b""), (0, None)):
+        producer.send(f"unknowns-{name}", value, key=b"key", partition=partition)
+    with running(environment) as process:
+        await_rows(store, 1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    send(range(COUNT // 2, COUNT))
+    send(range(5))  # the detector may say a thing twice; the id is the same
+    with running(environment) as process:
+        await_rows(store, COUNT)
+        with store.read() as connection:
+            everything = rows.select_exemplars(connection)
+            assert sorted(int(e.id.rsplit("-", 1)[1]) for e in everything) == list(range(COUNT))
+        for exemplar in everything:
+            assert crops.load(str(exemplar.crops_digest)).shape == (2, 32, 32, 3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    producer.close()
+    store.close()
+
+    reader = KafkaConsumer(f"dead-{name}", bootstrap_servers=broker, auto_offset_reset="earliest")
+    letters = {}
+    deadline = time.monotonic() + 30
+    while len(letters) < 3:
+        assert time.monotonic() < deadline, letters
+        for batch in reader.poll(500).values():
+            for letter in batch:
+                headers = dict(letter.headers)
+                at = headers["__forgewatch.errors.partition"], headers["__forgewatch.errors.offset"]
+                letters[at] = letter.value
+                assert letter.key == b"key"
+                assert headers["__forgewatch.errors.reason"] == b"no_message"
+                assert headers["__forgewatch.errors.stage"] == b"memory"
+    reader.close()
+    assert sorted(letters.values(), key=str) == sorted([b"rubbish", b"", None], key=str)
