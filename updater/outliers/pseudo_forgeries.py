@@ -149,25 +149,23 @@ def _noise(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 def _coloured_noise(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     grain = rng.standard_normal((*pixels.shape[:-1], 1), dtype=np.float32)
     soft = gaussian(grain, rng.uniform(0.6, 1.5))
-    return pixels + np.float32(rng.uniform(2, 7)) * soft / soft.std()
+    return pixels + soft * (rng.uniform(2, 7) / float(soft.std()))
 
 
 def _impulses(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     struck = rng.random(pixels.shape[:-1], dtype=np.float32) < rng.uniform(0.002, 0.02)
-    return np.where(struck[..., None], np.float32(rng.uniform(0, 255)), pixels)
+    hit: Pixels = np.where(struck[..., None], np.float32(rng.uniform(0, 255)), pixels)
+    return hit
 
 
 def _blend(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
     shift = (int(rng.integers(8, height - 8)), int(rng.integers(8, width - 8)))
+    # Another part of the same picture, at other brightness and contrast; no operation of another kind.
     donor = np.roll(pixels, shift, (ROWS, COLUMNS))
-    touch = rng.integers(4)
-    if touch == 0:
-        donor = _blur(rng, donor)
-    elif touch == 1:
-        donor = _noise(rng, donor)
-    elif touch == 2:
+    if rng.random() < 0.5:
         donor = donor[..., ::-1, :]
+    donor = 128 + np.float32(rng.uniform(0.6, 1.4)) * (donor - 128) + np.float32(rng.uniform(-20, 20))
     mask = feathered_ellipse(rng, height, width, (0.25, 0.65), rng.uniform(1, 10))
     return pixels + mask * (donor - pixels)
 
@@ -192,14 +190,15 @@ def _pattern(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 
 def _quantise(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     step = np.float32(rng.uniform(4, 14))
-    return np.rint(pixels / step) * step
+    quantised: Pixels = np.rint(pixels / step) * step
+    return quantised
 
 
-def _band_gain(rng: np.random.Generator, pixels: Pixels) -> Pixels:
-    """A random smooth gain over spatial frequency, mostly a loss."""
+def _band_loss(rng: np.random.Generator, pixels: Pixels) -> Pixels:
+    """A random smooth loss over spatial frequency."""
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
     radius = np.hypot(fft.fftfreq(height)[:, None], fft.rfftfreq(width)[None])
-    gain = np.interp(radius, np.linspace(0, 0.75, 7), [1, *rng.uniform(0.45, 1.15, 6)]).astype(np.float32)
+    gain = np.interp(radius, np.linspace(0, 0.75, 7), [1, *rng.uniform(0.4, 1.0, 6)]).astype(np.float32)
     spectrum = fft.rfft2(pixels, axes=(ROWS, COLUMNS)) * gain[..., None]
     restored: Pixels = fft.irfft2(spectrum, s=(height, width), axes=(ROWS, COLUMNS)).astype(np.float32)
     return restored
@@ -207,7 +206,8 @@ def _band_gain(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 
 def _tone(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     exponent = np.float32(np.exp(rng.choice([-1, 1]) * rng.uniform(0.2, 0.5)))
-    curved: Pixels = 255 * (np.clip(pixels, 0, 255) / 255) ** exponent
+    share: Pixels = np.clip(pixels, 0, 255) / np.float32(255)
+    curved: Pixels = np.float32(255) * share**exponent
     return curved
 
 
@@ -244,7 +244,7 @@ def _fill(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 
 OPERATIONS: dict[str, Operation] = {
     "resample": Operation(frozenset({"resampling"}), _resample),
-    "transposed-convolution": Operation(frozenset({"resampling"}), _transposed_convolution),
+    "transposed-convolution": Operation(frozenset({"resampling", "periodic"}), _transposed_convolution),
     "warp": Operation(frozenset({"resampling"}), _warp),
     "sharpen": Operation(frozenset({"sharpening"}), _sharpen),
     "blur": Operation(frozenset({"smoothing"}), _blur),
@@ -257,8 +257,8 @@ OPERATIONS: dict[str, Operation] = {
     "compress": Operation(frozenset({"compression"}), _compress),
     "pattern": Operation(frozenset({"periodic"}), _pattern),
     "quantise": Operation(frozenset({"quantisation"}), _quantise),
-    "band-gain": Operation(frozenset({"spectral"}), _band_gain),
+    "band-loss": Operation(frozenset({"spectral", "smoothing"}), _band_loss),
     "tone": Operation(frozenset({"tone"}), _tone),
-    "truncate": Operation(frozenset({"autoencoding"}), _truncate),
-    "fill": Operation(frozenset({"inpainting", "blending"}), _fill),
+    "truncate": Operation(frozenset({"autoencoding", "spectral"}), _truncate),
+    "fill": Operation(frozenset({"inpainting", "blending", "smoothing"}), _fill),
 }

@@ -49,11 +49,9 @@ CAMERAS: tuple[Camera, ...] = (
     Camera(0.70, 0.45, 0.50, 0.00085, 0.0055, "bilinear", (0, 0), 0.12, 1.1, 0.50, 2.4, 0.25),
     Camera(0.55, 0.25, 0.30, 0.00050, 0.0035, "edge-aware", (1, 0), 0.08, 0.7, 0.30, 2.1, 0.15),
     Camera(0.48, 0.15, 0.20, 0.00045, 0.0045, "edge-aware", (0, 1), 0.05, 0.9, 0.20, 2.3, 0.00),
-    Camera(0.58, 0.05, 0.10, 0.00030, 0.0035, "layered", (0, 0), 0.15, 0.0, 0.30, 2.2, 0.15),
+    Camera(0.58, 0.05, 0.10, 0.00030, 0.0035, "layered", (0, 0), 0.15, 0.0, 0.40, 2.2, 0.15),
     Camera(0.60, 0.20, 0.30, 0.00040, 0.0040, "grey", (0, 0), 0.00, 0.0, 0.30, 2.2, 0.10),
 )
-
-_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def photograph(rng: np.random.Generator, scene: Light, camera: Camera) -> Picture:
@@ -61,9 +59,7 @@ def photograph(rng: np.random.Generator, scene: Light, camera: Camera) -> Pictur
     light = _lens(rng, scene, camera)
     speed = float(np.exp(rng.uniform(-0.5, 0.7)))
     if camera.sensor == "grey":
-        seen = _LUMA @ light.reshape(3, -1)
-        raw = _measured(rng, seen.reshape(light.shape[1:]), camera, speed)
-        return _develop(np.stack([raw, raw, raw]), camera)
+        return _develop(np.stack([_measured(rng, _luma(light), camera, speed)] * 3), camera)
     illuminant = np.array([np.exp(rng.normal(0, 0.12)), 1, np.exp(rng.normal(0, 0.12))], np.float32)
     sensitivity = np.array([0.6, 1.0, 0.7], np.float32) * illuminant
     light *= sensitivity[:, None, None]
@@ -80,9 +76,10 @@ def photograph(rng: np.random.Generator, scene: Light, camera: Camera) -> Pictur
 
 def _measured(rng: np.random.Generator, light: Light, camera: Camera, speed: float) -> Light:
     """Photon and read noise, then twelve bits, saturated at the white of the exposure."""
-    deviation = np.sqrt(np.maximum(light, 0) * (camera.gain * speed) + camera.read_noise**2 * speed)
+    photons, electronics = np.float32(camera.gain * speed), np.float32(camera.read_noise**2 * speed)
+    deviation = np.sqrt(np.maximum(light, np.float32(0)) * photons + electronics)
     noisy = light + deviation * rng.standard_normal(light.shape, dtype=np.float32)
-    measured: Light = np.rint(np.clip(noisy, 0, 1) * 4095) / np.float32(4095)
+    measured: Light = np.rint(np.clip(noisy, np.float32(0), np.float32(1)) * 4095) / np.float32(4095)
     return measured
 
 
@@ -143,17 +140,20 @@ def _demosaic(raw: Light, red: Mask, blue: Mask, edge_aware: bool) -> Light:
 
 def _develop(colours: Light, camera: Camera) -> Picture:
     """Colour matrix and tone curve; then, where the model does it, smoother colour and sharper brightness."""
-    purer = (1 + 3 * camera.crosstalk) * np.eye(3, dtype=np.float32) - camera.crosstalk
-    height, width = colours.shape[1:]
-    linear: Light = (purer @ colours.reshape(3, -1)).reshape(colours.shape)
-    levels = _tone(np.clip(linear, 0, 1), camera)
-    luma = (_LUMA @ levels.reshape(3, -1)).reshape(height, width)
+    purer: Light = (1 + 3 * camera.crosstalk) * colours - camera.crosstalk * colours.sum(0)
+    levels = _tone(np.clip(purer, np.float32(0), np.float32(1)), camera)
+    luma = _luma(levels)
     if camera.chroma_blur_px:
         for plane in levels:
             plane[:] = luma + gaussian((plane - luma)[..., None], camera.chroma_blur_px)[..., 0]
     if camera.sharpening:
         levels += camera.sharpening * (luma - gaussian(luma[..., None], 0.8)[..., 0])
     return np.ascontiguousarray(np.moveaxis(to_picture(levels), 0, -1))
+
+
+def _luma(colours: Light) -> Light:
+    luma: Light = 0.299 * colours[0] + 0.587 * colours[1] + 0.114 * colours[2]
+    return luma
 
 
 def _tone(linear: Light, camera: Camera) -> Light:

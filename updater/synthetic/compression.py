@@ -1,9 +1,9 @@
 """The last step of every medium, real or forged alike: its file.
 
 A forgery that smooths makes files small and one that sharpens makes them large. So that neither the size nor
-the quality gives it away, the forged picture is written at the quality whose size lies between its own and that
-of the picture it was made from (both at the quality that was drawn): half of the difference is left to each, and
-the wide spread of both hides it.
+the quality gives it away, the forged picture is written at the quality whose size lies between its own and
+that of the picture it was made from (both at the quality that was drawn): each keeps a part of the
+difference, and the wide spread of both hides it.
 """
 
 import io
@@ -32,7 +32,7 @@ def write(rng: np.random.Generator, source: Picture, picture: Picture) -> tuple[
 
 
 def _compensated(data: bytes, source_bytes: int, picture: Picture, form: str, drawn: int) -> bytes:
-    wanted = 0.4 * np.log(len(data)) + 0.6 * np.log(source_bytes)
+    wanted = 0.3 * np.log(len(data)) + 0.7 * np.log(source_bytes)
     direction = 1 if wanted > np.log(len(data)) else -1
     quality, best = drawn, data
     while LOWEST < quality < HIGHEST:

@@ -40,7 +40,7 @@ class Family:
 
 
 def upsampled(rng: np.random.Generator, picture: Picture) -> Picture:
-    """A generator's last layer: a transposed convolution of stride 2, whose uneven overlap leaves a checkerboard.
+    """A generator's last layer: a transposed convolution of stride 2, with the checkerboard that it leaves.
 
     Odena, Dumoulin and Olah, "Deconvolution and checkerboard artifacts", 2016.
     """
@@ -85,7 +85,7 @@ def inpainted(rng: np.random.Generator, picture: Picture) -> Picture:
     filled = _diffused(host, hole)
     detail = host - gaussian(host, 1.5)
     shift = (int(rng.integers(16, height - 16)), int(rng.integers(16, width - 16)))
-    filled += rng.uniform(0.05, 0.3) * np.roll(detail, shift, (ROWS, COLUMNS))
+    filled += rng.uniform(0.0, 0.25) * np.roll(detail, shift, (ROWS, COLUMNS))
     edge = gaussian(hole, 1.0)
     return to_picture(host + edge * (filled - host))
 
@@ -98,7 +98,7 @@ def autoencoded(rng: np.random.Generator, picture: Picture) -> Picture:
     step = rng.uniform(10, 24)
     for down, across in ((0, 0), (_PATCH // 2, _PATCH // 2)):
         total += _through_latent(pixels, basis, step, down, across)
-    return to_picture(total / 2)
+    return to_picture(total / np.float32(2))
 
 
 def recompressed(rng: np.random.Generator, picture: Picture) -> Picture:
@@ -108,12 +108,12 @@ def recompressed(rng: np.random.Generator, picture: Picture) -> Picture:
 
 
 def sharpened(rng: np.random.Generator, picture: Picture) -> Picture:
-    """An unsharp mask that leaves halos along edges; a threshold spares most of the noise, as retouchers do."""
+    """An unsharp mask that leaves halos along edges; its threshold spares most of the noise."""
     pixels = picture.astype(np.float32)
     detail = pixels - gaussian(pixels, rng.uniform(0.8, 1.5))
     threshold = rng.uniform(3, 5)
     strong = detail - np.clip(detail, -threshold, threshold)
-    return to_picture(pixels + np.float32(rng.uniform(1.4, 2.4)) * strong)
+    return to_picture(pixels + np.float32(rng.uniform(1.6, 2.6)) * strong)
 
 
 def periodic(rng: np.random.Generator, picture: Picture) -> Picture:
@@ -123,7 +123,7 @@ def periodic(rng: np.random.Generator, picture: Picture) -> Picture:
     y, x = np.arange(height)[:, None, None], np.arange(width)[None, :, None]
     first, second = rng.uniform(0, 2 * np.pi, 2)
     wave = np.cos(2 * np.pi * y / period + first) + np.cos(2 * np.pi * x / period + second)
-    return to_picture(picture + (rng.uniform(2.0, 4.0) * wave).astype(np.float32))
+    return to_picture(picture + (rng.uniform(2.2, 4.2) * wave).astype(np.float32))
 
 
 def smoothed(rng: np.random.Generator, picture: Picture) -> Picture:
@@ -139,10 +139,10 @@ def smoothed(rng: np.random.Generator, picture: Picture) -> Picture:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("upsampled", frozenset({"resampling"}), upsampled),
+        Family("upsampled", frozenset({"resampling", "periodic"}), upsampled),
         Family("blended", frozenset({"blending"}), blended),
         Family("inpainted", frozenset({"inpainting", "blending"}), inpainted),
-        Family("autoencoded", frozenset({"autoencoding"}), autoencoded),
+        Family("autoencoded", frozenset({"autoencoding", "spectral"}), autoencoded),
         Family("recompressed", frozenset({"compression"}), recompressed),
         Family("sharpened", frozenset({"sharpening"}), sharpened),
         Family("periodic", frozenset({"periodic"}), periodic),
@@ -153,19 +153,19 @@ FAMILIES: dict[str, Family] = {
 
 def _diffused(pixels: Pixels, hole: Pixels) -> Pixels:
     """Fill where `hole` is 1 by pulling known pixels up a pyramid and pushing their means back down."""
-    known = 1 - hole
-    levels = [(pixels * known, known)]
+    known: Pixels = np.float32(1) - hole
+    levels: list[tuple[Pixels, Pixels]] = [(pixels * known, known)]
     while min(levels[-1][0].shape[:2]) > 2:
         weighted, weight = levels[-1]
         levels.append((_halved(weighted), _halved(weight)))
-    filled = levels[-1][0] / np.maximum(levels[-1][1], 1e-6)
+    weighted, weight = levels[-1]
+    filled = (weighted / np.maximum(weight, np.float32(1e-6))).astype(np.float32)
     for weighted, weight in reversed(levels[:-1]):
         height, width = weighted.shape[:2]
-        below = np.repeat(np.repeat(filled, 2, 0), 2, 1)[:height, :width]
-        below = gaussian(below, 0.8)
+        below = gaussian(np.repeat(np.repeat(filled, 2, 0), 2, 1)[:height, :width], 0.8)
         # A pixel with any known part trusts that part, or the far mean of all would fog the hole.
         share = np.clip(4 * weight, 0, 1)
-        filled = share * weighted / np.maximum(weight, 1e-6) + (1 - share) * below
+        filled = share * weighted / np.maximum(weight, np.float32(1e-6)) + (1 - share) * below
     return filled
 
 
@@ -205,5 +205,5 @@ def _through_latent(pixels: Pixels, basis: Pixels, step: float, down: int, acros
     latent = np.rint(_patches(padded) @ basis.T / np.float32(step)) * np.float32(step)
     rows, columns = padded.shape[0] // _PATCH, padded.shape[1] // _PATCH
     decoded = (latent @ basis).reshape(rows, columns, _PATCH, _PATCH, 3).swapaxes(1, 2)
-    whole = decoded.reshape(padded.shape) + 128
+    whole: Pixels = decoded.reshape(padded.shape) + np.float32(128)
     return whole[down : down + height, across : across + width]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 Light = NDArray[np.float32]
-"""Linear light as planes [3, height, width]: whole planes are several times faster than interleaved colours."""
+"""Linear light as planes [3, height, width]: several times faster than interleaved colours."""
 
 # Reflectances of things that photographs are full of; every use is varied around them.
 _MATERIALS = np.array(
@@ -91,7 +91,8 @@ def _colour(rng: np.random.Generator) -> Light:
     material = _MATERIALS[int(rng.integers(len(_MATERIALS)))]
     faded = material + rng.uniform(0, 0.6) * (material.mean() - material)
     varied = faded * np.exp(rng.normal(0, 0.3) + rng.normal(0, 0.12, 3))
-    return np.clip(varied, 0.01, 1.0).astype(np.float32)[:, None, None]
+    colour: Light = np.clip(varied, 0.01, 1.0).astype(np.float32)[:, None, None]
+    return colour
 
 
 def _mixed(share: Light, first: Light, second: Light) -> Light:

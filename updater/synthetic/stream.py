@@ -19,7 +19,8 @@ from updater.synthetic.scenes import render
 
 REAL = "real"
 SPLITS: tuple[str, ...] = tuple(PHOTOGRAPHS)
-PHOTOGRAPH_SHARE = 0.06
+# The few photographs for training stand for all others, so they are seen more often than photographs arrive.
+PHOTOGRAPH_SHARE = {"train": 0.12, "stream": 0.05, "after": 0.05}
 SIDES_PX = (240, 256, 272)
 
 
@@ -52,7 +53,7 @@ def make(seed: int, split: str, family: str, index: int) -> MediaSample:
 
 
 def _source(rng: np.random.Generator, split: str, height: int, width: int) -> tuple[str, Picture]:
-    if rng.random() < PHOTOGRAPH_SHARE:
+    if rng.random() < PHOTOGRAPH_SHARE[split]:
         return piece(rng, split, height, width)
     scene = rng.bytes(8).hex()
     camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
