@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 def main() -> int:
-    """Run the worker. Returns the exit code: 0 told to stop, 1 the broker is out of reach, 2 a wrong setting."""
+    """Run the worker. Returns the exit code: 0 told to stop, 1 cannot start, 2 a wrong setting."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -97,8 +97,6 @@ def verdict_headers(verdict: Verdict) -> list[tuple[str, bytes]]:
 def _open(record: InRecord, artifact: Artifact, sandbox: Sandbox, settings: IngestSettings) -> Opened:
     since = time.perf_counter()
     try:
-        if record.unreadable is not None:
-            raise MediaError("unreadable", record.unreadable)
         item, media = open_envelope(
             record.topic,
             record.partition,

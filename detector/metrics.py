@@ -23,7 +23,6 @@ END_TO_END = Histogram(
     buckets=(*_SECONDS, 300, 1800),
 )
 MODEL = Histogram("forgewatch_detector_model_seconds", "One batch's request to TorchServe", buckets=_SECONDS)
-COMMIT = Histogram("forgewatch_detector_commit_seconds", "One batch's Kafka transaction", buckets=_SECONDS)
 BATCH_ITEMS = Histogram(
     "forgewatch_detector_batch_items", "Items committed in one transaction", buckets=(1, 2, 4, 8, 16, 32, 64)
 )
@@ -42,18 +41,16 @@ UNKNOWN_SCORE = Histogram(
     ["release"],
     buckets=(-10, -5, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 10, 15, 25),
 )
-LAG = Gauge("forgewatch_detector_lag_records", "Records not consumed yet, over the worker's partitions")
 MODEL_RETRIES = Counter("forgewatch_detector_model_retries", "Requests to TorchServe that were tried again")
 SWAPS = Counter("forgewatch_detector_swaps", "Changes of the release that scores", ["outcome"])
 SERVING = Gauge("forgewatch_detector_serving", "1 for the release that scores", ["release"])
 
 
-def count_committed(judged: Sequence[Judged], lag: int) -> None:
-    """Count a batch whose transaction was committed, at that moment; lag in records."""
+def count_committed(judged: Sequence[Judged]) -> None:
+    """Count a batch whose transaction was committed, at that moment."""
     now_s = time.time()
     BATCH_ITEMS.observe(len(judged))
     CONSUMED.inc(len(judged))
-    LAG.set(lag)
     for result in judged:
         END_TO_END.observe(max(0.0, now_s - result.record.timestamp_ms / 1000))
         verdict = result.verdict

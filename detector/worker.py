@@ -18,7 +18,7 @@ from detector.verdicts import Pooled
 from ingest.dead_letters import dead_letter
 from ingest.records import InRecord, OutRecord
 from ingest.sandbox import Sandbox, SandboxStartError
-from ingest.settings import IngestSettings
+from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from ingest.sink import CommitError, TransactionalSink
 from ingest.source import Source
 
@@ -79,7 +79,9 @@ class Worker:
         return Taken(records, batch, self.source.group_metadata())
 
     def _judge(self, batch: Batch) -> list[Judged]:
-        return judge(batch, self._score, self.settings.request_crops, self.settings.unknown_message_bytes)
+        room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
+        unknown_bytes = min(self.settings.unknown_message_bytes, room)
+        return judge(batch, self._score, self.settings.request_crops, unknown_bytes)
 
     def _score(self, artifact: Artifact, pooled: Pooled) -> Scored:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""
@@ -99,9 +101,8 @@ class Worker:
 
     def _commit(self, taken: Taken, judged: Sequence[Judged]) -> None:
         records = [record for result in judged for record in self._outputs(result)]
-        with metrics.COMMIT.time():
-            self.sink.commit(records, self.source.offsets_after(taken.records), taken.group_metadata)
-        metrics.count_committed(judged, self.source.lag())
+        self.sink.commit(records, self.source.offsets_after(taken.records), taken.group_metadata)
+        metrics.count_committed(judged)
 
     def _outputs(self, judged: Judged) -> list[OutRecord]:
         verdict, settings = judged.verdict, self.settings

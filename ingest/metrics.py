@@ -13,9 +13,6 @@ DECODE_SECONDS = Histogram(
 SANDBOX_RESTARTS = Counter(
     "forgewatch_ingest_sandbox_restarts", "Decoding processes replaced, by what ended them.", ["reason"]
 )
-DEAD_LETTERS = Counter(
-    "forgewatch_ingest_dead_letters", "Dead letters committed, by stage and reason.", ["stage", "reason"]
-)
 TRANSACTION_SECONDS = Histogram(
     "forgewatch_ingest_transaction_seconds",
     "Seconds from the first record of a transaction to its commit.",
