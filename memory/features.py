@@ -10,7 +10,7 @@ from detector.forensics import FEATURE_VERSION, ForensicFeatures
 
 __all__ = ["FEATURE_VERSION", "ItemFeatures"]
 
-# More crops at once do not fit the processor's cache: 128 took four times as long each.
+# More crops at once do not fit the processor's cache: 128 took several times as long each.
 _CROPS_AT_ONCE = 4
 
 

@@ -35,7 +35,7 @@ def test_damaged_crops_are_noticed(tmp_path: Path, damage: str) -> None:
     path = the_file(tmp_path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes({"flip": bytes(content), "truncate": content[:-9], "empty": b""}[damage])
+    path.write_bytes({"flip": bytes(content), "truncate": bytes(content[:-9]), "empty": b""}[damage])
     with pytest.raises(CropsDamagedError):
         store.load(digest)
 
