@@ -1,6 +1,5 @@
 """Scoring files without Kafka, by the same steps as the stream's."""
 
-import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +7,16 @@ from pathlib import Path
 
 from deploy.client import Client
 from deploy.settings import DeploySettings
+from deploy.stream import event_headers
 from detector.artifact import Artifact, ArtifactError
+from detector.batch import judge, open_batch
 from detector.fetch import FetchError, fetch
-from detector.records import Timings, Verdict
+from detector.records import Verdict
+from detector.scored import Scored
 from detector.session import Session
 from detector.settings import DetectorSettings
-from detector.verdicts import Source, build, pooling_for
-from ingest.decode import DecodeError
-from ingest.records import MediaItem
+from detector.verdicts import Pooled
+from ingest.records import InRecord
 from ingest.sandbox import Sandbox, SandboxStartError
 from ingest.settings import IngestSettings
 
@@ -31,46 +32,47 @@ class NoVerdict(Exception):  # noqa: N818 - it reads as what it says
 class Scorer:
     """One release in this process, and the sandbox that decodes for it."""
 
-    def __init__(self, artifact: Artifact, sandbox: Sandbox, settings: IngestSettings, threads: int) -> None:
+    def __init__(
+        self, artifact: Artifact, sandbox: Sandbox, settings: IngestSettings, detector: DetectorSettings
+    ) -> None:
         self._artifact = artifact
         self._sandbox = sandbox
-        self._settings = settings
-        self._session = Session(artifact.folder, threads)
-        self._scored = 0
+        # What would come by claim check comes in the record here.
+        self._settings = settings.model_copy(update={"max_media_bytes": settings.max_fetched_bytes})
+        self._detector = detector
+        self._session = Session(artifact.folder, detector.model_threads)
+        self._count = 0
 
     def score(self, path: Path) -> Verdict:
         """The verdict on one file: as the stream's but for id, position and timings.
 
-        The position is the file's place among those scored here. Raises NoVerdict, and OSError
-        where the file cannot be read.
+        It goes as the record that `forgewatch send` would make through the worker's own steps; its
+        position is its place among the files scored here. Raises NoVerdict, and OSError where the
+        file cannot be read.
         """
-        size = path.stat().st_size
-        if size > self._settings.max_fetched_bytes:
-            raise NoVerdict(
-                f"{path}: too_large: {size} bytes; the limit is {self._settings.max_fetched_bytes}"
-            )
-        media = path.read_bytes()
-        started = time.perf_counter()
-        try:
-            decoded = self._sandbox.submit(media, self._artifact.manifest.crop_plan).result()
-        except DecodeError as error:
-            raise NoVerdict(f"{path}: {error.reason}: {error}") from error
-        decoded_at = time.perf_counter()
-        pooled = pooling_for([decoded])
-        scored = self._session.score(pooled.crops, pooled.pooling)
-        timings = Timings(decode_s=decoded_at - started, model_s=time.perf_counter() - decoded_at)
-        item = MediaItem(
+        limit = self._settings.max_media_bytes
+        if path.stat().st_size > limit:
+            raise NoVerdict(f"{path}: too_large: more than {limit} bytes")
+        record = InRecord(
             topic="file",
             partition=0,
-            offset=self._scored,
+            offset=self._count,
             timestamp_ms=time.time_ns() // 1_000_000,
-            source=str(path),
-            digest=hashlib.sha256(media).hexdigest(),
-            size_bytes=len(media),
+            key=None,
+            value=path.read_bytes(),
+            headers=tuple(event_headers(path.resolve(), by_reference=False)),
         )
-        self._scored += 1
-        source = Source(f"{item.topic}-{item.partition}-{item.offset}", item, timings)
-        return build([source], [decoded], pooled, scored, self._artifact)[0]
+        self._count += 1
+        batch = open_batch([record], self._artifact, self._sandbox, self._settings)
+        detector = self._detector
+        (judged,) = judge(batch, self._model, detector.request_crops, detector.unknown_message_bytes)
+        if judged.verdict is None:
+            assert judged.error is not None
+            raise NoVerdict(f"{path}: {judged.error.reason}: {judged.error}")
+        return judged.verdict
+
+    def _model(self, _artifact: Artifact, pooled: Pooled) -> Scored:
+        return self._session.score(pooled.crops, pooled.pooling)
 
 
 @contextmanager
@@ -90,6 +92,6 @@ def open_scorer(api: Client) -> Iterator[Scorer]:
         raise ScoringError(f"the live release cannot be fetched: {error}") from error
     try:
         with Sandbox(ingest) as sandbox:
-            yield Scorer(artifact, sandbox, ingest, detector.model_threads)
+            yield Scorer(artifact, sandbox, ingest, detector)
     except SandboxStartError as error:
         raise ScoringError(f"no decoding process can be started: {error}") from error

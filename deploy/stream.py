@@ -62,7 +62,7 @@ def send_file(producer: Any, settings: IngestSettings, path: Path, *, raw: bool)
             f"{path}: larger than {settings.max_media_bytes} bytes; put it below "
             "FORGEWATCH_INGEST_CLAIM_CHECK_ROOT, and it is sent by reference"
         )
-    headers = None if raw else _event_headers(path, by_reference=media is None)
+    headers = None if raw else event_headers(path, by_reference=media is None)
     try:
         sent = producer.send(settings.media_topic, value=media or b"", headers=headers).get(timeout=_WAIT_S)
     except KafkaError as error:
@@ -143,7 +143,8 @@ def _below_root(path: Path, settings: IngestSettings) -> bool:
     return root is not None and path.is_relative_to(root.resolve())
 
 
-def _event_headers(path: Path, *, by_reference: bool) -> list[tuple[str, bytes]]:
+def event_headers(path: Path, *, by_reference: bool) -> list[tuple[str, bytes]]:
+    """The headers of the CloudEvent that carries a file, or refers to it; path is absolute."""
     headers = {
         "ce_specversion": "1.0",
         "ce_id": f"{quote(path.name)}-{uuid.uuid4()}",

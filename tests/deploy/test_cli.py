@@ -5,9 +5,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import uvicorn
+from PIL import Image
 
 from deploy.cli import main
 from deploy.local.processes import free_port
@@ -33,7 +36,7 @@ class Terminal:
         assert code == 0, captured.err
         return captured.out
 
-    def json(self, *arguments: str) -> object:
+    def json(self, *arguments: str) -> Any:
         return json.loads(self.ok(*arguments, "--json").splitlines()[-1])
 
     def fails(self, *arguments: str, code: int = 1) -> str:
@@ -254,3 +257,42 @@ def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
 
 def test_without_a_command_the_help_is_shown(terminal: Terminal) -> None:
     assert "Usage: forgewatch" in terminal.ok()
+
+
+def test_labelled_folders_are_imported_and_listed_and_undone(served: Terminal, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for family in ("real", "blend"):
+        folder = tmp_path / "media" / family
+        folder.mkdir(parents=True)
+        for number in range(2):
+            pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
+    done = served.json("import", "media", "--as", "ada")
+    assert done["new"] == {"real": 2, "blend": 2}
+    assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
+    assert {(entry["what"], entry["actor"]) for entry in served.json("labels")} == {
+        ("real", "ada"),
+        ("blend", "ada"),
+    }
+    undone = served.json("undo", str(done["labels"]["blend"]), "--as", "bob")
+    assert undone["exemplars"] == 2
+    shelves = {(s["shelf"], s["family"]): s["count"] for s in served.json("status")["shelves"]}
+    assert shelves[("unknown", None)] == 2
+    ids = [member["id"] for member in served.json("clusters")]
+    assert ids == ["unclustered"]
+    assert served.json("label", "unclustered", "ignore")["exemplars"] == 2
+    assert served.json("status")["unknowns_waiting"] == 0
+
+
+def test_a_clusters_sheet_is_written_as_png(served: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / "media" / "blend"
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (160, 160, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "0.png")
+    done = served.json("import", "media")
+    served.ok("undo", str(done["labels"]["blend"]))
+    (cluster,) = served.json("clusters")
+    served.ok("sheet", cluster["id"], "-o", "sheet.png")
+    with Image.open("sheet.png") as sheet:
+        assert sheet.format == "PNG"
