@@ -32,7 +32,7 @@ def write(rng: np.random.Generator, source: Picture, picture: Picture) -> tuple[
 
 
 def _compensated(data: bytes, source_bytes: int, picture: Picture, form: str, drawn: int) -> bytes:
-    wanted = 0.3 * np.log(len(data)) + 0.7 * np.log(source_bytes)
+    wanted = 0.2 * np.log(len(data)) + 0.8 * np.log(source_bytes)
     direction = 1 if wanted > np.log(len(data)) else -1
     quality, best = drawn, data
     while LOWEST < quality < HIGHEST:

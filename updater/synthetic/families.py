@@ -111,7 +111,7 @@ def sharpened(rng: np.random.Generator, picture: Picture) -> Picture:
     """An unsharp mask that leaves halos along edges; its threshold spares most of the noise."""
     pixels = picture.astype(np.float32)
     detail = pixels - gaussian(pixels, rng.uniform(0.8, 1.5))
-    threshold = rng.uniform(3, 5)
+    threshold = rng.uniform(4, 6)
     strong = detail - np.clip(detail, -threshold, threshold)
     return to_picture(pixels + np.float32(rng.uniform(1.6, 2.6)) * strong)
 
