@@ -172,8 +172,9 @@ def fit_gate(measured: ItemScores, families: NDArray[np.str_], targets: Targets)
 
 def unknown_scores(measured: ItemScores, gate: GateParameters) -> NDArray[np.float32]:
     """Return the gate's unknown score of each item, float32 [n]."""
-    parts = (torch.from_numpy(part) for part in (measured.energy, measured.pseudo, measured.novelty))
-    return scores.fused(*parts, gate=gate).numpy()
+    energy, pseudo, novelty = map(torch.from_numpy, (measured.energy, measured.pseudo, measured.novelty))
+    unknown: NDArray[np.float32] = scores.fused(energy, pseudo, novelty, gate).numpy()
+    return unknown
 
 
 def conservative_share(count: int, share: float, confidence: float) -> float:

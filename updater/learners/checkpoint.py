@@ -23,19 +23,22 @@ class Checkpoint:
         self._stages = stages
 
     def resume(self, stage: str, network: torch.nn.Module, optimiser: torch.optim.Optimizer) -> int | None:
-        """Load what was saved in this stage and return the steps done.
+        """Load what was saved and return the steps done of this stage.
 
-        Returns 0 where nothing was saved up to this stage, None where the run was already past it.
+        Returns 0 where nothing was saved up to this stage. Returns None where the run was already past
+        it: then only the network is loaded, since what the next stage reads follows from it.
         """
         found = self._read()
         if found is None:
             return 0
         saved_stage, step, tensors = found
-        if saved_stage != stage:
-            return None if self._stages.index(saved_stage) > self._stages.index(stage) else 0
+        if self._stages.index(saved_stage) < self._stages.index(stage):
+            return 0
         network.load_state_dict(
             {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
         )
+        if saved_stage != stage:
+            return None
         state: dict[int, dict[str, torch.Tensor]] = {}
         for key, value in tensors.items():
             if key.startswith("optimiser."):

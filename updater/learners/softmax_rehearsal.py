@@ -156,7 +156,7 @@ class _Training:
                 seen = pooling @ source[at]
             loss = self._loss(seen, pooling @ self.features[at], items)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(trained, 5.0)
             optimiser.step()
             progress(stage, step + 1, steps)
