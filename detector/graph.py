@@ -36,6 +36,7 @@ class DetectorGraph(nn.Module):
     mean: Tensor
     whitening: Tensor
     reference: Tensor
+    reach: Tensor
 
     def __init__(self, network: Network, gate: GateParameters, reference: Reference | None) -> None:
         super().__init__()
@@ -48,6 +49,7 @@ class DetectorGraph(nn.Module):
             self.register_buffer("mean", torch.from_numpy(reference.mean).float())
             self.register_buffer("whitening", torch.from_numpy(reference.whitening).float())
             self.register_buffer("reference", torch.from_numpy(reference.features).float())
+            self.register_buffer("reach", scores.reference_reach(self.reference))
 
     def forward(self, crops: Tensor, pooling: Tensor) -> GraphOutput:
         """Score M pools of N crops."""
@@ -56,7 +58,7 @@ class DetectorGraph(nn.Module):
         pseudo = scores.pseudo_score(output.logits, output.pseudo_logit)
         if self.searches:
             whitened = (output.features - self.mean) @ self.whitening
-            novelty, index, distance = scores.novelty(whitened, self.reference)
+            novelty, index, distance = scores.novelty(whitened, self.reference, self.reach)
         else:
             novelty = torch.zeros_like(energy)
             distance = output.logits[:, :0]

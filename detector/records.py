@@ -14,7 +14,8 @@ class Scores(BaseModel):
 
     energy is -T * logsumexp(known logits / T): higher means less familiar. novelty is the mean
     distance to the nearest exemplars of the release's reference set in whitened forensic
-    features: higher means farther. unknown_score is the fused gate's u: above
+    features, over how far those are from their own nearest: about 1 among familiar media,
+    higher farther off. unknown_score is the fused gate's u: above
     Verdict.unknown_threshold the item is unknown.
     """
 

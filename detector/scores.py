@@ -29,23 +29,43 @@ def fake_probability(logits: Tensor) -> Tensor:
     return 1 - torch.softmax(logits, dim=-1)[:, 0]
 
 
-def novelty(whitened: Tensor, reference: Tensor, neighbours: int = 5) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how far each row is from its nearest reference rows.
+def novelty(
+    whitened: Tensor, reference: Tensor, reach: Tensor, neighbours: int = 5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return how far each row is from its nearest reference rows, next to how far those are from theirs.
 
-    whitened: float32 [M, F]; reference: float32 [R, F], whitened alike. Returns the mean Euclidean
-    distance to the nearest rows, float32 [M]; their indices, int64 [M, neighbours]; their
-    distances, float32 [M, neighbours], nearest first. Raises ValueError where R < neighbours.
+    whitened: float32 [M, F]; reference: float32 [R, F], whitened alike; reach: float32 [R], what
+    `reference_reach` made of it. Returns the mean Euclidean distance to the nearest rows over the mean
+    reach of these rows, float32 [M], about 1 among familiar media and higher farther off; their
+    indices, int64 [M, neighbours]; their distances, float32 [M, neighbours], nearest first. Raises
+    ValueError where R < neighbours.
+
+    The ratio is the simplest form of the local outlier factor (Breunig et al. 2000). A bare distance
+    is larger in a class with few exemplars or a wide spread, so that one threshold for all classes
+    lets most unknowns pass or turns that class away.
     """
-    if reference.shape[0] < neighbours:
-        raise ValueError(f"a reference of {reference.shape[0]} rows cannot give {neighbours} neighbours")
-    # |a - b|^2 = |a|^2 + |b|^2 - 2ab finds the nearest by one matrix product (cdist does not export
-    # everywhere), but loses the digits of a small distance: those of the found rows are taken anew.
-    squared = whitened.square().sum(1, keepdim=True) + reference.square().sum(1) - 2 * whitened @ reference.T
-    found = torch.topk(squared, neighbours, dim=1, largest=False).indices
-    exact = (whitened[:, None] - reference[found]).square().sum(2).sqrt()
-    distance, order = torch.topk(exact, neighbours, dim=1, largest=False, sorted=True)
-    index = found.gather(1, order)
-    return distance.mean(1), index, distance
+    index, distance = _nearest(whitened, reference, neighbours)
+    return distance.mean(1) / reach[index].mean(1), index, distance
+
+
+def reference_reach(reference: Tensor, neighbours: int = 5) -> Tensor:
+    """Return each reference row's mean distance to its nearest others, float32 [R], from [R, F].
+
+    At least a fifth of the median: near-duplicates among the exemplars must not make their surroundings
+    look empty. Raises ValueError where R <= neighbours. Not for the exported graph.
+    """
+    # The nearest row is the row itself, at a distance of about 0.
+    own = _nearest(reference, reference, neighbours + 1)[1][:, 1:].mean(1)
+    return own.clamp_min(0.2 * float(own.median())).clamp_min(1e-6)
+
+
+def _nearest(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    if reference.shape[0] < count:
+        raise ValueError(f"a reference of {reference.shape[0]} rows cannot give {count} neighbours")
+    # |a - b|^2 = |a|^2 + |b|^2 - 2ab: one matrix product, and cdist does not export everywhere.
+    squared = rows.square().sum(1, keepdim=True) + reference.square().sum(1) - 2 * rows @ reference.T
+    nearest, index = torch.topk(squared, count, dim=1, largest=False, sorted=True)
+    return index, nearest.clamp_min(0).sqrt()
 
 
 def fused(energy: Tensor, pseudo: Tensor, novelty: Tensor, gate: GateParameters) -> Tensor:

@@ -99,8 +99,9 @@ def score(
     output = classify_items(network, seen, features, items.starts)
     novelty = torch.zeros(len(items))
     if reference is not None:
-        whitened = reference.whiten(output.features.cpu().numpy())
-        novelty = scores.novelty(torch.from_numpy(whitened), torch.from_numpy(reference.features))[0]
+        whitened = torch.from_numpy(reference.whiten(output.features.cpu().numpy()))
+        known = torch.from_numpy(reference.features)
+        novelty = scores.novelty(whitened, known, scores.reference_reach(known))[0]
     return ItemScores(
         energy=scores.energy(output.logits).cpu().numpy(),
         pseudo=scores.pseudo_score(output.logits, output.pseudo_logit).cpu().numpy(),

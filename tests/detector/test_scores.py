@@ -47,16 +47,41 @@ def test_fake_probability_is_all_but_real() -> None:
 def test_novelty_agrees_with_scikit_learns_neighbours() -> None:
     rng = np.random.default_rng(0)
     rows, reference = rng.normal(size=(20, 30)).astype("f"), rng.normal(size=(200, 30)).astype("f")
-    expected, at = NearestNeighbors(n_neighbors=5).fit(reference).kneighbors(rows)
-    mean, index, distance = scores.novelty(torch.from_numpy(rows), torch.from_numpy(reference))
+    neighbours = NearestNeighbors(n_neighbors=5).fit(reference)
+    expected, at = neighbours.kneighbors(rows)
+    own, _ = neighbours.kneighbors()  # without a query a row is not its own neighbour
+    reach = scores.reference_reach(torch.from_numpy(reference))
+    novelty, index, distance = scores.novelty(torch.from_numpy(rows), torch.from_numpy(reference), reach)
+    assert np.allclose(reach.numpy(), own.mean(1), atol=1e-3)
     assert np.array_equal(index.numpy(), at)
     assert np.allclose(distance.numpy(), expected, atol=1e-4)
-    assert np.allclose(mean.numpy(), expected.mean(1), atol=1e-4)
+    assert np.allclose(novelty.numpy(), expected.mean(1) / own.mean(1)[at].mean(1), atol=1e-3)
+
+
+def test_novelty_does_not_depend_on_how_widely_a_class_is_spread() -> None:
+    rng = np.random.default_rng(1)
+    narrow, wide = rng.normal(size=(2, 300, 4)).astype("f")
+    wide = 4 * wide + 500
+    reference = torch.from_numpy(np.concatenate([narrow[:200], wide[:200]]))
+    reach = scores.reference_reach(reference)
+    of_narrow, of_wide = (
+        scores.novelty(torch.from_numpy(rows[200:]), reference, reach)[0].median().item()
+        for rows in (narrow, wide)
+    )
+    assert of_narrow == pytest.approx(of_wide, rel=0.15)
+
+
+def test_duplicates_in_the_reference_do_not_make_their_surroundings_novel() -> None:
+    rng = np.random.default_rng(2)
+    apart = rng.normal(size=(60, 4)).astype("f")
+    reference = torch.from_numpy(np.concatenate([apart, np.repeat(apart[:1], 10, axis=0)]))
+    reach = scores.reference_reach(reference)
+    assert reach.min() == pytest.approx(0.2 * reach.median().item(), rel=0.01)
 
 
 def test_novelty_needs_as_many_references_as_neighbours() -> None:
     with pytest.raises(ValueError, match="cannot give 5 neighbours"):
-        scores.novelty(torch.zeros(1, 3), torch.zeros(4, 3))
+        scores.novelty(torch.zeros(1, 3), torch.zeros(4, 3), torch.ones(4))
 
 
 def test_fused_weighs_clipped_standard_scores() -> None:
