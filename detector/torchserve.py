@@ -147,7 +147,7 @@ class TorchServe:
         except VersionMissingError:
             return {}
         return {
-            model["modelVersion"]: Served(_has_ready_worker(model), bool(model["defaultVersion"]))
+            model["modelVersion"]: Served(_has_ready_worker(model), bool(model.get("defaultVersion")))
             for model in reply.json()
         }
 

@@ -39,7 +39,7 @@ class Traffic:
         options = kafka_options(settings)
         self._producer = KafkaProducer(**options, acks="all", linger_ms=5)
         self._consumer = KafkaConsumer(
-            **options, group_id=None, isolation_level="read_committed", auto_offset_reset="earliest"
+            **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
         )
         partitions = [
             TopicPartition(topic, partition)
@@ -85,7 +85,9 @@ class Traffic:
 
     def send_hostile(self, values: Iterable[bytes | None]) -> list[Sent]:
         """Send values that are no media, as they are."""
-        return self._sent([(None, self._producer.send(self._topic, value)) for value in values], "hostile")
+        # With a key, since the client refuses a record that has neither.
+        futures = [(None, self._producer.send(self._topic, value, key=b"hostile")) for value in values]
+        return self._sent(futures, "hostile")
 
     def _sent(self, futures: Sequence[tuple[str | None, Any]], phase: Phase) -> list[Sent]:
         self._producer.flush()
