@@ -31,7 +31,7 @@ from deploy.local.processes import (
 
 # The kernel's limit of 108 bytes for a socket's path, less its final zero byte.
 _SOCKET_PATH_BYTES = 107
-_WORKER_SOCKET = ".ts.sock.99999"
+_LONGEST_SOCKET = "management.sock"
 
 _PROPERTIES = """\
 inference_address=http://127.0.0.1:{port}
@@ -183,8 +183,8 @@ def answers(inference_url: str, management: str) -> bool:
 def _socket_folder(folder: Path) -> Path:
     """A folder of this user alone: below `folder`, or in the temporary folder where that lies too deep."""
     sockets = folder / "tmp"
-    if len(os.fsencode(sockets / _WORKER_SOCKET)) > _SOCKET_PATH_BYTES:
+    if len(os.fsencode(sockets / _LONGEST_SOCKET)) > _SOCKET_PATH_BYTES:
         return Path(tempfile.mkdtemp(prefix="forgewatch-"))
-    sockets.mkdir(mode=0o700, exist_ok=True)
-    sockets.chmod(0o700)
+    shutil.rmtree(sockets, ignore_errors=True)  # of a server that was killed
+    sockets.mkdir(mode=0o700)
     return sockets
