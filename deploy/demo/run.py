@@ -65,7 +65,8 @@ def _tell(story: Story) -> DemoReport:
         _stream_before(story, traffic)
         _learn(story, operator, traffic)
         with story.step("swap", "Media streams on while the operator approves: hot swap"):
-            samples = list(_samples(story, "stream", plan.swap(story.seed, story.unseen)))
+            wanted = plan.swap(story.seed, story.unseen)
+            samples = make_many(story.seed, "stream", wanted, processes=1)
             metrics = f"http://127.0.0.1:{stack.ports.detector_metrics}/metrics"
             _, failed = swap(story, traffic, operator, samples, metrics)
         _stream_after(story, traffic)
