@@ -1,5 +1,6 @@
 """The real servers that the system tests share: started once, on free ports, and stopped at the end."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,14 @@ import pytest
 
 from deploy.local.broker import start_broker
 from deploy.local.torchserve import TorchServe, start_torchserve
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers_end_with_a_terminated_run() -> Iterator[None]:
+    """SIGTERM (a time limit's) unwinds as Ctrl-C does; else it would leave every server running."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")
