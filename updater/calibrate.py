@@ -2,7 +2,8 @@
 
 The gate's scales and thresholds are fitted on the calibration shelf, which the network and the
 reference set have never seen, so every score is out of fold. Classes weigh the same, or the
-thresholds would be those of the largest class.
+thresholds would be those of the largest class; within a class so do groups, since twenty pieces of
+one photograph are one witness and not twenty.
 """
 
 import math
@@ -70,7 +71,7 @@ def calibrate(
         raw = forensic_rows(network, train.crops, device, lambda *at: progress("reference", *at))
         reference = make_reference(pooled(raw, train.starts).cpu().numpy(), train, REFERENCE_ROWS)
     measured = score(network, reference, calibration, device, progress)
-    gate = fit_gate(measured, families, targets)
+    gate = fit_gate(measured, families, np.array(calibration.groups), targets)
     return gate, reference, _figures(measured, families, classes, gate)
 
 
@@ -146,10 +147,13 @@ def within_class_whitening(
     return features.mean(0).astype(np.float32), whitening.astype(np.float32)
 
 
-def fit_gate(measured: ItemScores, families: NDArray[np.str_], targets: Targets) -> GateParameters:
-    """Fit scales and thresholds to the scores of calibration items, named by their class."""
-    weights = balanced_weights(families)
+def fit_gate(
+    measured: ItemScores, families: NDArray[np.str_], groups: NDArray[np.str_], targets: Targets
+) -> GateParameters:
+    """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n]."""
+    weights = balanced_weights(families, groups)
     real = families == REAL
+    witnesses = len(np.unique(groups[real]))
     gate = GateParameters(
         temperature=1.0,
         energy=_standard(measured.energy, weights),
@@ -161,11 +165,11 @@ def fit_gate(measured: ItemScores, families: NDArray[np.str_], targets: Targets)
         fake_threshold=1.0,
     )
     unknown = unknown_scores(measured, gate)
-    share = conservative_share(int(real.sum()), targets.reals_unknown, targets.confidence)
-    fake_share = conservative_share(int(real.sum()), targets.reals_fake, targets.confidence)
-    of_reals = float(np.quantile(unknown[real], 1 - share, method="higher"))
+    share = conservative_share(witnesses, targets.reals_unknown, targets.confidence)
+    fake_share = conservative_share(witnesses, targets.reals_fake, targets.confidence)
+    of_reals = weighted_quantile(unknown[real], weights[real], 1 - share)
     of_classes = weighted_quantile(unknown, weights, 1 - targets.classes_unknown)
-    fake = float(np.quantile(measured.fake_probability[real], 1 - fake_share, method="higher"))
+    fake = weighted_quantile(measured.fake_probability[real], weights[real], 1 - fake_share)
     return gate.model_copy(
         update={"unknown_threshold": max(of_reals, of_classes), "fake_threshold": min(max(fake, 0.0), 1.0)}
     )

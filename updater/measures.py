@@ -78,11 +78,19 @@ def weighted_quantile(values: ArrayLike, weights: ArrayLike, share: float) -> fl
     return float(v[order][min(int(np.searchsorted(reached, share - 1e-12)), len(v) - 1)])
 
 
-def balanced_weights(names: ArrayLike) -> NDArray[np.float64]:
-    """Return a weight for each item so that every name weighs the same, float64 [n], summing to 1."""
+def balanced_weights(names: ArrayLike, groups: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Return a weight for each item, float64 [n], summing to 1: every name weighs the same.
+
+    groups: of each item; the groups of one name share its weight equally, and so do the items of one
+    group. Without groups every item is its own.
+    """
     _, of = np.unique(np.asarray(names), return_inverse=True)
-    weights = 1 / np.bincount(of)[of]
-    return np.asarray(weights / weights.sum())
+    if groups is None:
+        return np.asarray(1 / np.bincount(of)[of] / (of.max() + 1))
+    _, group = np.unique(np.asarray(groups), return_inverse=True)
+    pair, pair_of, size = np.unique(np.stack([of, group], 1), axis=0, return_inverse=True, return_counts=True)
+    groups_of_name = np.bincount(pair[:, 0])
+    return np.asarray(1 / size[pair_of] / groups_of_name[of] / (of.max() + 1))
 
 
 def _square(matrix: ArrayLike) -> NDArray[np.float64]:

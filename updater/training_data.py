@@ -32,6 +32,8 @@ class LabelledCrops:
     """length n: the class of each item, "real" or a forgery family"""
     sources: tuple[str, ...]
     """length n: where each item came from"""
+    groups: tuple[str, ...]
+    """length n: items of one group show nearly the same, such as pieces of one photograph"""
     crops: npt.NDArray[np.uint8]
     """[T, S, S, 3], RGB"""
     starts: npt.NDArray[np.int64]
@@ -49,6 +51,7 @@ class LabelledCrops:
             ids=tuple(self.ids[i] for i in chosen),
             families=tuple(self.families[i] for i in chosen),
             sources=tuple(self.sources[i] for i in chosen),
+            groups=tuple(self.groups[i] for i in chosen),
             crops=self.crops[np.concatenate(rows)] if rows else self.crops[:0],
             starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         )
@@ -112,6 +115,7 @@ def load(
         ids=tuple(row.id for row in kept),
         families=tuple(str(row.family) for row in kept),
         sources=tuple(row.source for row in kept),
+        groups=tuple(row.group for row in kept),
         crops=np.concatenate(loaded) if loaded else np.zeros((0, 0, 0, 3), np.uint8),
         starts=np.cumsum([0, *(len(one) for one in loaded)]).astype(np.int64),
     )

@@ -36,6 +36,7 @@ def labelled(families: list[str], side: int = 64) -> LabelledCrops:
         ids=tuple(f"{i:04d}" for i in range(len(families))),
         families=tuple(families),
         sources=("s",) * len(families),
+        groups=tuple(f"{i:04d}" for i in range(len(families))),
         crops=rng.integers(0, 255, (len(families), side, side, 3)).astype(np.uint8),
         starts=np.arange(len(families) + 1),
     )
@@ -48,6 +49,11 @@ def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> ItemScor
     fake = np.where(families == "real", rng.beta(1, 9, n), rng.beta(9, 1, n)).astype("f")
     logits = np.stack([np.log(1 - fake + 1e-6), np.log(fake + 1e-6)], 1).astype("f")
     return ItemScores(energy=energy, pseudo=pseudo, novelty=novelty, fake_probability=fake, logits=logits)
+
+
+def apart(families: np.ndarray) -> np.ndarray:
+    """Every item is its own group."""
+    return np.array([f"group-{i}" for i in range(len(families))])
 
 
 def test_whitened_classes_have_unit_covariance() -> None:
@@ -86,7 +92,9 @@ def test_a_reference_needs_items() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_thresholds_keep_their_shares_of_fresh_reals(seed: int) -> None:
     families = np.array(["real"] * 400 + ["blended"] * 60 + ["sharpened"] * 60)
-    gate = fit_gate(scored(families, seed), families, Targets(reals_unknown=0.03, reals_fake=0.03))
+    gate = fit_gate(
+        scored(families, seed), families, apart(families), Targets(reals_unknown=0.03, reals_fake=0.03)
+    )
     fresh = np.array(["real"] * 4000)
     of_fresh = scored(fresh, seed + 100)
     unknown = unknown_scores(of_fresh, gate)
@@ -98,10 +106,19 @@ def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
     families = np.array(["real"] * 900 + ["blended"] * 30)
     measured = scored(families)
     measured.novelty[-30:] += 5
-    gate = fit_gate(measured, families, Targets(classes_unknown=0.05))
+    gate = fit_gate(measured, families, apart(families), Targets(classes_unknown=0.05))
     turned_away = unknown_scores(measured, gate) > gate.unknown_threshold
     assert turned_away[-30:].mean() <= 0.1 + 1 / 30
     assert turned_away[:900].mean() <= 0.03
+
+
+def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold() -> None:
+    families = np.array(["real"] * 200 + ["blended"] * 40)
+    measured, groups = scored(families), apart(families)
+    usual = fit_gate(measured, families, groups, Targets()).unknown_threshold
+    measured.novelty[:30] += 50
+    groups[:30] = "photograph"
+    assert fit_gate(measured, families, groups, Targets()).unknown_threshold == pytest.approx(usual, abs=1.5)
 
 
 @settings(deadline=None)

@@ -13,6 +13,7 @@ def items(families, seed=0):
         ids=tuple(f"item-{i}" for i in range(len(families))),
         families=tuple(families),
         sources=("test",) * len(families),
+        groups=tuple(f"item-{i}" for i in range(len(families))),
         crops=rng.integers(0, 256, (counts.sum(), 64, 64, 3), dtype=np.uint8),
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
     )

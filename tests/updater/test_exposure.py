@@ -11,6 +11,7 @@ def items(count: int = 6) -> LabelledCrops:
         ids=tuple(f"item-{i}" for i in range(count)),
         families=("real",) * (count - 1) + ("blended",),
         sources=tuple(f"source-{i}" for i in range(count)),
+        groups=tuple(f"item-{i}" for i in range(count)),
         crops=rng.integers(40, 200, (2 * count, 64, 64, 3)).astype(np.uint8),
         starts=starts.astype(np.int64),
     )

@@ -79,3 +79,8 @@ def test_balanced_weights_make_every_name_equal() -> None:
     weights = balanced_weights(["a", "a", "a", "b"])
     assert weights.sum() == pytest.approx(1)
     assert weights[:3].sum() == pytest.approx(weights[3])
+
+
+def test_the_groups_of_a_name_share_its_weight() -> None:
+    names, groups = ["a", "a", "a", "a", "b", "b"], ["x", "x", "x", "y", "x", "z"]
+    assert balanced_weights(names, groups) == pytest.approx([1 / 12] * 3 + [1 / 4] + [1 / 4] * 2)

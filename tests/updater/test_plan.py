@@ -23,6 +23,7 @@ def splits(**counts):
             ids=tuple(f"{split}-{i}" for i in range(len(families))),
             families=tuple(families),
             sources=("test",) * len(families),
+            groups=tuple(f"{split}-{i}" for i in range(len(families))),
             crops=np.zeros((len(families), 32, 32, 3), np.uint8),
             starts=np.arange(len(families) + 1),
         )

@@ -38,6 +38,7 @@ def make(counts: dict[str, int], seed: int = 0) -> LabelledCrops:
         ids=tuple(f"{family}-{seed}-{i}" for i, family in enumerate(families)),
         families=tuple(families),
         sources=("camera",) * len(families),
+        groups=tuple(f"{family}-{seed}-{i}" for i, family in enumerate(families)),
         crops=np.stack(crops),
         starts=(2 * np.arange(len(families) + 1)).astype(np.int64),
     )

@@ -124,7 +124,7 @@ def test_photographs_are_among_reals_and_fakes_alike(batch):
 
 def test_a_piece_of_a_photograph_keeps_its_pixels_and_its_jpeg_grid():
     name, pixels = piece(np.random.default_rng(0), "after", 240, 272)
-    path = next(path for path in PHOTOGRAPHS["after"] if path.stem == name)
+    path = next(path for path in PHOTOGRAPHS["after"] if f"photo-{path.stem}" == name)
     with Image.open(path) as image:
         whole = np.asarray(image.convert("RGB"))
     at = [

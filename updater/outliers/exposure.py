@@ -43,6 +43,7 @@ def expose(
         ids=tuple(f"pseudo-{number}" for number in range(count)),
         families=("pseudo",) * count,
         sources=chosen.sources,
+        groups=chosen.groups,
         crops=crops,
         starts=chosen.starts,
     )

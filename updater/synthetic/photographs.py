@@ -56,10 +56,10 @@ def _pixels(path: Path) -> Picture:
 
 
 def piece(rng: np.random.Generator, split: str, height: int, width: int) -> tuple[str, Picture]:
-    """The name of one of the split's photographs and a random piece of it, uint8 [height, width, 3]."""
+    """The group of one of the split's photographs and a random piece of it, uint8 [height, width, 3]."""
     paths = PHOTOGRAPHS[split]
     path = paths[int(rng.integers(len(paths)))]
     pixels = _pixels(path)
     top = GRID_PX * int(rng.integers((pixels.shape[0] - height) // GRID_PX + 1))
     left = GRID_PX * int(rng.integers((pixels.shape[1] - width) // GRID_PX + 1))
-    return path.stem, pixels[top : top + height, left : left + width]
+    return f"photo-{path.stem}", pixels[top : top + height, left : left + width]
