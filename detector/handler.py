@@ -24,7 +24,7 @@ _UNSUPPORTED_MEDIA, _BAD_REQUEST = 415, 400
 
 _FROM_KAFKA_ALONE: Mapping[str, bool | set[str]] = {
     "id": True,
-    "item": {"topic", "partition", "offset", "timestamp_ms", "media_id", "source"},
+    "item": {"topic", "partition", "offset", "timestamp_ms", "media_id", "source", "declared_type"},
 }
 """The fields of a verdict that a file sent by HTTP has not."""
 

@@ -1,6 +1,6 @@
 """TorchServe's client: predictions, and the versions that it has loaded."""
 
-import time
+import contextlib
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -23,7 +23,6 @@ from detector.scored import (
 )
 from detector.settings import DetectorSettings
 
-_POLL_S = 0.05
 _MANAGEMENT_TIMEOUT_S = 10.0
 
 
@@ -41,6 +40,10 @@ class VersionMissingError(TorchServeUnavailableError):
 
 class TorchServeRefusedError(TorchServeError):
     """It says that the request is wrong. Fatal: the same request stays wrong."""
+
+
+class StartError(TorchServeRefusedError):
+    """A version's worker process does not come up. Fatal for that release."""
 
 
 class ProbeError(TorchServeRefusedError):
@@ -105,29 +108,33 @@ class TorchServe:
     def register(self, artifact: Artifact) -> None:
         """Load an artifact whose archive lies in the model store, and wait until a worker is ready.
 
-        Does nothing more than wait when it is registered already. Raises TorchServeUnavailableError when
-        no worker is ready in time (the version is taken out again).
+        Nothing is sent when a worker is ready already. Raises StartError when its process ends before it
+        is ready, and TorchServeUnavailableError when it is not ready in time; either way the version is
+        taken out again.
         """
+        known = self.versions().get(artifact.version)
+        if known is not None and known.ready:
+            return
+        if known is not None:
+            # A worker that TorchServe is restarting, or one that never came up: start afresh.
+            self.unregister(artifact.version)
         parameters = {
             "url": mar_name(artifact.digest),
             "model_name": MODEL_NAME,
             "initial_workers": "1",
             "batch_size": "1",
-            "synchronous": "false",
+            # The reply comes once the worker is ready. Asking for the status instead would not tell a
+            # slow start from a process that crashes again and again: both say UNLOADING.
+            "synchronous": "true",
         }
-        if artifact.version not in self.versions():
-            _send(self._management, "POST", "/models", params=parameters)
-        deadline = time.monotonic() + self._register_timeout_s
-        # /ping says Healthy while a version's worker crashes again and again: only the worker's own
-        # status tells.
-        while not self._ready(artifact.version):
-            if time.monotonic() > deadline:
+        try:
+            _send(self._management, "POST", "/models", params=parameters, timeout_s=self._register_timeout_s)
+        except TorchServeUnavailableError as error:
+            with contextlib.suppress(TorchServeUnavailableError):
                 self.unregister(artifact.version)
-                raise TorchServeUnavailableError(
-                    f"version {artifact.version} had no ready worker within {self._register_timeout_s:g} s;"
-                    " TorchServe's model log says why"
-                )
-            time.sleep(_POLL_S)
+            if "Failed to start workers" in str(error):
+                raise StartError(f"{error}; TorchServe's model log says why") from error
+            raise
 
     def probe(self, artifact: Artifact) -> dict[str, float]:
         """Score the artifact's own probe batch; return the worst difference of each output.
@@ -165,10 +172,6 @@ class TorchServe:
         except VersionMissingError:
             return
 
-    def _ready(self, version: str) -> bool:
-        reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/{version}")
-        return any(_has_ready_worker(model) for model in reply.json())
-
 
 def _has_ready_worker(model: dict[str, list[dict[str, str]]]) -> bool:
     return any(worker["status"] == "READY" for worker in model["workers"])
@@ -181,9 +184,17 @@ def _send(
     content: bytes | None = None,
     headers: dict[str, str] | None = None,
     params: dict[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> httpx.Response:
     try:
-        reply = client.request(method, path, content=content, headers=headers, params=params)
+        reply = client.request(
+            method,
+            path,
+            content=content,
+            headers=headers,
+            params=params,
+            timeout=client.timeout if timeout_s is None else timeout_s,
+        )
     except httpx.TransportError as error:
         raise TorchServeUnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
     if reply.is_success:

@@ -44,6 +44,17 @@ def test_fake_probability_is_all_but_real() -> None:
     assert scores.fake_probability(torch.tensor([[0.0, math.log(3.0)]])).item() == pytest.approx(0.75)
 
 
+def test_a_small_distance_among_large_values_keeps_its_digits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    reference = 30 * torch.randn(50, 300, generator=generator)
+    near = reference[:4] + 1e-3 * torch.randn(4, 300, generator=generator)
+    reach = scores.reference_reach(reference)
+    _, index, distance = scores.novelty(near, reference, reach)
+    assert index[:, 0].tolist() == [0, 1, 2, 3]
+    expected = (near.double() - reference[:4].double()).norm(dim=1)
+    assert torch.allclose(distance[:, 0].double(), expected, rtol=1e-3)
+
+
 def test_novelty_agrees_with_scikit_learns_neighbours() -> None:
     rng = np.random.default_rng(0)
     rows, reference = rng.normal(size=(20, 30)).astype("f"), rng.normal(size=(200, 30)).astype("f")

@@ -1,0 +1,188 @@
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import skimage
+
+from deploy.local.torchserve import TorchServe as Server
+from detector.artifact import PROBE, Artifact, load, seal
+from detector.mar import pack
+from detector.probe import read_probe, write_probe
+from detector.scored import OUTPUTS
+from detector.session import Session
+from detector.settings import DetectorSettings
+from detector.torchserve import (
+    ProbeError,
+    StartError,
+    TorchServe,
+    TorchServeRefusedError,
+    TorchServeUnavailableError,
+    VersionMissingError,
+)
+
+pytestmark = pytest.mark.system
+
+PHOTOGRAPH = Path(skimage.__file__).parent / "data" / "rocket.jpg"
+
+
+@pytest.fixture(scope="module")
+def settings(torchserve: Server) -> DetectorSettings:
+    return DetectorSettings(
+        torchserve_url=torchserve.inference_url,
+        torchserve_management=torchserve.management,
+        model_store_dir=torchserve.model_store,
+        register_timeout_s=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def client(settings: DetectorSettings) -> Iterator[TorchServe]:
+    with TorchServe(settings) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def served(client: TorchServe, untrained_artifact: Artifact, torchserve: Server) -> Iterator[Artifact]:
+    pack(untrained_artifact, torchserve.model_store)
+    client.register(untrained_artifact)
+    client.set_default(untrained_artifact.version)
+    yield untrained_artifact
+    client.unregister(untrained_artifact.version)
+
+
+@pytest.fixture
+def other(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
+    """An artifact of the same files but the probe, whose expected energies are off by one."""
+    folder = tmp_path / "other"
+    shutil.copytree(untrained_artifact.folder, folder)
+    crops, pooling, expected = read_probe(folder / PROBE)
+    write_probe(folder / PROBE, crops, pooling, replace(expected, energy=expected.energy + 1))
+    return seal(folder, load(folder).manifest)
+
+
+def curl(*arguments: str | Path) -> tuple[int, dict[str, object]]:
+    """The status code and the JSON of what curl got."""
+    done = subprocess.run(
+        ["curl", "--silent", "--max-time", "30", "--write-out", "\n%{http_code}", *arguments],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    body, _, status = done.stdout.rpartition("\n")
+    return int(status), json.loads(body)
+
+
+def test_a_registered_release_is_ready_and_scores_as_its_probe_says(
+    client: TorchServe, served: Artifact
+) -> None:
+    assert client.versions()[served.version].ready
+    assert max(client.probe(served).values()) < 1e-4
+
+
+def test_torchserve_scores_as_the_graph_does_in_process(client: TorchServe, served: Artifact) -> None:
+    crops = np.random.default_rng(0).integers(0, 256, (9, 64, 64, 3), dtype=np.uint8)
+    pooling = np.repeat(np.eye(3, dtype=np.float32), 3, axis=1) / 3
+    remote = client.predict(served.version, crops, pooling)
+    here = Session(served.folder, threads=1).score(crops, pooling)
+    for name in OUTPUTS:
+        np.testing.assert_allclose(getattr(remote, name), getattr(here, name), atol=1e-4, rtol=1e-5)
+
+
+def test_registering_again_changes_nothing(client: TorchServe, served: Artifact) -> None:
+    client.register(served)
+    assert client.versions()[served.version].ready
+
+
+def test_curl_with_a_photograph_gets_a_verdict(torchserve: Server, served: Artifact) -> None:
+    status, verdict = curl("-T", PHOTOGRAPH, f"{torchserve.inference_url}/predictions/forgewatch")
+    assert status == 200
+    assert verdict["release"] == served.digest
+    assert (verdict["format"], verdict["width"], verdict["height"]) == ("JPEG", 640, 427)
+    assert verdict["label"] in ("real", "fake", "unknown")
+    assert "id" not in verdict
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", PHOTOGRAPH.read_bytes()[:2000]])
+def test_curl_with_bad_media_gets_a_4xx_with_the_reason(
+    torchserve: Server, served: Artifact, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    url = f"{torchserve.inference_url}/predictions/forgewatch/{served.version}"
+    status, said = curl("--data-binary", f"@{tmp_path / 'file'}", "-H", "content-type: image/jpeg", url)
+    assert status == 415
+    assert said["reason"]
+    assert said["message"]
+
+
+def test_wrong_tensors_are_refused_and_not_retried(client: TorchServe, served: Artifact) -> None:
+    with pytest.raises(TorchServeRefusedError, match="64 px"):
+        client.predict(served.version, np.zeros((1, 32, 32, 3), np.uint8), np.ones((1, 1), np.float32))
+
+
+def test_a_version_that_is_not_there_is_told_apart(client: TorchServe, served: Artifact) -> None:
+    with pytest.raises(VersionMissingError):
+        client.predict("000000000000", np.zeros((1, 64, 64, 3), np.uint8), np.ones((1, 1), np.float32))
+    client.unregister("000000000000")
+
+
+def test_a_release_that_scores_otherwise_than_its_probe_is_refused(
+    client: TorchServe, torchserve: Server, other: Artifact
+) -> None:
+    pack(other, torchserve.model_store)
+    client.register(other)
+    try:
+        with pytest.raises(ProbeError, match="energy differs by"):
+            client.probe(other)
+    finally:
+        client.unregister(other.version)
+    assert other.version not in client.versions()
+
+
+def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_others(
+    client: TorchServe, torchserve: Server, served: Artifact, other: Artifact
+) -> None:
+    # The archive is packed from a folder that no longer holds what its manifest says.
+    (other.folder / PROBE).write_bytes(b"damaged")
+    pack(other, torchserve.model_store)
+    with pytest.raises(StartError, match="Failed to start"):
+        client.register(other)
+    assert list(client.versions()) == [served.version]
+    assert client.probe(served)
+
+
+def test_a_worker_that_is_killed_comes_back_by_itself(
+    client: TorchServe, torchserve: Server, served: Artifact
+) -> None:
+    workers = [
+        child
+        for child in psutil.Process(torchserve.process.pid).children()
+        if any("model_service_worker" in part for part in child.cmdline())
+    ]
+    assert len(workers) == 1
+    workers[0].kill()
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            assert client.probe(served)
+            break
+        except TorchServeUnavailableError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_no_server_is_a_passing_fault(settings: DetectorSettings) -> None:
+    nowhere = settings.model_copy(
+        update={"torchserve_url": "http://127.0.0.1:9", "torchserve_management": "http://127.0.0.1:9"}
+    )
+    with TorchServe(nowhere) as client:
+        with pytest.raises(TorchServeUnavailableError):
+            client.versions()
+        with pytest.raises(TorchServeUnavailableError):
+            client.predict("x", np.zeros((1, 8, 8, 3), np.uint8), np.ones((1, 1), np.float32))
