@@ -4,7 +4,9 @@ from detector.metrics import ENERGY, SERVING, UNKNOWN_SCORE, VERDICTS, forget_re
 
 
 def lines_about(release: str) -> list[str]:
-    return [line for line in generate_latest(REGISTRY).decode().splitlines() if f'release="{release}"' in line]
+    return [
+        line for line in generate_latest(REGISTRY).decode().splitlines() if f'release="{release}"' in line
+    ]
 
 
 def test_a_retired_release_leaves_no_series_behind() -> None:
