@@ -1,7 +1,6 @@
 """`forgewatch bench`: images per second from topic to committed verdict, against one process's bare loop."""
 
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 from deploy.demo import plan
 from deploy.demo.operator import Operator
 from deploy.demo.release_zero import make_release_zero, restore
+from deploy.demo.run import alone
 from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
@@ -75,11 +75,8 @@ def main(report: Path | None) -> None:
     os.environ.update(
         FORGEWATCH_DETECTOR_MODEL_THREADS=str(THREADS), FORGEWATCH_INGEST_DECODE_PROCESSES=str(THREADS)
     )
-    shutil.rmtree(HOME, ignore_errors=True)
-    try:
+    with alone(HOME):
         found = _measure(story)
-    finally:
-        shutil.rmtree(HOME, ignore_errors=True)
     if report is not None:
         report.write_text(found.model_dump_json(indent=2) + "\n")
     story.console.print(found)

@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "The stack": (cli_stack.up, cli_stack.down, cli_stack.demo, cli_stack.bench),
+    "The stack": (cli_stack.up, cli_stack.down, cli_stack.topics, cli_stack.demo, cli_stack.bench),
     "Look": (cli_status.status, cli_status.doctor, cli_stream.verdicts),
     "Media": (cli_stream.send, cli_stream.score),
     "The memory": (

@@ -8,16 +8,41 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli_output import CommandError
+from deploy.cli_output import CommandError, say
 
 Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]
 
 
-def up() -> None:
+def up(
+    empty: Annotated[bool, typer.Option("--empty", help="without the demonstration's release 0")] = False,
+) -> None:
     """Start broker, TorchServe, detector, memory, updater and server here, and leave them running."""
     from deploy.local import commands
 
-    commands.up()
+    if empty:
+        return commands.up()
+    from deploy.demo.operator import OperatorError
+    from deploy.demo.up import up as up_with_release
+
+    try:
+        up_with_release()
+    except OperatorError as error:
+        raise CommandError(f"the stack runs, but without a release: {error}") from error
+
+
+def topics(
+    partitions: Annotated[int, typer.Option(min=1, help="of media and all that follows from it")] = 4,
+    replication: Annotated[int, typer.Option(min=1, help="copies of each partition")] = 1,
+) -> None:
+    """Create the topics that are missing on the broker of the settings, as wide as they must be."""
+    from deploy.topics import all_topics
+    from detector.settings import DetectorSettings
+    from ingest.settings import IngestSettings
+    from ingest.topics import ensure_topics
+
+    ingest = IngestSettings()
+    created = ensure_topics(ingest, all_topics(ingest, DetectorSettings(), partitions), replication)
+    say(f"created: {', '.join(created)}" if created else "every topic is there already")
 
 
 def down() -> None:

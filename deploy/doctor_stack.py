@@ -50,7 +50,7 @@ def topics() -> str:
     try:
         admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=_timeout_ms())
         if missing := sorted({topic.name for topic in wanted} - set(admin.list_topics())):
-            raise Wrong(f"missing: {', '.join(missing)}", "start the stack: its processes make their topics")
+            raise Wrong(f"missing: {', '.join(missing)}", "create them: forgewatch topics")
         asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in wanted]
         found = admin.describe_configs(asked, config_filter="all")["topic"]
         admin.close()

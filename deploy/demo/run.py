@@ -3,8 +3,10 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from rich.console import Console
 
 from deploy.cli_output import CommandError
 from deploy.demo import claims, plan, tables
@@ -15,6 +17,7 @@ from deploy.demo.review import name_clusters
 from deploy.demo.story import Story
 from deploy.demo.swap import swap
 from deploy.demo.traffic import Traffic
+from deploy.local.commands import down, terminated_as_interrupt
 from deploy.local.stack import Stack
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
@@ -38,15 +41,23 @@ def main(seed: int, unseen: str | None, report: Path | None) -> bool:
         f"(seed {seed})."
     )
     os.environ.update(plan.training_settings(seed, story.unseen))
-    shutil.rmtree(HOME, ignore_errors=True)
-    try:
+    with alone(HOME):
         result = _tell(story)
-    finally:
-        shutil.rmtree(HOME, ignore_errors=True)
     if report is not None:
         report.write_text(result.model_dump_json(indent=2) + "\n")
     tables.show(story.console, result)
     return all(result.claims.values())
+
+
+@contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """End what an interrupted run left in `home`, and leave nothing there, also when told to end."""
+    down(home, Console(quiet=True))
+    try:
+        with terminated_as_interrupt():
+            yield
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _tell(story: Story) -> DemoReport:

@@ -35,7 +35,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
             dead = [child.name for child in record.children if not alive(child.child())]
             if not dead and (home / "stack.env").exists():
                 console.print("Forgewatch runs here already.")
-                _tell(home, console)
+                tell(home, console)
                 return
             console.print(f"What was left of a stack is ended first (dead: {', '.join(dead) or 'none'}).")
             _end(home, record)
@@ -48,13 +48,13 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
             )
         stack = Stack(home, ports=ports, cache=home / "cache", console=console)
         try:
-            with _terminated_as_interrupt():
+            with terminated_as_interrupt():
                 stack.start()
         except (KeyboardInterrupt, SystemExit):
             if fresh:
                 shutil.rmtree(stack.run, ignore_errors=True)
             raise
-        _tell(home, console)
+        tell(home, console)
 
 
 def down(home: Path = HOME, console: Console | None = None) -> None:
@@ -91,7 +91,8 @@ def _end(folder: Path, record: StackRecord) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _tell(home: Path, console: Console) -> None:
+def tell(home: Path, console: Console) -> None:
+    """Say where everything of the stack in `home` listens and how to use it."""
     pairs = (line.partition("=") for line in (home / "stack.env").read_text().splitlines())
     settings = {name: value for name, _, value in pairs}
     command = Path(sys.executable).parent / "forgewatch"
@@ -136,7 +137,7 @@ def _alone(home: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
+def terminated_as_interrupt() -> Iterator[None]:
     """Let SIGTERM unwind as Ctrl-C does, so that a half-started stack is stopped."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -34,7 +34,7 @@ def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
 def test_up_leaves_a_stack_running_and_down_leaves_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    up = command("up", folder=home.parent)
+    up = command("up", "--empty", folder=home.parent)
     try:
         assert (up.returncode, up.stderr) == (0, ""), up.stderr
         record = read_record(home / "stack.json")
@@ -56,7 +56,7 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
             port = variables[f"FORGEWATCH_{room}_METRICS_PORT"]
             assert httpx.get(f"http://127.0.0.1:{port}/metrics").is_success
 
-        again = command("up", folder=home.parent)
+        again = command("up", "--empty", folder=home.parent)
         assert (again.returncode, again.stderr) == (0, "")
         assert "runs here already" in again.stdout
         assert read_record(home / "stack.json") == record
@@ -68,7 +68,9 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
 
 
 def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:
-    up = subprocess.Popen([FORGEWATCH, "up"], cwd=home.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    up = subprocess.Popen(
+        [FORGEWATCH, "up", "--empty"], cwd=home.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     while not (record := read_record(home / "stack.json")) and up.poll() is None:
         time.sleep(0.05)
     assert record is not None
