@@ -38,7 +38,7 @@ class Targets:
 
     reals_unknown: float = 0.03
     reals_fake: float = 0.03
-    classes_unknown: float = 0.05
+    classes_unknown: float = 0.1
     """mean over the known classes"""
     confidence: float = 0.7
     """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""

@@ -10,7 +10,7 @@ from detector.gate import GateParameters, decide
 from detector.scored import Scored
 from detector.session import Session
 from detector.verdicts import fake_probabilities
-from updater.measures import auroc
+from updater.measures import auroc, balanced_weights
 from updater.training_data import LabelledCrops
 
 REAL = "real"
@@ -18,7 +18,10 @@ _ITEMS_AT_ONCE = 16
 
 
 class Shares(BaseModel):
-    """How the items of one class fared, as fractions of them in 0..1; real + fake + unknown = 1."""
+    """How the items of one class fared, in 0..1; real + fake + unknown = 1.
+
+    Every group weighs the same: the pieces of one photograph are one witness, not many.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -59,14 +62,18 @@ def judge(
     forged = score_items(session, pseudo, lambda done: progress(len(items) + done, total))
     families = np.array(items.families)
     labels, names = labelled(known, gate, classes)
+    weights = balanced_weights(families, np.array(items.groups))
     shares = {}
     for family in sorted(set(items.families)):
         mine = families == family
         named = (labels == REAL) if family == REAL else (labels == "fake") & (names == family)
         shares[family] = Shares(
             items=int(mine.sum()),
-            named=float(named[mine].mean()),
-            **{label: float((labels[mine] == label).mean()) for label in (REAL, "fake", "unknown")},
+            named=float(np.average(named[mine], weights=weights[mine])),
+            **{
+                label: float(np.average(labels[mine] == label, weights=weights[mine]))
+                for label in (REAL, "fake", "unknown")
+            },
         )
     rejection = auroc(forged.unknown_score, known.unknown_score[np.isin(families, list(familiar))])
     return Judged(classes=shares, rejection_auroc=rejection)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memory.records import REAL
 from updater.synthetic.families import FAMILIES
 
-DEFAULT_UNSEEN = "periodic"
+DEFAULT_UNSEEN = "upsampled"
 CORES = len(os.sched_getaffinity(0))
 
 LIBRARY_REALS, LIBRARY_EACH = 1000, 110

@@ -1,4 +1,4 @@
-"""README.md's settings and tree are those of the code. `python tests/deploy/test_readme.py` writes them anew."""
+"""README.md has the settings and the tree of the code; run as a script, this writes them anew."""
 
 import ast
 import subprocess

@@ -20,7 +20,7 @@ from updater.synthetic.scenes import render
 REAL = "real"
 SPLITS: tuple[str, ...] = tuple(PHOTOGRAPHS)
 # The few photographs for training stand for all others, so they are seen more often than photographs arrive.
-PHOTOGRAPH_SHARE = {"train": 0.12, "stream": 0.03, "after": 0.03}
+PHOTOGRAPH_SHARE = {"train": 0.06, "stream": 0.03, "after": 0.03}
 SIDES_PX = (240, 256, 272)
 
 
