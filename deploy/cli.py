@@ -1,8 +1,10 @@
 """The command `forgewatch`: every command's name, and how every error ends as one line."""
 
+import logging
 import sys
 from collections.abc import Sequence
 
+import structlog
 import typer
 from kafka.errors import KafkaError
 
@@ -50,6 +52,8 @@ app.command("import", rich_help_panel="The memory")(cli_memory.import_)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0, 1 for a failure, 2 for a wrong command or setting."""
     command = typer.main.get_command(app)
+    # What a command does is said by the command; the log is for processes.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     try:
         load_stack_environment()
         given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]

@@ -180,13 +180,19 @@ def _is_cluster(api: Client, name: str) -> bool:
 
 
 def _follow(api: Client, run: UpdateRun, *, quiet: bool) -> UpdateRun:
+    """Show a bar for each stage, or a line for each where nobody watches a terminal."""
     with Progress(*_COLUMNS, disable=quiet) as progress:
-        stage, task = "", progress.add_task(f"update {run.id}: queued", total=None)
+        lines = not (quiet or progress.console.is_terminal)
+        stage, total, task = "queued", 1, progress.add_task(f"update {run.id}: queued", total=None)
         while run.state in ("queued", "running"):
             time.sleep(_FOLLOW_INTERVAL_S)
             run = api.update(run.id)
             if run.stage and run.stage != stage:
-                progress.update(task, completed=run.total or 1, total=run.total or 1)
+                progress.update(task, completed=total, total=total)
                 stage, task = run.stage, progress.add_task(f"update {run.id}: {run.stage}", total=None)
+                if lines:
+                    say(f"update {run.id}: {stage}")
+            total = run.total or 1
             progress.update(task, completed=run.done, total=run.total or None)
+        progress.update(task, completed=total, total=total)
     return run
