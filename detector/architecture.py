@@ -2,6 +2,9 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
+FEATURE_VERSION = "1"
+"""Of the forensic features: raise it with every change after which old rows mean something else."""
+
 
 class Architecture(BaseModel):
     """Everything that a network's shape follows from, its classes aside. It is in the manifest."""
@@ -16,4 +19,4 @@ class Architecture(BaseModel):
     width: int = Field(
         64, gt=0, description="of the backbone's part of the embedding, and of the forensic part"
     )
-    dropout: float = Field(0.2, ge=0, lt=1)
+    dropout: float = Field(0.1, ge=0, lt=1)

@@ -10,9 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-FEATURE_VERSION = "1"
-"""Changes whenever the same crop would get other features; stored features of another version are void."""
-
 _RINGS = 16
 _LOCAL_WINDOW, _LOCAL_STEP = 12, 6
 

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.forensics import FEATURE_VERSION, ForensicFeatures
+from detector.architecture import FEATURE_VERSION
+from detector.forensics import ForensicFeatures
 
 __all__ = ["FEATURE_VERSION", "ItemFeatures"]
 

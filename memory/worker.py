@@ -11,7 +11,7 @@ from uuid import uuid4
 import structlog
 from kafka.errors import KafkaError
 
-from detector.forensics import FEATURE_VERSION
+from detector.architecture import FEATURE_VERSION
 from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import dead_letter
 from ingest.records import InRecord

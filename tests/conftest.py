@@ -13,7 +13,7 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     import torch
     from safetensors.torch import save_file
 
-    from detector.architecture import Architecture
+    from detector.architecture import FEATURE_VERSION, Architecture
     from detector.artifact import (
         EVALUATION,
         MODEL,
@@ -26,7 +26,6 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         seal,
     )
     from detector.export import export, prove_equal
-    from detector.forensics import FEATURE_VERSION
     from detector.gate import GateParameters, Standard
     from detector.graph import DetectorGraph, Reference
     from detector.network import Network

@@ -14,10 +14,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 
-from detector.architecture import Architecture
+from detector.architecture import FEATURE_VERSION, Architecture
 from detector.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, Manifest, ReferenceEntry, seal
 from detector.export import export, prove_equal
-from detector.forensics import FEATURE_VERSION
 from detector.gate import GateParameters
 from detector.graph import DetectorGraph
 from detector.network import Network

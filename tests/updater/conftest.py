@@ -67,7 +67,7 @@ def crops(memory_settings):
 @pytest.fixture
 def remember(store, crops, tmp_path):
     """Remember and label `count` new exemplars of a family; returns their ids and the label's number."""
-    from detector.forensics import FEATURE_VERSION
+    from detector.architecture import FEATURE_VERSION
     from memory.intake import Arrival
     from memory.intake import remember as take_in
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from detector.network import Network, NetworkOutput
 
-_ROWS_AT_ONCE = 16
+_ROWS_AT_ONCE = 4
 
 
 def as_images(crops: npt.NDArray[np.uint8], device: torch.device) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.forensics import FEATURE_VERSION
+from detector.architecture import FEATURE_VERSION
 from detector.network import Architecture, Network
 from updater.learners.checkpoint import Checkpoint
 from updater.learners.pools import as_images, backbone_rows, classify_items, draw_crops, forensic_rows
@@ -47,14 +47,15 @@ class Recipe:
     pseudo_share: float
     """pseudo-forgeries made, as a share of the training items"""
     distillation: float
-    batch: int = 48
-    crops_an_item: int = 2
+    batch: int = 64
+    crops_an_item: int = 1
+    """crops drawn of an item for one step: each crop has to carry its item's class alone"""
     weight_decay: float = 0.02
     label_smoothing: float = 0.05
 
 
-FIRST = Recipe(150, 3e-3, 400, 2e-3, 0.5, 0.0)
-UPDATE = Recipe(80, 1e-3, 300, 1e-3, 0.5, 1.0)
+FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.5, 0.0)
+UPDATE = Recipe(50, 1e-3, 1500, 2e-3, 0.5, 1.0)
 
 
 def learn(
