@@ -1,0 +1,119 @@
+from collections.abc import Callable
+
+import pytest
+
+from deploy.demo.claims import (
+    FamilyShares,
+    Sent,
+    Shares,
+    average_accuracy,
+    delivery,
+    real_shares,
+    report,
+    shares,
+)
+from detector.records import Label, Timings, Verdict
+from ingest.records import MediaItem
+
+OLD, NEW = "0" * 64, "1" * 64
+
+
+def verdict(number: int, label: Label, family: str | None = None, release: str = OLD) -> Verdict:
+    item = MediaItem(
+        topic="t", partition=0, offset=number, timestamp_ms=0, source="s", digest="d", size_bytes=1
+    )
+    return Verdict(
+        id=f"t-0-{number}",
+        item=item,
+        kind="image",
+        format="JPEG",
+        width=1,
+        height=1,
+        label=label,
+        family=family,
+        family_probability=None,
+        fake_probability=0.5,
+        energy=0,
+        novelty=0,
+        unknown_score=0,
+        unknown_threshold=0,
+        fake_threshold=0,
+        neighbours=(),
+        regions=(),
+        release=release,
+        timings=Timings(decode_s=0, model_s=0),
+    )
+
+
+def test_what_has_no_answer_is_lost_and_every_answer_beyond_the_first_is_counted() -> None:
+    sent = [Sent(f"t-0-{number}", None, "before") for number in range(4)]
+    assert delivery(sent, ["t-0-0", "t-0-1", "t-0-1"], ["t-0-1", "t-0-2"]) == (1, 2)
+    assert delivery(sent, ["t-0-0", "t-0-1"], ["t-0-2", "t-0-3"]) == (0, 0)
+
+
+def test_a_fake_is_named_by_its_own_family_alone_and_a_real_by_being_called_real() -> None:
+    blended = [
+        verdict(0, "fake", "blended"),
+        verdict(1, "fake", "sharpened"),
+        verdict(2, "unknown", "blended"),
+    ]
+    found = shares("blended", blended)
+    assert (found.fake, found.unknown, found.named) == pytest.approx((2 / 3, 1 / 3, 1 / 3))
+    assert shares("real", [verdict(0, "real"), verdict(1, "unknown")]).named == 0.5
+
+
+def part(n: int, named: float, unknown: float = 0, fake: float = 0) -> Shares:
+    return Shares(n=n, real=0, fake=fake, unknown=unknown, named=named)
+
+
+def test_accuracy_and_forgetting_are_those_of_numbers_worked_by_hand() -> None:
+    families = {
+        "real": FamilyShares(before=part(1, 0.9), after=part(1, 0.8)),
+        "old": FamilyShares(before=part(1, 0.7), after=part(1, 0.75)),
+        "new": FamilyShares(before=part(1, 0.0), after=part(1, 0.95)),
+    }
+    before, after, forgotten = average_accuracy(families, "new")
+    assert before == pytest.approx(80)
+    assert after == pytest.approx(100 * (0.8 + 0.75 + 0.95) / 3)
+    assert forgotten == pytest.approx(100 * (-0.1 + 0.05) / 2)
+
+
+def test_reals_of_both_releases_count_by_their_number() -> None:
+    families = {"real": FamilyShares(before=part(100, 1, unknown=0.1), after=part(300, 1, fake=0.04))}
+    assert real_shares(families) == pytest.approx((400, 0.025, 0.03))
+
+
+@pytest.fixture
+def told() -> Callable[..., dict[str, bool]]:
+    """The claims of a small perfect run; give `twice` or `lost` to break it."""
+
+    def tell(*, lost: bool = False, twice: bool = False, failed: int = 0) -> dict[str, bool]:
+        truth = [
+            ("real", "real"),
+            ("old", "fake"),
+            ("new", "unknown"),
+            ("real", "real"),
+            ("old", "fake"),
+            ("new", "fake"),
+        ]
+        sent, verdicts = [], {}
+        for number, (family, label) in enumerate(truth):
+            release = OLD if number < 3 else NEW
+            phase = "swap"
+            sent.append(Sent(f"t-0-{number}", family, phase))
+            found = verdict(number, label, None if family == "real" else family, release)
+            verdicts[found.id] = found
+        sent.append(Sent("t-0-9", None, "hostile"))
+        ids = list(verdicts)[1 if lost else 0 :] + (["t-0-2"] if twice else [])
+        return report(0, "new", {}, sent, verdicts, (ids, ["t-0-9"]), OLD, failed).claims
+
+    return tell
+
+
+def test_a_perfect_run_holds_every_claim(told: Callable[..., dict[str, bool]]) -> None:
+    assert all(told().values())
+
+
+@pytest.mark.parametrize("fault", [{"lost": True}, {"twice": True}, {"failed": 1}])
+def test_a_fault_breaks_a_claim(told: Callable[..., dict[str, bool]], fault: dict[str, int]) -> None:
+    assert not all(told(**fault).values())
