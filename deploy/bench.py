@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from deploy.demo import plan
 from deploy.demo.operator import Operator
-from deploy.demo.release_zero import make_release_zero, restore
+from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.run import alone
 from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
@@ -90,7 +90,8 @@ def _measure(story: Story) -> BenchReport:
         parts.enter_context(stack)
         operator = Operator(story.console, stack.settings)
         if not restored:
-            make_release_zero(story, operator, library, stack.run)
+            rendering = render(library, stack.run / "library")
+            make_release_zero(story, operator, library, stack.run, rendering)
         kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
         traffic = parts.enter_context(Traffic(kafka, DetectorSettings().verdicts_topic))
         wanted = plan.after(story.seed)[:IMAGES]

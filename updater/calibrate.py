@@ -40,7 +40,7 @@ class Targets:
     reals_fake: float = 0.03
     classes_unknown: float = 0.1
     """mean over the known classes"""
-    confidence: float = 0.7
+    confidence: float = 0.8
     """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
     clip: float = 6.0
     weights: tuple[float, float, float] = (1.0, 1.0, 2.0)
@@ -68,8 +68,11 @@ def calibrate(
         raise CalibrationError("no real item is held back for calibration")
     reference = None
     if network.forensics is not None:
-        raw = forensic_rows(network, train.crops, device, lambda *at: progress("reference", *at))
-        reference = make_reference(pooled(raw, train.starts).cpu().numpy(), train, REFERENCE_ROWS)
+        features = train.features
+        if features is None:
+            raw = forensic_rows(network, train.crops, device, lambda *at: progress("reference", *at))
+            features = pooled(raw, train.starts).cpu().numpy()
+        reference = make_reference(features, train, REFERENCE_ROWS)
     measured = score(network, reference, calibration, device, progress)
     gate = fit_gate(measured, families, np.array(calibration.groups), targets)
     return gate, reference, _figures(measured, families, classes, gate)

@@ -35,6 +35,7 @@ from updater.runs import Lease, LeaseLost, RunTable, open_runs
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since, load_splits, newest_label
 
+PSEUDO_ITEMS = 200
 PSEUDO_SEED = 1_000_003
 """Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
 
@@ -169,7 +170,7 @@ def _evaluated(
     test = plan.splits.test
     pseudo = expose(
         test,
-        len(test),
+        min(len(test), PSEUDO_ITEMS),
         plan.without,
         plan.seed + PSEUDO_SEED,
         partial(progress, "held-back pseudo-forgeries"),

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import structlog
 from sqlalchemy import func, select
 
+from detector.architecture import FEATURE_VERSION
 from memory.crop_store import CropsDamagedError, CropsMissingError, CropStore
 from memory.records import Split
-from memory.rows import select_exemplars
+from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.schema import exemplars, labelled, labels
 from memory.store import Store
 
@@ -38,6 +39,8 @@ class LabelledCrops:
     """[T, S, S, 3], RGB"""
     starts: npt.NDArray[np.int64]
     """[n + 1]: rows starts[i]:starts[i + 1] of crops are item i's"""
+    features: npt.NDArray[np.float32] | None = None
+    """[n, F], the raw pooled forensic features that the memory holds; None where it holds none of today's"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,6 +57,7 @@ class LabelledCrops:
             groups=tuple(self.groups[i] for i in chosen),
             crops=self.crops[np.concatenate(rows)] if rows else self.crops[:0],
             starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            features=None if self.features is None else self.features[chosen],
         )
 
     def counts(self) -> dict[str, int]:
@@ -118,7 +122,16 @@ def load(
         groups=tuple(row.group for row in kept),
         crops=np.concatenate(loaded) if loaded else np.zeros((0, 0, 0, 3), np.uint8),
         starts=np.cumsum([0, *(len(one) for one in loaded)]).astype(np.int64),
+        features=_features(store, [row.id for row in kept]),
     )
+
+
+def _features(store: Store, ids: list[str]) -> npt.NDArray[np.float32] | None:
+    try:
+        with store.read() as connection:
+            return select_features(connection, FEATURE_VERSION, ids=ids).matrix
+    except UnknownExemplarError:
+        return None
 
 
 def newest_label(store: Store) -> int:

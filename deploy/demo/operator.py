@@ -17,6 +17,7 @@ from deploy.client import Client
 from deploy.settings import DeploySettings
 
 ACTOR = "demo-operator"
+_SHOWN = 8
 
 
 class OperatorError(RuntimeError):
@@ -74,7 +75,10 @@ class Operator:
                 time.sleep(0.2)
 
     def _show(self, arguments: tuple[str, ...]) -> None:
-        self.console.print(Text(f"  $ forgewatch {' '.join(arguments)}", style="cyan"))
+        shown = list(arguments)
+        if len(shown) > _SHOWN:
+            shown[2:-3] = [f"… {len(shown) - 5} more …"]
+        self.console.print(Text(f"  $ forgewatch {' '.join(shown)}", style="cyan"))
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         return [str(Path(sys.executable).with_name("forgewatch")), *arguments]

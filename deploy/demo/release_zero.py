@@ -6,8 +6,9 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -28,14 +29,43 @@ _STATE = ("memory", "updater", "deploy")
 _PASSING = ("-wal", "-shm")
 
 
-def make_release_zero(story: Story, operator: Operator, library: Library, run: Path) -> None:
+@dataclass
+class Rendering:
+    """Labelled media on its way to a folder, in processes of its own beside whatever else starts."""
+
+    folder: Path
+    made: tuple[int, int] = (0, 1)
+    ended: "Future[int] | None" = None
+
+
+def render(library: Library, folder: Path) -> Rendering:
+    """Begin to write the library's media below `folder`, for `forgewatch import`."""
+    rendering = Rendering(folder)
+
+    def at(done: int, total: int) -> None:
+        rendering.made = done, total
+
+    thread = ThreadPoolExecutor(1, thread_name_prefix="rendering")
+    rendering.ended = thread.submit(
+        write_folders, folder, library.seed, "train", library.counts, processes=CORES, progress=at
+    )
+    thread.shutdown(wait=False)
+    return rendering
+
+
+def make_release_zero(
+    story: Story, operator: Operator, library: Library, run: Path, rendering: Rendering
+) -> None:
     """Import labelled media and train on it by the public commands; keep what that leaves."""
-    media = run / "library"
+    media, ended = rendering.folder, rendering.ended
+    assert ended is not None
     with (
         story.step("media", "Render labelled media: photographs, scenes through cameras, forgeries of them"),
         story.bar("files") as bar,
     ):
-        write_folders(media, library.seed, "train", library.counts, processes=CORES, progress=bar)
+        while not wait([ended], timeout=0.2).done:
+            bar(*rendering.made)
+        bar(*[ended.result()] * 2)
     with story.step("import", "Take it into the memory"):
         operator.run("import", str(media))
     with story.step("train", "Train release 0, export it and prove the export, evaluate it, propose it"):

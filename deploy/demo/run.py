@@ -12,7 +12,7 @@ from deploy.cli_output import CommandError
 from deploy.demo import claims, plan, tables
 from deploy.demo.claims import DemoReport
 from deploy.demo.operator import Operator
-from deploy.demo.release_zero import make_release_zero, restore
+from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.review import name_clusters
 from deploy.demo.story import Story
 from deploy.demo.swap import swap
@@ -66,10 +66,11 @@ def _tell(story: Story) -> DemoReport:
         library = plan.Library(story.seed, story.unseen)
         with story.step("start", "Start Kafka, TorchServe, deploy, memory, updater and detector"):
             restored = restore(library, stack.run)
+            rendering = None if restored else render(library, stack.run / "library")
             parts.enter_context(stack)
         operator = Operator(story.console, stack.settings)
-        if not restored:
-            make_release_zero(story, operator, library, stack.run)
+        if rendering is not None:
+            make_release_zero(story, operator, library, stack.run, rendering)
         with story.step("release 0", "The operator approves release 0"):
             first = operator.approve_newest()
         traffic = parts.enter_context(_open_traffic(stack))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from deploy.demo import plan
 from deploy.demo.operator import Operator
-from deploy.demo.release_zero import make_release_zero, restore
+from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.story import Story
 from deploy.environment import load_stack_environment
 from deploy.local import commands
@@ -30,6 +30,7 @@ def up(home: Path = commands.HOME) -> None:
     if "live" in states:
         return
     if "proposed" not in states:
-        make_release_zero(story, operator, library, home / "run")
+        rendering = render(library, home / "run" / "library")
+        make_release_zero(story, operator, library, home / "run", rendering)
     operator.approve_newest()
     commands.tell(home, story.console)

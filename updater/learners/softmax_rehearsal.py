@@ -54,7 +54,7 @@ class Recipe:
     label_smoothing: float = 0.05
 
 
-FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.5, 0.0)
+FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3, 0.0)
 UPDATE = Recipe(50, 1e-3, 1500, 2e-3, 0.5, 1.0)
 
 
