@@ -51,8 +51,12 @@ def tree() -> str:
 PARTS = {"settings": settings_table, "tree": tree}
 
 
+def markers(name: str) -> tuple[str, str]:
+    return f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+
+
 def part(text: str, name: str) -> str:
-    begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+    begin, end = markers(name)
     return text.split(begin)[1].split(end)[0]
 
 
@@ -67,5 +71,6 @@ def test_the_readme_names_every_module_with_its_purpose() -> None:
 if __name__ == "__main__":
     readme = README.read_text()
     for name, make in PARTS.items():
-        readme = readme.replace(part(readme, name), make())
+        begin, end = markers(name)
+        readme = readme.replace(begin + part(readme, name) + end, begin + make() + end)
     README.write_text(readme)
