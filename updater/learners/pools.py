@@ -1,6 +1,7 @@
 """Items as pools of crops: what is computed once for all epochs, and the batches drawn from it."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -83,9 +84,26 @@ def _by_rows(
     device: torch.device,
     progress: Callable[[int, int], None],
 ) -> Tensor:
+    """Apply a function to a few crops at a time; on a CPU, several such batches beside one another.
+
+    Operations this small lose more by being shared out over threads than they gain: by a factor of
+    three on two cores.
+    """
+    threads = torch.get_num_threads()
+
+    def apply(start: int) -> Tensor:
+        with torch.no_grad():
+            return function(as_images(crops[start : start + _ROWS_AT_ONCE], device))
+
     parts = []
-    with torch.no_grad():
-        for start in range(0, len(crops), _ROWS_AT_ONCE):
-            parts.append(function(as_images(crops[start : start + _ROWS_AT_ONCE], device)))
-            progress(min(start + _ROWS_AT_ONCE, len(crops)), len(crops))
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(
+            1 if device.type == "cuda" else threads, initializer=lambda: torch.set_num_threads(1)
+        ) as pool:
+            for part in pool.map(apply, range(0, len(crops), _ROWS_AT_ONCE)):
+                parts.append(part)
+                progress(min(len(parts) * _ROWS_AT_ONCE, len(crops)), len(crops))
+    finally:
+        torch.set_num_threads(threads)
     return torch.cat(parts)
