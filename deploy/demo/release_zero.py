@@ -111,7 +111,7 @@ def _trained_by(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(("FORGEWATCH_UPDATER_", "FORGEWATCH_MEMORY_", "FORGEWATCH_INGEST_"))
+        if name.startswith(("FORGEWATCH_UPDATER_", "FORGEWATCH_MEMORY_"))
     }
 
 

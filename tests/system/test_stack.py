@@ -69,7 +69,12 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
 
 def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:
     up = subprocess.Popen(
-        [FORGEWATCH, "up", "--empty"], cwd=home.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [FORGEWATCH, "up", "--empty"],
+        cwd=home.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell that runs the tests in the background lets its children ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not (record := read_record(home / "stack.json")) and up.poll() is None:
         time.sleep(0.05)

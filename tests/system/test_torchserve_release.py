@@ -163,7 +163,8 @@ def test_a_worker_that_is_killed_comes_back_by_itself(
     workers = [
         child
         for child in psutil.Process(torchserve.process.pid).children()
-        if any("model_service_worker" in part for part in child.cmdline())
+        if child.status() != psutil.STATUS_ZOMBIE
+        and any("model_service_worker" in part for part in child.cmdline())
     ]
     assert len(workers) == 1
     workers[0].kill()

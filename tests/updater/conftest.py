@@ -67,25 +67,28 @@ def crops(memory_settings):
 @pytest.fixture
 def remember(store, crops, tmp_path):
     """Remember and label `count` new exemplars of a family; returns their ids and the label's number."""
-    from detector.architecture import FEATURE_VERSION
+    from memory.features import FEATURE_VERSION, ItemFeatures
     from memory.intake import Arrival
     from memory.intake import remember as take_in
 
     index = Index(FEATURE_VERSION)
     made = iter(range(10**6))
 
-    def remember(family, count, width=8):
+    features = ItemFeatures(CROP_PX)
+
+    def remember(family, count):
         arrivals = []
         for _ in range(count):
             number = next(made)
             rng = np.random.default_rng(number)
+            picture = forge(scene(rng), family)
             arrivals.append(
                 Arrival(
                     id=f"import-{number}",
                     media_digest=f"{number:064x}",
                     source="test",
-                    crops=forge(scene(rng), family),
-                    features=rng.normal(size=width).astype(np.float32),
+                    crops=picture,
+                    features=features([picture])[0],
                     embedding=None,
                     group=f"scene-{number}",
                     release=None,
