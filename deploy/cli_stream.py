@@ -101,11 +101,8 @@ def _cells(v: Verdict) -> list[object]:
 
 
 def _show(found: Iterable[Verdict], as_json: bool) -> None:
-    if as_json:
-        for verdict in found:
-            print_json(verdict)
-        return
-    print_table("verdicts", ["id", *_COLUMNS, "media"], ([v.id, *_cells(v), _media(v)] for v in found))
+    for verdict in found:
+        print_json(verdict) if as_json else say(_line(verdict))
 
 
 def _line(v: Verdict) -> str:

@@ -7,7 +7,6 @@ from deploy.demo import plan
 from deploy.demo.operator import Operator
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.story import Story
-from deploy.environment import load_stack_environment
 from deploy.local import commands
 
 SEED = 0
@@ -24,8 +23,9 @@ def up(home: Path = commands.HOME) -> None:
     if not (home / "run").exists():
         restore(library, home / "run")
     commands.up(home, story.console)
-    load_stack_environment(home / "stack.env")
-    operator = Operator(story.console, dict(os.environ))
+    # Not into this process's environment: release 0 is kept under a digest of what was set there.
+    lines = (home / "stack.env").read_text().splitlines()
+    operator = Operator(story.console, dict(line.split("=", 1) for line in lines))
     states = [release["state"] for release in operator.ask("releases")]
     if "live" in states:
         return

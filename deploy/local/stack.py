@@ -28,6 +28,9 @@ from ingest.settings import IngestSettings
 from ingest.topics import ensure_topics
 
 _PARTITIONS = 4
+# Training shares the cores with everything else here: a thread of it must not spin while it waits
+# for one that has no core just now.
+_PROCESS = {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 _READY_TIMEOUT_S = 90.0
 
 
@@ -142,7 +145,7 @@ class Stack:
             name,
             [sys.executable, "-P", "-m", name],
             log=folder / f"{name}.log",
-            environment={**os.environ, **self.settings, "PYTHONUNBUFFERED": "1"},
+            environment={**os.environ, **self.settings, **_PROCESS},
             folder=folder,
         )
         self._add(child)
