@@ -1,5 +1,7 @@
 """What a network is made of. No torch here: whoever only serves a release reads it too."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 FEATURE_VERSION = "1"
@@ -18,5 +20,8 @@ class Architecture(BaseModel):
     )
     width: int = Field(
         64, gt=0, description="of the backbone's part of the embedding, and of the forensic part"
+    )
+    head: Literal["linear", "cosine"] = Field(
+        "linear", description="linear, or cosines times a learnt scale (CDDB's LinFC and CosFC)"
     )
     dropout: float = Field(0.1, ge=0, lt=1)

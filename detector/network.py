@@ -11,6 +11,7 @@ from detector.architecture import Architecture as Architecture
 from detector.forensics import ForensicFeatures
 
 _WHITENED_CLIP = 6.0
+_COSINE_SCALE = 10.0
 _IMAGENET_MEAN, _IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
@@ -78,6 +79,22 @@ class PlainFrontEnd(nn.Module):
         return (crops - self.mean) / self.std
 
 
+class CosineHead(nn.Module):
+    """float32 [M, D] → [M, K]: eta * cos(embedding, weight of each class), eta learnt.
+
+    Hou et al. 2019, "Learning a unified classifier incrementally via rebalancing" (LUCIR), eq. 4.
+    """
+
+    def __init__(self, embedding_size: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, embedding_size) / embedding_size**0.5)
+        self.scale = nn.Parameter(torch.tensor(_COSINE_SCALE))
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return float32 [M, K], each within the scale's absolute value."""
+        return self.scale * F.linear(F.normalize(embedding, dim=1), F.normalize(self.weight, dim=1))
+
+
 class Network(nn.Module):
     """Crops → logits of pools of crops.
 
@@ -119,7 +136,8 @@ class Network(nn.Module):
             )
             self.embedding_size += width
         self.drop = nn.Dropout(architecture.dropout)
-        self.head = nn.Linear(self.embedding_size, classes)
+        cosine = architecture.head == "cosine"
+        self.head = (CosineHead if cosine else nn.Linear)(self.embedding_size, classes)
         self.pseudo_head = nn.Linear(self.embedding_size, 1)
 
     def forward(self, crops: Tensor, pooling: Tensor) -> NetworkOutput:

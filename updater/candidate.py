@@ -26,7 +26,8 @@ from detector.session import Session
 from memory.crop_store import write_durably
 from updater.calibrate import calibrate
 from updater.evaluate import batch
-from updater.learners.softmax_rehearsal import learn
+from updater.learners import softmax_rehearsal
+from updater.learners.step import FIRST, UPDATE, Learnt, Step
 from updater.plan import Parent, Plan
 from updater.training_data import LabelledCrops
 
@@ -84,17 +85,20 @@ class Workshop:
         weights = self.draft / WEIGHTS
         if weights.is_file():
             return load_network(weights, plan.architecture, plan.classes).to(plan.device)
-        network = learn(
-            plan.splits.train,
-            plan.classes,
-            plan.architecture,
-            previous=None if plan.parent is None else plan.parent.knows,
+        parent = plan.parent
+        step = Step(
+            train=plan.splits.train,
+            classes=plan.classes,
+            architecture=plan.architecture,
+            previous=Learnt(parent.network, parent.artifact.manifest.classes) if parent else None,
+            recipe=UPDATE if parent else FIRST,
             without=plan.without,
             seed=plan.seed,
             device=plan.device,
             checkpoint=self.root / "checkpoint.safetensors",
             progress=progress,
         )
+        network = softmax_rehearsal.learn(step).network
         aside = self.root / WEIGHTS
         save_file({name: value.cpu().contiguous() for name, value in network.state_dict().items()}, aside)
         aside.replace(weights)

@@ -28,11 +28,6 @@ class Parent:
     artifact: Artifact
     network: Network
 
-    @property
-    def knows(self) -> tuple[Network, tuple[str, ...]]:
-        """The network and its classes, by logit."""
-        return self.network, self.artifact.manifest.classes
-
 
 @dataclass(frozen=True)
 class Plan:

@@ -41,6 +41,8 @@ class LabelledCrops:
     """[n + 1]: rows starts[i]:starts[i + 1] of crops are item i's"""
     features: npt.NDArray[np.float32] | None = None
     """[n, F], the raw pooled forensic features that the memory holds; None where it holds none of today's"""
+    crop_features: npt.NDArray[np.float32] | None = None
+    """[T, F], the raw forensic features of each crop, where they were computed before"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -58,6 +60,11 @@ class LabelledCrops:
             crops=self.crops[np.concatenate(rows)] if rows else self.crops[:0],
             starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             features=None if self.features is None else self.features[chosen],
+            crop_features=None
+            if self.crop_features is None
+            else self.crop_features[np.concatenate(rows)]
+            if rows
+            else self.crop_features[:0],
         )
 
     def counts(self) -> dict[str, int]:

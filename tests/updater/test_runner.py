@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from detector.artifact import verify
-from updater.learners import softmax_rehearsal
+from updater import candidate
 from updater.records import Candidate
 from updater.runner import open_parts, work
 from updater.runs import LeaseLost, RunTable, utc_now
@@ -32,9 +32,9 @@ class Killed(BaseException):
 
 def shorten(monkeypatch, backbone_steps, balanced_steps):
     for name in ("FIRST", "UPDATE"):
-        recipe = getattr(softmax_rehearsal, name)
+        recipe = getattr(candidate, name)
         steps = {"backbone_steps": backbone_steps, "balanced_steps": balanced_steps, "batch": 16}
-        monkeypatch.setattr(softmax_rehearsal, name, dataclasses.replace(recipe, **steps))
+        monkeypatch.setattr(candidate, name, dataclasses.replace(recipe, **steps))
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""The loss that a learner starts from: the scheme's, with the pseudo-forgeries as the options say."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from updater.learners import schemes
+from updater.learners.step import Step
+from updater.learners.training import Batch, Loss, TrainingSet
+
+_OUTLIER_WEIGHT = 0.1
+_MARGIN = 5.0
+
+
+def classification(step: Step, data: TrainingSet) -> Loss:
+    """Return the loss of a batch under the step's scheme and exposure.
+
+    "class": the pseudo-forgeries are the K+1st class of the cross-entropy. "outliers": they are held to an
+    energy above that of known media (`outlier_energy`). "none": there are none.
+    """
+    options, fake, smoothing = step.options, data.fake, step.recipe.label_smoothing
+
+    def of(batch: Batch) -> Tensor:
+        logits, target = batch.output.logits, batch.target
+        if options.exposure == "class":
+            logits = torch.cat([logits, batch.output.pseudo_logit[:, None]], 1)
+            return schemes.class_loss(logits, target, fake, options, smoothing)
+        known = target < len(fake)
+        value = schemes.class_loss(logits[known], target[known], fake, options, smoothing)
+        if options.exposure == "outliers":
+            value = value + _OUTLIER_WEIGHT * outlier_energy(logits, known)
+        return value
+
+    return of
+
+
+def outlier_energy(logits: Tensor, known: Tensor, margin: float = _MARGIN) -> Tensor:
+    """Return mean (m + E_in - E_out)+ ^2 over all pairs, a scalar: outliers lie a margin above known media.
+
+    logits: float32 [M, K]; known: bool [M]. E = -logsumexp(logits). Liu et al. 2020 (eq. 8) hold both sides
+    to fixed margins, which fit one network; the difference of the two fits any. 0 where a side is empty.
+    """
+    energy = -torch.logsumexp(logits, 1)
+    inside, outside = energy[known], energy[~known]
+    if not len(inside) or not len(outside):
+        return logits.sum() * 0
+    return F.relu(margin + inside[:, None] - outside[None, :]).square().mean()

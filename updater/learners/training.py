@@ -1,0 +1,213 @@
+"""The training loop that the learners share: batches of items, one loss, one rate that rises and falls."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from detector.architecture import FEATURE_VERSION
+from detector.network import Network, NetworkOutput
+from updater.learners import schemes
+from updater.learners.checkpoint import Checkpoint
+from updater.learners.pools import as_images, draw_crops, forensic_rows
+from updater.learners.step import Step
+from updater.outliers.exposure import expose
+
+_WARM_UP = 0.2
+_SAVE_EVERY = 25
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """n items of a step, its pseudo-forgeries among them, and what is computed once for all epochs."""
+
+    targets: npt.NDArray[np.int64]
+    """[n], the logit of each item; K, the number of logits, for a pseudo-forgery"""
+    fake: Tensor
+    """bool [K]"""
+    crops: npt.NDArray[np.uint8]
+    """[T, S, S, 3]"""
+    starts: npt.NDArray[np.int64]
+    """[n + 1]"""
+    features: Tensor
+    """float32 [T, F], raw forensic features on the device; F is 0 where there are none"""
+
+    @property
+    def known(self) -> npt.NDArray[np.int64]:
+        """The items that are no pseudo-forgeries."""
+        return np.flatnonzero(self.targets < len(self.fake))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """M items of a training set and what the network says of them."""
+
+    output: NetworkOutput
+    items: Tensor
+    """int64 [M], on the device: rows of whatever is kept by item, such as a teacher's logits"""
+    target: Tensor
+    """int64 [M]"""
+
+
+Loss = Callable[[Batch], Tensor]
+
+
+def training_set(step: Step, network: Network) -> TrainingSet:
+    """Make the pseudo-forgeries of a step and compute the forensic features of every crop."""
+    train, options = step.train, step.options
+    names = schemes.columns(step.classes, options)
+    count = round(len(train) * step.recipe.pseudo_share) if options.exposure != "none" else 0
+    targets = schemes.targets(train.families, step.classes, options) + [len(names)] * count
+    crops, starts = train.crops, train.starts
+    features = _crop_features(step, network)
+    if count:
+        outliers = expose(
+            train, count, step.without, step.seed, lambda *at: step.progress("pseudo-forgeries", *at)
+        )
+        crops = np.concatenate([crops, outliers.crops])
+        starts = np.concatenate([starts, starts[-1] + outliers.starts[1:]])
+        forged = forensic_rows(
+            network, outliers.crops, step.device, lambda *at: step.progress("features of these", *at)
+        )
+        features = torch.cat([features, forged])
+    return TrainingSet(np.array(targets), schemes.fake_columns(names), crops, starts, features)
+
+
+def _crop_features(step: Step, network: Network) -> Tensor:
+    cached = step.train.crop_features
+    if cached is not None and network.forensics is not None:
+        return torch.from_numpy(cached).to(step.device)
+    return forensic_rows(network, step.train.crops, step.device, lambda *at: step.progress("features", *at))
+
+
+@dataclass(frozen=True)
+class Training:
+    """One step's training: the same random draws and the same checkpoint for all its stages."""
+
+    step: Step
+    data: TrainingSet
+    saved: Checkpoint
+
+    def run(
+        self,
+        stage: str,
+        network: Network,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        steps: int,
+        rate: float,
+        rows: Tensor | None = None,
+    ) -> None:
+        """Train the whole network on crops, or, given rows, what lies above the backbone on those.
+
+        weights: float64 [n], the chance of each item to be drawn. rows: float32 [T, B], the backbone's
+        features of each crop, computed once.
+        """
+        step, data, recipe = self.step, self.data, self.step.recipe
+        trained = [
+            parameter
+            for name, parameter in network.named_parameters()
+            if parameter.requires_grad and (rows is None or not name.startswith("backbone."))
+        ]
+        optimiser = torch.optim.AdamW(trained, lr=rate, weight_decay=recipe.weight_decay)
+        done = self.saved.resume(stage, network, optimiser)
+        if done is None:
+            return
+        network.train()
+        if rows is not None:
+            network.backbone.eval()
+        for number in range(done, steps):
+            # Every step has its own random state, so that a resumed run repeats an unbroken one.
+            rng = np.random.default_rng([step.seed, 3, int(rows is None), number])
+            torch.manual_seed(int(rng.integers(2**31)))
+            for group in optimiser.param_groups:
+                group["lr"] = rate * one_cycle(number / steps)
+            items = rng.choice(len(data.targets), recipe.batch, p=weights)
+            value = loss(self._batch(network, rng, items, rows))
+            optimiser.zero_grad(set_to_none=True)
+            torch.autograd.backward(value)
+            nn.utils.clip_grad_norm_(trained, 5.0)
+            optimiser.step()
+            step.progress(stage, number + 1, steps)
+            if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
+                self.saved.save(stage, number + 1, network, optimiser)
+
+    def _batch(
+        self, network: Network, rng: np.random.Generator, items: npt.NDArray[np.int64], rows: Tensor | None
+    ) -> Batch:
+        data, device = self.data, self.step.device
+        drawn, pooling = draw_crops(rng, items, data.starts, self.step.recipe.crops_an_item)
+        pooling, at = pooling.to(device), torch.from_numpy(drawn).to(device)
+        if rows is None:
+            seen = pooling @ network.backbone(network.front(as_images(data.crops[drawn], device)))
+        else:
+            seen = pooling @ rows[at]
+        return Batch(
+            network.classify(seen, pooling @ data.features[at]),
+            torch.from_numpy(items).to(device),
+            torch.from_numpy(data.targets[items]).to(device),
+        )
+
+
+def item_weights(targets: npt.NDArray[np.int64], power: float) -> npt.NDArray[np.float64]:
+    """Return the chance of each item to be drawn: power 1 makes classes equal, 0 items."""
+    weights = (1 / np.bincount(targets)[targets]) ** power
+    return np.asarray(weights / weights.sum())
+
+
+def one_cycle(done: float) -> float:
+    """Return the share of the peak rate at this share of the steps: up in a fifth, down as a cosine."""
+    if done < _WARM_UP:
+        return 0.05 + 0.95 * done / _WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP)))
+
+
+def start(step: Step) -> Network:
+    """Return a network for the step's classes on its device: a new one, or the previous one grown.
+
+    Known logits keep their weights; new ones begin at random.
+    """
+    network = Network(step.architecture, len(schemes.columns(step.classes, step.options)))
+    if step.previous is None:
+        return network.to(step.device)
+    old = step.previous.network
+    state = {k: v for k, v in old.state_dict().items() if not k.startswith("head.")}
+    network.load_state_dict(state, strict=False)
+    with torch.no_grad():
+        for name, values in old.head.state_dict().items():
+            grown = network.head.state_dict()[name]
+            grown[: len(values) if values.ndim else None] = values
+    return network.to(step.device)
+
+
+def standardise(network: Network, features: Tensor) -> None:
+    """Set the scales by which the network reads forensic features, from raw ones, float32 [T, F]."""
+    if network.forensics is not None:
+        network.feature_mean.copy_(features.mean(0))
+        network.feature_scale.copy_(features.std(0).clamp_min(1e-3))
+
+
+def checkpoint(step: Step, method: str, stages: tuple[str, ...]) -> Checkpoint:
+    """Return the place where a step is gone on from, bound to everything that it is made from."""
+    return Checkpoint(step.checkpoint, _identity(step, method), stages)
+
+
+def _identity(step: Step, method: str) -> str:
+    train, previous = step.train, step.previous
+    facts = [train.ids, train.families, step.classes, method, FEATURE_VERSION]
+    facts += [repr(one) for one in (step.architecture, step.options, step.recipe, step.seed)]
+    digest = hashlib.sha256(json.dumps([*facts, sorted(step.without)]).encode())
+    digest.update(train.starts.tobytes())
+    digest.update(train.crops.tobytes())
+    if previous is not None:
+        digest.update(json.dumps(previous.classes).encode())
+        for name, value in [*previous.network.state_dict().items(), *sorted(previous.kept.items())]:
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+    return digest.hexdigest()
