@@ -7,7 +7,7 @@ one photograph are one witness and not twenty.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.covariance import ledoit_wolf
 
 from detector import scores
 from detector.gate import GateParameters, Standard, decide
-from detector.network import Network
+from detector.network import Network, NetworkOutput
 from detector.reference import Reference
 from updater.learners.pools import backbone_rows, classify_items, forensic_rows, pooled
 from updater.measures import balanced_weights, weighted_quantile
@@ -72,7 +72,7 @@ def calibrate(
         if features is None:
             raw = forensic_rows(network, train.crops, device, lambda *at: progress("reference", *at))
             features = pooled(raw, train.starts).cpu().numpy()
-        reference = make_reference(features, train, REFERENCE_ROWS)
+        reference = make_reference(features, train.families, train.ids, REFERENCE_ROWS)
     measured = score(network, reference, calibration, device, progress)
     gate = fit_gate(measured, families, np.array(calibration.groups), targets)
     return gate, reference, _figures(measured, families, classes, gate)
@@ -100,8 +100,12 @@ def score(
     """Score whole items with a network that is not exported yet. Novelty is 0 without a reference."""
     features = forensic_rows(network, items.crops, device, lambda *at: progress("calibration", *at))
     seen = backbone_rows(network, items.crops, device)
-    output = classify_items(network, seen, features, items.starts)
-    novelty = torch.zeros(len(items))
+    return item_scores(classify_items(network, seen, features, items.starts), reference)
+
+
+def item_scores(output: NetworkOutput, reference: Reference | None) -> ItemScores:
+    """Score what a network says of n whole items. Novelty is 0 without a reference."""
+    novelty = torch.zeros(len(output.logits))
     if reference is not None:
         whitened = torch.from_numpy(reference.whiten(output.features.cpu().numpy()))
         known = torch.from_numpy(reference.features)
@@ -115,8 +119,10 @@ def score(
     )
 
 
-def make_reference(features: NDArray[np.float32], items: LabelledCrops, rows: int) -> Reference:
-    """Whiten the items' raw pooled features, float32 [n, F], and keep at most `rows` of them.
+def make_reference(
+    features: NDArray[np.float32], families: Sequence[str], ids: Sequence[str], rows: int
+) -> Reference:
+    """Whiten n items' raw pooled features, float32 [n, F], and keep at most `rows` of them.
 
     The whitening is that of the within-class covariance, shrunk (Ledoit and Wolf 2004). Where there
     are too many items each class keeps an equal share, the first of its items in the order of
@@ -124,13 +130,13 @@ def make_reference(features: NDArray[np.float32], items: LabelledCrops, rows: in
     """
     if len(features) < 10:
         raise CalibrationError(f"{len(features)} training items are too few for a reference set")
-    families = np.array(items.families)
-    mean, whitening = within_class_whitening(features, families)
-    chosen = _equal_shares(families, np.array(items.ids), rows)
+    of = np.array(families)
+    mean, whitening = within_class_whitening(features, of)
+    chosen = _equal_shares(of, np.array(ids), rows)
     return Reference(
         features=((features[chosen] - mean) @ whitening).astype(np.float32),
-        ids=tuple(items.ids[i] for i in chosen),
-        families=tuple(items.families[i] for i in chosen),
+        ids=tuple(ids[i] for i in chosen),
+        families=tuple(families[i] for i in chosen),
         mean=mean,
         whitening=whitening,
     )
@@ -157,16 +163,7 @@ def fit_gate(
     weights = balanced_weights(families, groups)
     real = families == REAL
     witnesses = len(np.unique(groups[real]))
-    gate = GateParameters(
-        temperature=1.0,
-        energy=_standard(measured.energy, weights),
-        pseudo=_standard(measured.pseudo, weights),
-        novelty=_standard(measured.novelty, weights),
-        clip=targets.clip,
-        weights=targets.weights,
-        unknown_threshold=0.0,
-        fake_threshold=1.0,
-    )
+    gate = common_scales(measured, weights, targets)
     unknown = unknown_scores(measured, gate)
     share = conservative_share(witnesses, targets.reals_unknown, targets.confidence)
     fake_share = conservative_share(witnesses, targets.reals_fake, targets.confidence)
@@ -175,6 +172,23 @@ def fit_gate(
     fake = weighted_quantile(measured.fake_probability[real], weights[real], 1 - fake_share)
     return gate.model_copy(
         update={"unknown_threshold": max(of_reals, of_classes), "fake_threshold": min(max(fake, 0.0), 1.0)}
+    )
+
+
+def common_scales(measured: ItemScores, weights: NDArray[np.float64], targets: Targets) -> GateParameters:
+    """Fit the scales alone to n calibration items that weigh so much, float64 [n].
+
+    The thresholds stay to be fitted: 0 for unknown, 1 for fake.
+    """
+    return GateParameters(
+        temperature=1.0,
+        energy=_standard(measured.energy, weights),
+        pseudo=_standard(measured.pseudo, weights),
+        novelty=_standard(measured.novelty, weights),
+        clip=targets.clip,
+        weights=targets.weights,
+        unknown_threshold=0.0,
+        fake_threshold=1.0,
     )
 
 

@@ -78,7 +78,7 @@ def test_the_whitening_is_scikit_learns_shrunk_covariance() -> None:
 
 def test_a_full_reference_gives_small_classes_all_their_places() -> None:
     families = ["real"] * 50 + ["blended"] * 5 + ["sharpened"] * 20
-    reference = make_reference(features(2, families), labelled(families), 40)
+    reference = make_reference(features(2, families), families, labelled(families).ids, 40)
     counts = {f: reference.families.count(f) for f in set(families)}
     assert counts == {"blended": 5, "real": 18, "sharpened": 17}
     assert len(set(reference.ids)) == 40
@@ -86,7 +86,7 @@ def test_a_full_reference_gives_small_classes_all_their_places() -> None:
 
 def test_a_reference_needs_items() -> None:
     with pytest.raises(CalibrationError, match="too few"):
-        make_reference(features(3, ["real"] * 4), labelled(["real"] * 4), 10)
+        make_reference(features(3, ["real"] * 4), ["real"] * 4, "abcd", 10)
 
 
 @pytest.mark.parametrize("seed", range(3))
