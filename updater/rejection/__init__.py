@@ -1,0 +1,1 @@
+"""Post-hoc rejection scores, one method a file: `fit(known)` gives the score of fresh evidence."""
