@@ -1,0 +1,1 @@
+"""What the benchmarks run on: one directory layout a file, all of them to tasks in their order."""
