@@ -6,6 +6,7 @@ i after training on task j, in points, meaningful for i <= j.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +42,30 @@ def af_paper(matrix: ArrayLike) -> float:
     return float(np.mean([(b[i - 1, i:] - b[i - 1, i - 1]).sum() / (n - i - 1) for i in range(1, n - 1)]))
 
 
+def aa_m(predicted: Sequence[ArrayLike], targets: Sequence[ArrayLike]) -> float:
+    """Return the average recognition accuracy AA-M of CDDB (section 3.3), in points, 0..100.
+
+    predicted, targets: for each task the classes, 1-D and of one length, that its test items were called
+    and are, after the last task. The mean over tasks of the share called by their very class, so that a
+    fake named as another source's fake is wrong here and right in `aa`. nan for a task of no items.
+    """
+    shares = [
+        float(np.mean(np.asarray(called) == np.asarray(is_))) if np.size(is_) else math.nan
+        for called, is_ in zip(predicted, targets, strict=True)
+    ]
+    return 100 * float(np.mean(shares))
+
+
+def mean_ap(fakes: Sequence[ArrayLike], reals: Sequence[ArrayLike]) -> float:
+    """Return CDDB's mAP (section 3.3), in points, 0..100: the mean over tasks of the AP of their fakes.
+
+    fakes, reals: for each task the scores, higher = more likely fake, of its fakes (the positive class)
+    and of its reals. nan where a task has none of either.
+    """
+    pairs = zip(fakes, reals, strict=True)
+    return 100 * float(np.mean([average_precision(fake, real) for fake, real in pairs]))
+
+
 def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
     """Return the chance that a positive's score is above a negative's, ties counting half.
 
@@ -65,6 +90,33 @@ def fpr95(positive: ArrayLike, negative: ArrayLike) -> float:
         return math.nan
     threshold = np.sort(kept)[::-1][math.ceil(0.95 * len(kept)) - 1]
     return float((other >= threshold).mean())
+
+
+def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
+    """Return the mean over the positives of the precision at the threshold that just catches each.
+
+    So it is the area below the stepped curve of precision over recall. The positive class is the one
+    that the caller names, and at chance it is the positives' share. nan where one is empty.
+    """
+    higher, lower = np.sort(np.asarray(positive, np.float64)), np.sort(np.asarray(negative, np.float64))
+    if not len(higher) or not len(lower):
+        return math.nan
+    caught = len(higher) - np.searchsorted(higher, higher, "left")
+    false = len(lower) - np.searchsorted(lower, higher, "left")
+    return float((caught / (caught + false)).mean())
+
+
+def caught_at(unknown: ArrayLike, known: ArrayLike, false_share: float = 0.05) -> float:
+    """Return the share of the unknown that is above the lowest threshold that turns away few known.
+
+    That is the lowest with at most `false_share` of the known scores above it; it is picked on these
+    scores, so the deployed one will not do as well. nan where one is empty.
+    """
+    turned_away, kept = np.asarray(unknown, np.float64), np.asarray(known, np.float64)
+    if not len(turned_away) or not len(kept):
+        return math.nan
+    threshold = weighted_quantile(kept, np.ones(len(kept)), 1 - false_share)
+    return float((turned_away > threshold).mean())
 
 
 def weighted_quantile(values: ArrayLike, weights: ArrayLike, share: float) -> float:
