@@ -4,9 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from updater.measures import aa, af, af_paper, auroc, balanced_weights, fpr95, weighted_quantile
+from updater.measures import (
+    aa,
+    af,
+    af_paper,
+    auroc,
+    average_precision,
+    balanced_weights,
+    caught_at,
+    fpr95,
+    weighted_quantile,
+)
 
 B = [[90, 80, 70, 60], [0, 95, 85, 80], [0, 0, 99, 90], [0, 0, 0, 92]]
 SCORES = st.lists(st.integers(-4, 4), min_size=1, max_size=30)
@@ -57,7 +67,33 @@ def test_fpr95_depends_on_which_class_is_positive() -> None:
     assert fpr95([-k for k in known], [-u for u in unknown]) == 0.75
 
 
-@pytest.mark.parametrize("measure", [auroc, fpr95])
+@settings(deadline=None)
+@given(SCORES, SCORES)
+def test_average_precision_agrees_with_scikit_learn_ties_and_all(
+    positive: list[int], negative: list[int]
+) -> None:
+    truth = [1] * len(positive) + [0] * len(negative)
+    expected = average_precision_score(truth, positive + negative)
+    assert average_precision(positive, negative) == pytest.approx(expected)
+
+
+@settings(deadline=None)
+@given(SCORES, SCORES, st.sampled_from([0.05, 0.1, 0.5]))
+def test_caught_is_the_best_point_of_scikit_learns_curve_within_the_false_share(
+    unknown: list[int], known: list[int], share: float
+) -> None:
+    truth = [1] * len(unknown) + [0] * len(known)
+    false, true, _ = roc_curve(truth, unknown + known, drop_intermediate=False)
+    assert caught_at(unknown, known, share) == pytest.approx(true[false <= share + 1e-9].max())
+
+
+def test_one_known_in_twenty_may_be_turned_away() -> None:
+    known = list(range(20))
+    assert caught_at([18.5, 17.5], known) == 0.5
+    assert caught_at([18.5, 17.5], known[1:]) == 0.0
+
+
+@pytest.mark.parametrize("measure", [auroc, fpr95, average_precision, caught_at])
 def test_nothing_to_compare_is_not_a_number(measure: object) -> None:
     assert math.isnan(measure([], [1.0]))  # type: ignore[operator]
     assert math.isnan(measure([1.0], []))  # type: ignore[operator]
