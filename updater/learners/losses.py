@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from updater.learners import schemes
+from updater.learners.schemes import Entropy
 from updater.learners.step import Step
 from updater.learners.training import Batch, Loss, TrainingSet
 
@@ -12,21 +13,23 @@ _OUTLIER_WEIGHT = 0.1
 _MARGIN = 5.0
 
 
-def classification(step: Step, data: TrainingSet) -> Loss:
+def classification(step: Step, data: TrainingSet, entropy: Entropy | None = None) -> Loss:
     """Return the loss of a batch under the step's scheme and exposure.
+
+    entropy: in place of the softmax cross-entropy with the recipe's label smoothing.
 
     "class": the pseudo-forgeries are the K+1st class of the cross-entropy. "outliers": they are held to an
     energy above that of known media (`outlier_energy`). "none": there are none.
     """
-    options, fake, smoothing = step.options, data.fake, step.recipe.label_smoothing
+    options, fake, entropy = step.options, data.fake, entropy or schemes.smoothed(step.recipe.label_smoothing)
 
     def of(batch: Batch) -> Tensor:
         logits, target = batch.output.logits, batch.target
         if options.exposure == "class":
             logits = torch.cat([logits, batch.output.pseudo_logit[:, None]], 1)
-            return schemes.class_loss(logits, target, fake, options, smoothing)
+            return schemes.class_loss(logits, target, fake, options, entropy)
         known = target < len(fake)
-        value = schemes.class_loss(logits[known], target[known], fake, options, smoothing)
+        value = schemes.class_loss(logits[known], target[known], fake, options, entropy)
         if options.exposure == "outliers":
             value = value + _OUTLIER_WEIGHT * outlier_energy(logits, known)
         return value

@@ -37,14 +37,28 @@ FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
 UPDATE = Recipe(50, 1e-3, 1500, 2e-3, 0.5)
 
 
+Aggregate = Literal[
+    "sumlog",
+    "sumlogit",
+    "sumfeat",
+    "max",
+    "sumlog-code",
+    "sumlogit-code",
+    "sumfeat-icarl",
+    "sumfeat-lucir",
+    "max-code",
+]
+"""CDDB eq. 9a-d, then the same four as the published code has them; its sumfeat differs between two trees."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What the tables compare. Each learner says which of them it heeds."""
 
     scheme: Literal["bc", "mc", "mt"] = "mc"
     """binary, multi-class or multi-task (CDDB section 4)"""
-    aggregate: Literal["sumlog", "sumlogit", "sumlogit-code", "sumfeat", "max"] = "sumlogit"
-    """how "mt" makes two scores of the logits (CDDB eq. 9); "-code" is what its published code does"""
+    aggregate: Aggregate = "sumlogit"
+    """how "mt" makes two scores of the logits"""
     mt_weight: float = 0.5
     """lambda of CDDB eq. 7: the share of the binary loss"""
     distillation: float = 1.0
@@ -60,7 +74,8 @@ class Learnt:
     """A network in evaluation mode, its classes by logit, and what its learner keeps for the next step.
 
     kept: tensors by name that this learner alone understands, such as the covariances of a null space.
-    A learner that keeps nothing can go on from a release, which holds the network alone.
+    A learner that keeps nothing can go on from a release, which holds the network alone. "head.weight" and
+    its like are a trained head where the network's own is made of something else, such as class means.
     """
 
     network: Network
@@ -103,7 +118,7 @@ class Step:
         found = set(self.train.families)
         if not found <= set(classes) or not set(classes) <= found | set(old):
             raise ValueError(f"the items' families {sorted(found)} are not the classes {sorted(classes)}")
-        if self.previous is not None and self.previous.network.architecture != self.architecture:
+        if self.previous is not None and _trained_as(self.previous) != self.architecture:
             raise ValueError("an update keeps the previous network's architecture")
 
     @property
@@ -115,6 +130,14 @@ class Step:
 Learner = Callable[[Step], Learnt]
 """The same step gives the same network on the same device with the same number of threads; the global
 random state is left as it was. Raises ValueError for an option that the learner does not have."""
+
+
+def _trained_as(learnt: Learnt) -> Architecture:
+    """Return a network's architecture with the head that was trained, which need not be the one it bears."""
+    own = learnt.network.architecture
+    if "head.weight" not in learnt.kept:
+        return own
+    return own.model_copy(update={"head": "cosine" if "head.scale" in learnt.kept else "linear"})
 
 
 def is_real(name: str) -> bool:

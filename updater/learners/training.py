@@ -53,6 +53,10 @@ class Batch:
     """int64 [M], on the device: rows of whatever is kept by item, such as a teacher's logits"""
     target: Tensor
     """int64 [M]"""
+    crops: Tensor
+    """int64 [N], on the device: rows of whatever is kept by crop; those that the items were seen by"""
+    pooling: Tensor
+    """float32 [M, N], from these crops to the items"""
 
 
 Loss = Callable[[Batch], Tensor]
@@ -153,6 +157,8 @@ class Training:
             network.classify(seen, pooling @ data.features[at]),
             torch.from_numpy(items).to(device),
             torch.from_numpy(data.targets[items]).to(device),
+            at,
+            pooling,
         )
 
 
@@ -172,7 +178,8 @@ def one_cycle(done: float) -> float:
 def start(step: Step) -> Network:
     """Return a network for the step's classes on its device: a new one, or the previous one grown.
 
-    Known logits keep their weights; new ones begin at random.
+    Known logits keep their weights; new ones begin at random. Where the previous learner kept a trained
+    head ("head.weight", ...) beside the one that classifies, it is that head that goes on.
     """
     network = Network(step.architecture, len(schemes.columns(step.classes, step.options)))
     if step.previous is None:
@@ -181,7 +188,8 @@ def start(step: Step) -> Network:
     state = {k: v for k, v in old.state_dict().items() if not k.startswith("head.")}
     network.load_state_dict(state, strict=False)
     with torch.no_grad():
-        for name, values in old.head.state_dict().items():
+        trained = {k.removeprefix("head."): v for k, v in step.previous.kept.items() if k.startswith("head.")}
+        for name, values in (trained or old.head.state_dict()).items():
             grown = network.head.state_dict()[name]
             grown[: len(values) if values.ndim else None] = values
     return network.to(step.device)
