@@ -1,0 +1,1 @@
+"""The two published benchmarks and the project's own stream: their results and how these are shown."""

@@ -1,0 +1,189 @@
+"""What one run of a benchmark measured, what to repeat it by, and the mean and spread over its seeds.
+
+AA, AF, AA-M, mAP and the closed-set accuracy are in points, 0..100, as the papers print them; shares, AUCs
+and AP of rejection are fractions, 0..1. None where a figure was not measured or has no value.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    model_validator,
+)
+
+from updater.measures import auroc, average_precision, caught_at, fpr95
+
+
+def _no_nan(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# JSON has no nan; a figure without a value is null there and None here.
+Number = Annotated[float | None, BeforeValidator(_no_nan)]
+
+
+class Unseen(BaseModel):
+    """How well media of classes that were never trained on are rejected; higher scores are less familiar."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    auc: Number = Field(None, description="AUC of unknown (positive) against known")
+    fpr95: Number = Field(
+        None,
+        description="share of unknowns taken for known where 95 % of the knowns are (positive: known)",
+    )
+    caught_at_5: Number = Field(
+        None, description="share of unknowns caught, threshold picked on the test: 5 % of the knowns above it"
+    )
+    caught_deployed: Number = Field(None, description="share of unknowns caught at the deployed threshold")
+    ap: Number = Field(None, description="average precision of unknown (positive) against known")
+    energy_auc: Number = Field(None, description="AUC of the same by the classifier's energy alone")
+    control_auc: Number = Field(
+        None,
+        description="AUC of the unknown sources' reals (positive) against known: a new source, no forgery",
+    )
+
+
+class Figures(BaseModel):
+    """The figures of one run, or of one step of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    aa: Number = Field(None, description="average accuracy, points")
+    joint_aa: Number = Field(None, description="the same of joint training on all tasks at once, points")
+    af: Number = Field(None, description="average forgetting by CDDB's code, points; negative: forgotten")
+    af_paper: Number = Field(None, description="average forgetting by CDDB's printed formula, points")
+    aa_m: Number = Field(None, description="average recognition accuracy (the very class), points")
+    map: Number = Field(None, description="mean over tasks of the average precision of fakes, points")
+    closed_set_accuracy: Number = Field(
+        None, description="share of known test items given their very class by the classifier alone, points"
+    )
+    reals_unknown: Number = Field(None, description="share of known reals called unknown, deployed threshold")
+    reals_fake: Number = Field(None, description="share of known reals called fake, deployed threshold")
+    unseen: Unseen = Field(Unseen(), description="rejection of what was never trained on")
+
+
+class Summary(Figures):
+    """The mean over the runs of each figure, and under `sd` its standard deviation over them (n - 1)."""
+
+    sd: Figures = Figures()
+    runs: int = Field(description="how many runs, one a seed")
+
+
+class Step(BaseModel):
+    """What was measured after one task was learnt."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    figures: Figures
+    seconds: Mapping[str, float] = Field(description="wall time of each part of the step, seconds")
+
+
+class Run(BaseModel):
+    """One run with one seed: what to repeat it by, and what came of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = Field(1, ge=1, le=1)
+    benchmark: str = Field(description="cddb, opencil or synthetic")
+    stream: str
+    stream_digest: str = Field(description="SHA-256 over the stream's names, classes and media")
+    command: tuple[str, ...] = Field(description="the command line, word by word")
+    options: Mapping[str, JsonValue] = Field(description="every option in effect, the defaults too")
+    versions: Mapping[str, str] = Field(description="of Python and of the packages that the figures hang on")
+    device: str
+    seed: int
+    tasks: tuple[str, ...]
+    matrix: tuple[tuple[Number, ...], ...] = Field(
+        description="B[i][j]: accuracy on task i after task j, points; null where i is not yet learnt"
+    )
+    steps: tuple[Step, ...]
+    figures: Figures
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> Self:
+        n = len(self.tasks)
+        if len(self.matrix) != n or any(len(row) != n for row in self.matrix) or len(self.steps) != n:
+            raise ValueError(f"{n} tasks need a matrix of {n} x {n} and {n} steps")
+        return self
+
+    def accuracies(self) -> NDArray[np.float64]:
+        """Return B, float64 [n, n] in points, nan below the diagonal."""
+        return np.array([[math.nan if b is None else b for b in row] for row in self.matrix], np.float64)
+
+    def aa_over_time(self) -> list[float]:
+        """Return the mean accuracy over the tasks learnt so far, in points, after each step."""
+        b = self.accuracies()
+        return [float(b[: j + 1, j].mean()) for j in range(len(b))]
+
+
+@dataclass(frozen=True)
+class RejectionScores:
+    """The scores that a curve or a histogram is drawn of; each 1-D, float32, higher = less familiar."""
+
+    known: NDArray[np.float32]
+    """of test items of the known classes, by the gate"""
+    unknown: NDArray[np.float32]
+    """of forgeries (or outliers) of classes never trained on, by the gate"""
+    control: NDArray[np.float32]
+    """of the unknown sources' own reals, by the gate; may be empty"""
+    known_energy: NDArray[np.float32]
+    """of the same items as known, by the classifier's energy"""
+    unknown_energy: NDArray[np.float32]
+    """of the same items as unknown, by the classifier's energy"""
+
+
+def measure_unseen(scores: RejectionScores, threshold: float | None = None) -> Unseen:
+    """Return the figures of rejection; above `threshold`, the deployed one, a score is called unknown."""
+    known, unknown = scores.known, scores.unknown
+    caught = None if threshold is None or not len(unknown) else float((unknown > threshold).mean())
+    return Unseen(
+        auc=auroc(unknown, known),
+        # The positive class of OpenCIL's FPR95 is the known one: with the sign turned it scores higher.
+        fpr95=fpr95(-known, -unknown),
+        caught_at_5=caught_at(unknown, known),
+        caught_deployed=caught,
+        ap=average_precision(unknown, known),
+        energy_auc=auroc(scores.unknown_energy, scores.known_energy),
+        control_auc=auroc(scores.control, known),
+    )
+
+
+def summarise(runs: Sequence[Run]) -> Summary:
+    """Return mean and standard deviation (ddof 1) over runs of every figure.
+
+    A run in which a figure is None is left out of that figure; the mean of none is None, and so is the
+    deviation of fewer than two. Raises ValueError for no runs.
+    """
+    if not runs:
+        raise ValueError("there are no runs to summarise")
+    figures = [run.figures for run in runs]
+    return Summary(**_spread(figures, "mean").model_dump(), sd=_spread(figures, "sd"), runs=len(runs))
+
+
+def _spread(figures: Sequence[Figures], kind: str) -> Figures:
+    unseen = {name: _of(kind, (getattr(f.unseen, name) for f in figures)) for name in Unseen.model_fields}
+    rest = {
+        name: _of(kind, (getattr(f, name) for f in figures))
+        for name in Figures.model_fields
+        if name != "unseen"
+    }
+    return Figures(**rest, unseen=Unseen(**unseen))
+
+
+def _of(kind: str, values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    if kind == "mean":
+        return statistics.fmean(present) if present else None
+    return statistics.stdev(present) if len(present) > 1 else None

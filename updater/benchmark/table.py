@@ -1,0 +1,134 @@
+"""The tables of a report: what is in them, once, and how they look on the terminal and in Markdown."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from updater.benchmark.results import Figures, Run, Summary, summarise
+
+# Name, where it lies in Figures, and digits.
+_COLUMNS = (
+    ("AA", "aa", 2),
+    ("joint AA", "joint_aa", 2),
+    ("AF", "af", 2),
+    ("AF (paper)", "af_paper", 2),
+    ("AA-M", "aa_m", 2),
+    ("mAP", "map", 2),
+    ("closed set", "closed_set_accuracy", 2),
+    ("reals unknown", "reals_unknown", 3),
+    ("reals fake", "reals_fake", 3),
+    ("AUC", "unseen.auc", 3),
+    ("FPR95 (pos. known)", "unseen.fpr95", 3),
+    ("caught, deployed", "unseen.caught_deployed", 3),
+    ("caught at 5 %", "unseen.caught_at_5", 3),
+    ("AP", "unseen.ap", 3),
+    ("energy AUC", "unseen.energy_auc", 3),
+    ("control AUC", "unseen.control_auc", 3),
+)
+_NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of plain text: every row is as long as the head."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """Return the table in GitHub's Markdown, its first column to the left, the others to the right."""
+        lines = [self.head, ("---", *["---:"] * (len(self.head) - 1)), *self.rows]
+        return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines) + "\n"
+
+    def terminal(self) -> Table:
+        """Return the table for a rich console; nothing in it is read as markup."""
+        table = Table(title=Text(self.title), box=box.SIMPLE_HEAD, title_justify="left")
+        for number, name in enumerate(self.head):
+            table.add_column(Text(name), justify="right" if number else "left")
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        return table
+
+
+def figures_grid(runs: Sequence[Run]) -> Grid:
+    """Return the figures of one benchmark, one a row; those that no run has are left out."""
+    summary = summarise(runs)
+    rows = [
+        (name, _shown(summary, field, digits)) for name, field, digits in _COLUMNS if _has(summary, field)
+    ]
+    return Grid(f"mean ± sd over {_seeds(summary)}", ("figure", "value"), tuple(rows))
+
+
+def matrix_grid(runs: Sequence[Run]) -> Grid:
+    """Return B as in CDDB: a task a row, the step after which it was tested a column, mean over the runs."""
+    mean = mean_matrix(runs)
+    head = ("accuracy on, after", *runs[0].tasks)
+    rows = [
+        (task, *(f"{b:.1f}" if math.isfinite(b) else "" for b in row))
+        for task, row in zip(runs[0].tasks, mean, strict=True)
+    ]
+    return Grid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
+
+
+def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> Grid:
+    """Return several benchmarks side by side, one a row, with the options in which they differ.
+
+    Figures that none of them has are left out. Where the streams differ a column says so, since then
+    the figures cannot be compared.
+    """
+    summaries = [summarise(runs) for _, runs in named]
+    columns = [column for column in _COLUMNS if any(_has(summary, column[1]) for summary in summaries)]
+    options = _differing(named)
+    rows = []
+    for number, ((name, _), summary) in enumerate(zip(named, summaries, strict=True)):
+        chosen = [values[number] for values in options.values()]
+        figures = [_shown(summary, field, digits) for _, field, digits in columns]
+        rows.append((name, *chosen, *figures, str(summary.runs)))
+    head = ("run", *options, *(column[0] for column in columns), "seeds")
+    return Grid("mean ± sd over seeds", head, tuple(rows))
+
+
+def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
+    """Return the mean over the runs of B, float64 [n, n] in points, nan below the diagonal."""
+    mean: NDArray[np.float64] = np.mean([run.accuracies() for run in runs], axis=0)
+    return mean
+
+
+def _differing(named: Sequence[tuple[str, Sequence[Run]]]) -> dict[str, list[str]]:
+    first = [runs[0] for _, runs in named]
+    found = {"stream": [f"{run.stream} {run.stream_digest[:8]}" for run in first]}
+    for option in sorted({option for run in first for option in run.options}):
+        found[option] = [str(run.options.get(option, _NOTHING)) for run in first]
+    return {name: values for name, values in found.items() if len(set(values)) > 1}
+
+
+def _has(summary: Summary, field: str) -> bool:
+    return _value(summary, field) is not None
+
+
+def _shown(summary: Summary, field: str, digits: int) -> str:
+    mean, sd = _value(summary, field), _value(summary.sd, field)
+    if mean is None:
+        return _NOTHING
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
+
+
+def _value(figures: Figures, field: str) -> float | None:
+    group, _, name = field.rpartition(".")
+    value: float | None = getattr(getattr(figures, group) if group else figures, name)
+    return value
+
+
+def _seeds(summary: Summary) -> str:
+    return f"{summary.runs} seed{'s' if summary.runs > 1 else ''}"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
