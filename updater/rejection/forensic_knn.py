@@ -1,8 +1,7 @@
 """kNN in forensic features: the mean distance to the nearest reference items.
 
 s(x) = 1/k * (sum of the k smallest |w(x) - w_j|), with w the forensic features whitened by their within-class
-covariance and w_j those of the reference set; k = 5, the gate's. In
-standard deviations within a class.
+covariance and w_j those of the reference set; k = 5, the gate's. In standard deviations within a class.
 
 It is the numerator of the gate's novelty (detector/scores.py), found by FAISS's exact search; novelty.py
 divides it by the distances of these reference items among themselves. pytorch-ood's KNN differs:
