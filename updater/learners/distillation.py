@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.network import NetworkOutput
+from updater.learners.heads import trained
 from updater.learners.pools import backbone_rows, classify_items
 from updater.learners.step import Step
 from updater.learners.training import Batch, Loss, TrainingSet
@@ -17,7 +18,7 @@ TEMPERATURE = 2.0
 def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
     """Return the previous network's logits of each whole item, float32 [n, K of before], computed once."""
     assert step.previous is not None
-    old = step.previous.network.to(step.device)
+    old = trained(step.previous).to(step.device)
     rows = backbone_rows(old, data.crops, step.device)
     return classify_items(old, rows, data.features, data.starts).logits
 
@@ -25,7 +26,7 @@ def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
 def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
     """Return what the previous network says of the very crops of a batch; its backbone runs only once."""
     assert step.previous is not None
-    old = step.previous.network.to(step.device)
+    old = trained(step.previous).to(step.device)
     rows = backbone_rows(old, data.crops, step.device)
 
     def of(batch: Batch) -> NetworkOutput:

@@ -1,8 +1,14 @@
 """Every learner by its name on the command line. To add one is to add its file and its line here."""
 
-from updater.learners import softmax_rehearsal
+from updater.learners import bic, fine_tuning, icarl, joint, lucir, softmax_rehearsal, wa
 from updater.learners.step import Learner
 
 LEARNERS: dict[str, Learner] = {
+    "fine-tuning": fine_tuning.learn,
+    "joint": joint.learn,
     "softmax-rehearsal": softmax_rehearsal.learn,
+    "icarl": icarl.learn,
+    "lucir": lucir.learn,
+    "bic": bic.learn,
+    "wa": wa.learn,
 }

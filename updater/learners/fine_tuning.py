@@ -1,0 +1,20 @@
+"""Fine-tuning: the previous network goes on learning from the new classes alone. The lower bound.
+
+No exemplars, no distillation: items of old classes are left out, those of a step that brings no new
+class aside. Heeds the scheme, the exposure and whether the head is balanced.
+"""
+
+from dataclasses import replace
+
+from updater.learners import two_stages
+from updater.learners.losses import classification
+from updater.learners.step import Learnt, Step
+
+
+def learn(step: Step) -> Learnt:
+    """Train a network on the new classes of a step; the logits of old ones stay, and fade."""
+    new = [i for i, family in enumerate(step.train.families) if family not in step.old]
+    if new:
+        step = replace(step, train=step.train.take(new))
+    trained = two_stages.train(step, "fine-tuning", lambda network, data: classification(step, data))
+    return Learnt(trained.network, step.classes)
