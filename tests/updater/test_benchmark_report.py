@@ -167,6 +167,13 @@ def test_a_page_without_rejection_has_no_curve_of_it():
     assert [tag for tag, _ in Tags(page).seen].count("img") == 2
 
 
+def test_one_task_and_scores_that_are_all_alike_can_be_shown():
+    alone = run(0, tasks=("a", "b", "c")).model_copy(update={"tasks": ("a",), "matrix": ((90.0,),)})
+    same = np.ones(5, np.float32)
+    page = report_page([alone], [{"x": RejectionScores(same, same, same[:0], same, same)}])
+    assert [tag for tag, _ in Tags(page).seen].count("img") == 4
+
+
 def test_pictures_are_the_same_text_each_time():
     assert report_page([run(0)], [{"x": scores(0)}]) == report_page([run(0)], [{"x": scores(0)}])
 
@@ -181,7 +188,7 @@ def test_markdown_and_terminal_show_the_same_figures_and_no_markup():
         assert "82.00 ± 2.83" in text
         assert "AF (paper)" not in text  # none has it
     assert "[red]" in terminal
-    table = [line for line in markdown.splitlines() if line.startswith("| &lt;script")]
+    table = [line for line in markdown.splitlines() if line.startswith("| 1 &lt;script")]
     assert table
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in table)
 
@@ -192,14 +199,10 @@ def test_runs_side_by_side_tell_the_options_in_which_they_differ(tmp_path):
             options = {"learner": "icarl", "memory": memory}
             save_run(tmp_path / name / f"seed-{seed}", run(seed, aa, options=options), {})
     grid = compare([tmp_path / "small", tmp_path / "large"])
-    assert grid.head[:3] == ("run", "memory", "AA")
-    assert [row[:3] for row in grid.rows] == [
-        ("small", "100", "71.00 ± 1.41"),
-        ("large", "500", "82.00 ± 2.83"),
-    ]
-    assert all(row[-1] == "2" for row in grid.rows)
-    same = compare([tmp_path / "small", tmp_path / "small"])
-    assert same.head[:2] == ("run", "AA")
+    assert grid.head == ("figure", "small", "large")
+    assert grid.rows[:2] == (("memory", "100", "500"), ("AA", "71.00 ± 1.41", "82.00 ± 2.83"))
+    assert grid.rows[-1] == ("seeds", "2", "2")
+    assert compare([tmp_path / "small", tmp_path / "small"]).rows[0][0] == "AA"
 
 
 def test_reports_lie_in_the_folder_and_where_they_were_asked_for(tmp_path):

@@ -8,21 +8,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from sklearn.metrics import roc_curve
 
 from updater.benchmark.results import RejectionScores, Run
 from updater.benchmark.table import mean_matrix
 from updater.measures import auroc
 
-_GATE, _ENERGY, _KNOWN, _UNKNOWN, _CONTROL = "#0b6e99", "#b7791f", "#4a5568", "#c53030", "#2f855a"
+_GATE, _ENERGY, _KNOWN, _UNKNOWN, _CONTROL = "#0b6e99", "#b7791f", "#2b6cb0", "#c53030", "#2f855a"
 _GRID = np.linspace(0, 1, 201)
-_BINS = 40
+_BINS = 30
 
 
 def heat_map(runs: Sequence[Run]) -> str:
     """B as a map, mean over the runs: a task a row, the step after which it was tested a column."""
     mean, tasks = mean_matrix(runs), runs[0].tasks
     side = max(3.2, 0.62 * len(tasks) + 1.6)
-    figure, axes = _figure(side + 0.6, side)
+    figure, axes = _figure(side + 1.2, side)
     lowest = min(50.0, float(np.nanmin(mean)))
     drawn = axes.pcolormesh(mean, cmap="viridis", vmin=lowest, vmax=100, edgecolors="white", linewidth=1)
     for (row, column), accuracy in np.ndenumerate(mean):
@@ -95,7 +96,9 @@ def energy_histograms(scores: Sequence[RejectionScores]) -> str:
     for axes, label, groups in ((left, "energy", energies), (right, "the gate's score", gates)):
         _histogram(axes, groups)
         axes.set(xlabel=f"{label} (higher: less familiar)", ylabel="share of items")
-        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        # Above the bars, which may stand anywhere.
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=1)
     return _svg(figure)
 
 
@@ -115,11 +118,10 @@ def _histogram(axes: Axes, groups: dict[str, list[NDArray[np.float32]]]) -> None
 
 
 def _caught(unknown: NDArray[np.float32], known: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Share of unknown above the threshold that so large a share (_GRID) of the known is at or above."""
-    thresholds = np.sort(known)[::-1]
-    above = np.concatenate([[0.0], [(unknown >= threshold).mean() for threshold in thresholds]])
-    caught: NDArray[np.float64] = np.interp(_GRID, np.linspace(0, 1, len(above)), above)
-    return caught
+    """Return the share of unknown caught where each share of _GRID of the known is."""
+    is_unknown = np.arange(len(unknown) + len(known)) < len(unknown)
+    false, caught, _ = roc_curve(is_unknown, np.concatenate([unknown, known]))
+    return np.asarray(np.interp(_GRID, false, caught), np.float64)
 
 
 def _banded(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], colour: str, label: str) -> None:

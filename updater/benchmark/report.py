@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from memory.crop_store import write_durably
 from updater.benchmark import plots
 from updater.benchmark.page import Picture, page
 from updater.benchmark.results import RejectionScores, Run, summarise
@@ -69,9 +68,16 @@ def write_reports(folder: Path, runs: Sequence[Run], scores: Scores, report: Pat
         (folder / "report.md", report_markdown(runs).encode()),
         (folder / "report.html", report_page(runs, scores).encode()),
     ):
-        write_durably(path, content)
+        _write(path, content)
     if report is not None:
-        write_durably(report, figures)
+        _write(report, figures)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.part")
+    aside.write_bytes(content)
+    aside.replace(path)
 
 
 def compare(folders: Sequence[Path]) -> Grid:

@@ -13,7 +13,7 @@ from rich.text import Text
 from updater.benchmark.results import Figures, Run, Summary, summarise
 
 # Name, where it lies in Figures, and digits.
-_COLUMNS = (
+_FIGURES = (
     ("AA", "aa", 2),
     ("joint AA", "joint_aa", 2),
     ("AF", "af", 2),
@@ -61,38 +61,37 @@ def figures_grid(runs: Sequence[Run]) -> Grid:
     """Return the figures of one benchmark, one a row; those that no run has are left out."""
     summary = summarise(runs)
     rows = [
-        (name, _shown(summary, field, digits)) for name, field, digits in _COLUMNS if _has(summary, field)
+        (name, _shown(summary, field, digits)) for name, field, digits in _FIGURES if _has(summary, field)
     ]
     return Grid(f"mean ± sd over {_seeds(summary)}", ("figure", "value"), tuple(rows))
 
 
 def matrix_grid(runs: Sequence[Run]) -> Grid:
     """Return B as in CDDB: a task a row, the step after which it was tested a column, mean over the runs."""
-    mean = mean_matrix(runs)
-    head = ("accuracy on, after", *runs[0].tasks)
+    # Steps by number: the names of twelve tasks are wider than a terminal.
+    head = ("accuracy on, after task", *(str(step) for step in range(1, len(runs[0].tasks) + 1)))
     rows = [
-        (task, *(f"{b:.1f}" if math.isfinite(b) else "" for b in row))
-        for task, row in zip(runs[0].tasks, mean, strict=True)
+        (f"{number} {task}", *(f"{b:.1f}" if math.isfinite(b) else "" for b in row))
+        for number, (task, row) in enumerate(zip(runs[0].tasks, mean_matrix(runs), strict=True), 1)
     ]
     return Grid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
 
 
 def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> Grid:
-    """Return several benchmarks side by side, one a row, with the options in which they differ.
+    """Return several benchmarks side by side, one a column, with the options in which they differ on top.
 
-    Figures that none of them has are left out. Where the streams differ a column says so, since then
-    the figures cannot be compared.
+    Figures that none of them has are left out. Where the streams differ a row says so, since then the
+    figures cannot be compared.
     """
     summaries = [summarise(runs) for _, runs in named]
-    columns = [column for column in _COLUMNS if any(_has(summary, column[1]) for summary in summaries)]
-    options = _differing(named)
-    rows = []
-    for number, ((name, _), summary) in enumerate(zip(named, summaries, strict=True)):
-        chosen = [values[number] for values in options.values()]
-        figures = [_shown(summary, field, digits) for _, field, digits in columns]
-        rows.append((name, *chosen, *figures, str(summary.runs)))
-    head = ("run", *options, *(column[0] for column in columns), "seeds")
-    return Grid("mean ± sd over seeds", head, tuple(rows))
+    rows = [(option, *values) for option, values in _differing(named).items()]
+    rows += [
+        (name, *(_shown(summary, field, digits) for summary in summaries))
+        for name, field, digits in _FIGURES
+        if any(_has(summary, field) for summary in summaries)
+    ]
+    rows.append(("seeds", *(str(summary.runs) for summary in summaries)))
+    return Grid("mean ± sd over seeds", ("figure", *(name for name, _ in named)), tuple(rows))
 
 
 def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
