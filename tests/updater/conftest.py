@@ -43,6 +43,22 @@ def forge(crops, family):
     return crops
 
 
+@pytest.fixture(scope="session")
+def labelled():
+    """Makes labelled items of two crops each, from the number of each class and a seed."""
+    from updater.training_data import LabelledCrops
+
+    def labelled(counts, seed=0):
+        rng = np.random.default_rng(seed)
+        families = tuple(name for name, count in counts.items() for _ in range(count))
+        ids = tuple(f"{name}-{seed}-{number}" for number, name in enumerate(families))
+        crops = [forge(scene(rng), name.rpartition("/")[2]) for name in families]
+        starts = 2 * np.arange(len(families) + 1)
+        return LabelledCrops(ids, families, ("test",) * len(ids), ids, np.concatenate(crops), starts)
+
+    return labelled
+
+
 @pytest.fixture
 def memory_settings(tmp_path):
     return MemorySettings(

@@ -15,6 +15,7 @@ from detector.architecture import FEATURE_VERSION
 from detector.network import Network, NetworkOutput
 from updater.learners import schemes
 from updater.learners.checkpoint import Checkpoint
+from updater.learners.heads import trained
 from updater.learners.pools import as_images, draw_crops, forensic_rows
 from updater.learners.step import Step
 from updater.outliers.exposure import expose
@@ -178,8 +179,7 @@ def one_cycle(done: float) -> float:
 def start(step: Step) -> Network:
     """Return a network for the step's classes on its device: a new one, or the previous one grown.
 
-    Known logits keep their weights; new ones begin at random. Where the previous learner kept a trained
-    head ("head.weight", ...) beside the one that classifies, it is that head that goes on.
+    Known logits keep their weights, those of the head that was trained; new ones begin at random.
     """
     network = Network(step.architecture, len(schemes.columns(step.classes, step.options)))
     if step.previous is None:
@@ -188,10 +188,9 @@ def start(step: Step) -> Network:
     state = {k: v for k, v in old.state_dict().items() if not k.startswith("head.")}
     network.load_state_dict(state, strict=False)
     with torch.no_grad():
-        trained = {k.removeprefix("head."): v for k, v in step.previous.kept.items() if k.startswith("head.")}
-        for name, values in (trained or old.head.state_dict()).items():
+        for name, values in trained(step.previous).head.state_dict().items():
             grown = network.head.state_dict()[name]
-            grown[: len(values) if values.ndim else None] = values
+            (grown[: len(values)] if values.ndim else grown).copy_(values)
     return network.to(step.device)
 
 
