@@ -13,9 +13,15 @@ from detector.network import Network, NetworkOutput
 _ROWS_AT_ONCE = 4
 
 
-def as_images(crops: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
-    """uint8 [N, S, S, 3] → float32 [N, 3, S, S] in 0..255 on the device."""
+def as_images(crops: npt.NDArray[np.uint8] | npt.NDArray[np.float32], device: torch.device) -> Tensor:
+    """Levels 0..255 [N, S, S, 3] → float32 [N, 3, S, S] on the device."""
     return torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float().contiguous()
+
+
+def forensics_of(network: Network, images: Tensor) -> Tensor:
+    """Return the raw forensic features of images, float32 [N, F], without a gradient; F may be 0."""
+    with torch.no_grad():
+        return images.new_zeros(len(images), 0) if network.forensics is None else network.forensics(images)
 
 
 def forensic_rows(

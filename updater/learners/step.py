@@ -51,6 +51,14 @@ Aggregate = Literal[
 """CDDB eq. 9a-d, then the same four as the published code has them; its sumfeat differs between two trees."""
 
 
+Rejection = Literal[
+    "none", "logit-norm", "t2f-norm", "augmix", "regmixup", "vos", "npos", "ber", "ber-published"
+]
+"""Rejection that is trained for (`updater.rejection.training`). The first four after "none" change the loss
+that a learner starts from. With the others a network is learnt as with "none", and then bears a head of its
+own (`heads.HEADS` there)."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What the tables compare. Each learner says which of them it heeds."""
@@ -67,6 +75,8 @@ class Options:
     """whether the head is fine-tuned on batches that hold every class equally often"""
     exposure: Literal["none", "class", "outliers"] = "class"
     """pseudo-forgeries: not used, as a K+1st class, or held to a high energy"""
+    rejection: Rejection = "none"
+    """what training does for the sake of rejection, beside the exposure"""
 
 
 @dataclass(frozen=True)

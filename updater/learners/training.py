@@ -3,7 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,55 +13,25 @@ import torch
 from torch import Tensor, nn
 
 from detector.architecture import FEATURE_VERSION
-from detector.network import Network, NetworkOutput
+from detector.network import Network
 from updater.learners import schemes
+from updater.learners.batches import Drawn, ahead, draw
+from updater.learners.batches import TrainingSet as TrainingSet
 from updater.learners.checkpoint import Checkpoint
+from updater.learners.forward import Batch as Batch
+from updater.learners.forward import on_crops, on_rows, other_versions
 from updater.learners.heads import trained
-from updater.learners.pools import as_images, draw_crops, forensic_rows
+from updater.learners.pools import forensic_rows
 from updater.learners.step import Step
-from updater.outliers.exposure import expose
+from updater.outliers.exposure import Exposure, expose
 
 _WARM_UP = 0.2
 _SAVE_EVERY = 25
 
 
-@dataclass(frozen=True)
-class TrainingSet:
-    """n items of a step, its pseudo-forgeries among them, and what is computed once for all epochs."""
-
-    targets: npt.NDArray[np.int64]
-    """[n], the logit of each item; K, the number of logits, for a pseudo-forgery"""
-    fake: Tensor
-    """bool [K]"""
-    crops: npt.NDArray[np.uint8]
-    """[T, S, S, 3]"""
-    starts: npt.NDArray[np.int64]
-    """[n + 1]"""
-    features: Tensor
-    """float32 [T, F], raw forensic features on the device; F is 0 where there are none"""
-
-    @property
-    def known(self) -> npt.NDArray[np.int64]:
-        """The items that are no pseudo-forgeries."""
-        return np.flatnonzero(self.targets < len(self.fake))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """M items of a training set and what the network says of them."""
-
-    output: NetworkOutput
-    items: Tensor
-    """int64 [M], on the device: rows of whatever is kept by item, such as a teacher's logits"""
-    target: Tensor
-    """int64 [M]"""
-    crops: Tensor
-    """int64 [N], on the device: rows of whatever is kept by crop; those that the items were seen by"""
-    pooling: Tensor
-    """float32 [M, N], from these crops to the items"""
-
-
 Loss = Callable[[Batch], Tensor]
+Update = Callable[[Network, torch.optim.Optimizer], None]
+"""changes the parameters by their gradients, once a batch"""
 
 
 def training_set(step: Step, network: Network) -> TrainingSet:
@@ -81,7 +52,8 @@ def training_set(step: Step, network: Network) -> TrainingSet:
             network, outliers.crops, step.device, lambda *at: step.progress("features of these", *at)
         )
         features = torch.cat([features, forged])
-    return TrainingSet(np.array(targets), schemes.fake_columns(names), crops, starts, features)
+    exposure = Exposure(train, step.without) if count else None
+    return TrainingSet(np.array(targets), schemes.fake_columns(names), crops, starts, features, exposure)
 
 
 def _crop_features(step: Step, network: Network) -> Tensor:
@@ -109,58 +81,65 @@ class Training:
         steps: int,
         rate: float,
         rows: Tensor | None = None,
+        below: float = 1.0,
+        update: Update = lambda network, optimiser: optimiser.step(),
     ) -> None:
         """Train the whole network on crops, or, given rows, what lies above the backbone on those.
 
         weights: float64 [n], the chance of each item to be drawn. rows: float32 [T, B], the backbone's
-        features of each crop, computed once.
+        features of each crop, computed once. below: the backbone's learning rate as a share of the rate.
         """
         step, data, recipe = self.step, self.data, self.step.recipe
-        trained = [
-            parameter
-            for name, parameter in network.named_parameters()
-            if parameter.requires_grad and (rows is None or not name.startswith("backbone."))
-        ]
-        optimiser = torch.optim.AdamW(trained, lr=rate, weight_decay=recipe.weight_decay)
+        above, inside = _trained(network)
+        groups = [(above, 1.0)] if rows is not None else [(above, 1.0), (inside, below)]
+        trained = [parameter for parameters, _ in groups for parameter in parameters]
+        optimiser = torch.optim.AdamW(
+            [{"params": parameters, "share": share} for parameters, share in groups if parameters],
+            lr=rate,
+            weight_decay=recipe.weight_decay,
+        )
         done = self.saved.resume(stage, network, optimiser)
         if done is None:
             return
         network.train()
         if rows is not None:
             network.backbone.eval()
-        for number in range(done, steps):
-            # Every step has its own random state, so that a resumed run repeats an unbroken one.
-            rng = np.random.default_rng([step.seed, 3, int(rows is None), number])
-            torch.manual_seed(int(rng.integers(2**31)))
-            for group in optimiser.param_groups:
-                group["lr"] = rate * one_cycle(number / steps)
-            items = rng.choice(len(data.targets), recipe.batch, p=weights)
-            value = loss(self._batch(network, rng, items, rows))
-            optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(value)
-            nn.utils.clip_grad_norm_(trained, 5.0)
-            optimiser.step()
-            step.progress(stage, number + 1, steps)
-            if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
-                self.saved.save(stage, number + 1, network, optimiser)
+        others = () if rows is None else other_versions(step, data, network)
+        with closing(self._drawn(weights, range(done, steps), rows is None)) as batches:
+            for number, drawn in enumerate(batches, done):
+                # Every step has its own random state, so that a resumed run repeats an unbroken one.
+                torch.manual_seed(drawn.torch_seed)
+                for group in optimiser.param_groups:
+                    group["lr"] = group["share"] * rate * one_cycle(number / steps)
+                value = loss(
+                    on_crops(step, data, network, drawn)
+                    if rows is None
+                    else on_rows(step, data, network, drawn, [(rows, data.features), *others])
+                )
+                optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward(value)
+                nn.utils.clip_grad_norm_(trained, 5.0)
+                update(network, optimiser)
+                step.progress(stage, number + 1, steps)
+                if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
+                    self.saved.save(stage, number + 1, network, optimiser)
 
-    def _batch(
-        self, network: Network, rng: np.random.Generator, items: npt.NDArray[np.int64], rows: Tensor | None
-    ) -> Batch:
-        data, device = self.data, self.step.device
-        drawn, pooling = draw_crops(rng, items, data.starts, self.step.recipe.crops_an_item)
-        pooling, at = pooling.to(device), torch.from_numpy(drawn).to(device)
-        if rows is None:
-            seen = pooling @ network.backbone(network.front(as_images(data.crops[drawn], device)))
-        else:
-            seen = pooling @ rows[at]
-        return Batch(
-            network.classify(seen, pooling @ data.features[at]),
-            torch.from_numpy(items).to(device),
-            torch.from_numpy(data.targets[items]).to(device),
-            at,
-            pooling,
-        )
+    def _drawn(
+        self, weights: npt.NDArray[np.float64], numbers: range, from_crops: bool
+    ) -> Generator[Drawn, None, None]:
+        def drawn(number: int) -> Drawn:
+            return draw(self.step, self.data, weights, number, from_crops)
+
+        if from_crops:
+            return ahead(drawn, numbers, self.step.device.type == "cuda")
+        return (drawn(number) for number in numbers)
+
+
+def _trained(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return the parameters that are trained: those above the backbone, and the backbone's."""
+    named = [(name, one) for name, one in network.named_parameters() if one.requires_grad]
+    inside = [one for name, one in named if name.startswith("backbone.")]
+    return [one for name, one in named if not name.startswith("backbone.")], inside
 
 
 def item_weights(targets: npt.NDArray[np.int64], power: float) -> npt.NDArray[np.float64]:

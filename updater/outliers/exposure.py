@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,31 @@ from updater.outliers.pseudo_forgeries import pseudo_forge
 from updater.training_data import LabelledCrops
 
 _JPEG_QUALITIES = (80, 97)
+SAVED_KIND = "compression"
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """Where pseudo-forgeries come from: the items that are forged, and the kinds of operations left out."""
+
+    items: LabelledCrops
+    without: frozenset[str]
+
+    def sources(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
+        """Draw the items to forge, int64 [count], with equal weight for each class."""
+        _, of = np.unique(np.array(self.items.families), return_inverse=True)
+        weight = 1 / np.bincount(of)[of]
+        return rng.choice(len(self.items), count, p=weight / weight.sum())
+
+    def anew(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.uint8]:
+        """Return `count` crops of one fresh pseudo-forgery, uint8 [count, S, S, 3]: source, chain, strengths.
+
+        Where the source has fewer crops, they come more than once.
+        """
+        source = int(self.sources(rng, 1)[0])
+        first, end = int(self.items.starts[source]), int(self.items.starts[source + 1])
+        rows = first + np.resize(rng.permutation(end - first), count)
+        return forged(rng, self.items.crops[rows], self.without)
 
 
 def expose(
@@ -22,22 +48,15 @@ def expose(
 ) -> LabelledCrops:
     """Return `count` pseudo-forgeries of `items`, drawn with equal weight for each class.
 
-    All crops of one item get the same chain of operations. Each is compressed again afterwards, as
-    a forged photograph is when it is saved. `without` are the kinds of operations left out. The
-    same seed gives the same crops, whatever is drawn before or after.
+    All crops of one item get the same chain of operations. `without` are the kinds of operations left
+    out. The same seed gives the same crops, whatever is drawn before or after.
     """
-    families = np.array(items.families)
-    _, of = np.unique(families, return_inverse=True)
-    weight = 1 / np.bincount(of)[of]
-    draws = np.random.default_rng([seed, 1]).choice(len(items), count, p=weight / weight.sum())
+    draws = Exposure(items, without).sources(np.random.default_rng([seed, 1]), count)
     chosen = items.take(int(i) for i in draws)
     crops = np.empty_like(chosen.crops)
     for number in range(count):
-        rng = np.random.default_rng([seed, 2, number])
         rows = slice(chosen.starts[number], chosen.starts[number + 1])
-        quality = int(rng.integers(*_JPEG_QUALITIES))
-        forged = pseudo_forge(rng, chosen.crops[rows], without)
-        crops[rows] = [_compressed(crop, quality) for crop in forged]
+        crops[rows] = forged(np.random.default_rng([seed, 2, number]), chosen.crops[rows], without)
         progress(number + 1, count)
     return LabelledCrops(
         ids=tuple(f"pseudo-{number}" for number in range(count)),
@@ -47,6 +66,21 @@ def expose(
         crops=crops,
         starts=chosen.starts,
     )
+
+
+def forged(
+    rng: np.random.Generator, crops: npt.NDArray[np.uint8], without: frozenset[str]
+) -> npt.NDArray[np.uint8]:
+    """Tamper alike with each crop, uint8 [N, S, S, 3], then save it as a forged photograph is saved.
+
+    A crop comes out of a file, so that saving it is its second compression, on a grid of its own: the very
+    trace of a recompressed forgery, if a faint one. So it is left undone where "compression" is left out.
+    """
+    quality = int(rng.integers(*_JPEG_QUALITIES))
+    tampered = pseudo_forge(rng, crops, without)
+    if SAVED_KIND in without:
+        return tampered
+    return np.stack([_compressed(crop, quality) for crop in tampered])
 
 
 def _compressed(image: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
