@@ -2,7 +2,7 @@
 
 "AugMix: a simple data processing method to improve robustness and uncertainty". An item becomes
 (1 - m) x + m * sum_i w_i chain_i(x), w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1), each chain one to three
-operations (algorithm 1). The loss is CE(x) + 12 * JS(p(x); p(x'); p(x'')) for two such versions (eq. 3).
+operations. The loss is CE(x) + 12 * JS(p(x); p(x'); p(x'')) for two such versions.
 The operations are the paper's nine, at its severity of 3 of 10; the borders are mirrored, where the paper
 leaves them black: a frame gives the answer away.
 

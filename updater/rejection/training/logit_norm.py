@@ -1,4 +1,4 @@
-"""LogitNorm: a cross-entropy that cannot fall by longer logits (Wei et al. 2022, eq. 5).
+"""LogitNorm: a cross-entropy that cannot fall by longer logits (Wei et al. 2022).
 
 "Mitigating neural network overconfidence with logit normalization". L = -log softmax(f / (tau |f|))_y in
 training; at test time the logits are read as they are, by the maximum softmax probability or any other

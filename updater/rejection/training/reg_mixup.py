@@ -1,4 +1,4 @@
-"""RegMixup: mixtures of items beside the items themselves (Pinto et al. 2022, eq. 4).
+"""RegMixup: mixtures of items beside the items themselves (Pinto et al. 2022).
 
 "RegMixup: mixup as a regularizer can surprisingly improve accuracy and out-of-distribution robustness".
 L = CE(x, y) + eta * [s CE(m, y) + (1 - s) CE(m, y')] with m = s x + (1 - s) x', s ~ Beta(alpha, alpha),
