@@ -154,10 +154,14 @@ class Network(nn.Module):
 
         Training calls it with forensic features that were computed once.
         """
+        embedding = self.embed(seen, features)
+        dropped = self.drop(embedding)
+        return NetworkOutput(self.head(dropped), self.pseudo_head(dropped)[:, 0], embedding, features)
+
+    def embed(self, seen: Tensor, features: Tensor) -> Tensor:
+        """Return what the head reads, before dropout, float32 [M, D], from the same as `classify`."""
         parts = [self.project(seen)]
         if self.forensics is not None:
             standardised = (features - self.feature_mean) / self.feature_scale
             parts.append(self.branch(standardised.clamp(-_WHITENED_CLIP, _WHITENED_CLIP)))
-        embedding = torch.cat(parts, 1)
-        dropped = self.drop(embedding)
-        return NetworkOutput(self.head(dropped), self.pseudo_head(dropped)[:, 0], embedding, features)
+        return torch.cat(parts, 1)

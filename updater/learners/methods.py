@@ -1,6 +1,17 @@
 """Every learner by its name on the command line. To add one is to add its file and its line here."""
 
-from updater.learners import bic, fine_tuning, icarl, joint, lucir, softmax_rehearsal, wa
+from updater.learners import (
+    bic,
+    fine_tuning,
+    foster,
+    icarl,
+    joint,
+    lrcil,
+    lucir,
+    nscil,
+    softmax_rehearsal,
+    wa,
+)
 from updater.learners.step import Learner
 
 LEARNERS: dict[str, Learner] = {
@@ -11,4 +22,7 @@ LEARNERS: dict[str, Learner] = {
     "lucir": lucir.learn,
     "bic": bic.learn,
     "wa": wa.learn,
+    "nscil": nscil.learn,
+    "lrcil": lrcil.learn,
+    "foster": foster.learn,
 }

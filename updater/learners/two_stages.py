@@ -15,7 +15,9 @@ from detector.network import Network, NetworkOutput
 from updater.learners import training
 from updater.learners.pools import backbone_rows, classify_items
 from updater.learners.step import Step
-from updater.learners.training import Loss, Training, TrainingSet, item_weights
+from updater.learners.training import Loss, Training, TrainingSet, Update, item_weights
+
+STAGES = ("backbone", "balanced")
 
 
 @dataclass(frozen=True)
@@ -32,35 +34,65 @@ class Trained:
         return classify_items(self.network, self.rows, self.data.features, self.data.starts)
 
 
-def train(step: Step, method: str, loss_of: Callable[[Network, TrainingSet], Loss]) -> Trained:
+def train(
+    step: Step,
+    method: str,
+    loss_of: Callable[[Network, TrainingSet], Loss],
+    *,
+    start: Callable[[Step], Network] = training.start,
+    below: float = 1.0,
+    update: Update = lambda network, optimiser: optimiser.step(),
+) -> Trained:
     """Train a network on a step, from scratch or from the previous one.
 
     method: the learner's name, to which a checkpoint is bound. loss_of: makes the loss from the network
-    as it begins; it may freeze parts of it. The global random state is left as it was.
+    as it begins; it may freeze parts of it. start, below, update: as `training.start` and `Training.run` say.
+    The global random state is left as it was.
     """
-    saved = training.checkpoint(step, method, ("backbone", "balanced"))
+    saved = training.checkpoint(step, method, STAGES)
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         torch.manual_seed(step.seed)
-        network = training.start(step)
+        network = start(step)
         data = training.training_set(step, network)
         if step.previous is None:
             training.standardise(network, data.features[: len(step.train.crops)])
         loss = loss_of(network, data)
-        run, recipe = Training(step, data, saved), step.recipe
-        weights = item_weights(data.targets, 0.5)
-        run.run("backbone", network, loss, weights, steps=recipe.backbone_steps, rate=recipe.backbone_rate)
-        rows = backbone_rows(
-            network, data.crops, step.device, lambda *at: step.progress("backbone features", *at)
-        )
-        weights = item_weights(data.targets, 1.0 if step.options.balanced else 0.0)
-        run.run(
-            "balanced",
-            network,
-            loss,
-            weights,
-            steps=recipe.balanced_steps,
-            rate=recipe.balanced_rate,
-            rows=rows,
-        )
+        rows = run_both(Training(step, data, saved), network, loss, below=below, update=update)
     saved.remove()
     return Trained(network.eval(), data, rows)
+
+
+def run_both(
+    run: Training,
+    network: Network,
+    loss: Loss,
+    *,
+    below: float = 1.0,
+    update: Update = lambda network, optimiser: optimiser.step(),
+) -> Tensor:
+    """Run both stages and return the backbone's features of each crop, float32 [T, B]."""
+    step, data, recipe = run.step, run.data, run.step.recipe
+    run.run(
+        "backbone",
+        network,
+        loss,
+        item_weights(data.targets, 0.5),
+        steps=recipe.backbone_steps,
+        rate=recipe.backbone_rate,
+        below=below,
+        update=update,
+    )
+    rows = backbone_rows(
+        network, data.crops, step.device, lambda *at: step.progress("backbone features", *at)
+    )
+    run.run(
+        "balanced",
+        network,
+        loss,
+        item_weights(data.targets, 1.0 if step.options.balanced else 0.0),
+        steps=recipe.balanced_steps,
+        rate=recipe.balanced_rate,
+        rows=rows,
+        update=update,
+    )
+    return rows

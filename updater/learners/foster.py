@@ -1,0 +1,143 @@
+"""FOSTER: a new network fits what the old one leaves unexplained; then both become one again.
+
+Wang et al. 2022, "FOSTER: feature boosting and compression for class-incremental learning".
+
+Feature boosting (`boosted`): L = L_LA + L_FE + L_KD.
+  L_LA, logits alignment: the classification loss on the joint logits divided by w, where w_c is
+    proportional to 1 / E(n_c), E(n) = (1 - beta^n) / (1 - beta) the effective number of the n_c items of
+    class c, and has mean 1: rare old classes must reach higher logits.
+  L_FE, feature enhancement: the cross-entropy of a head that reads the new embedding alone.
+  L_KD: T^2 KL(softmax(old logits / T) || softmax(joint logits of old classes / T)), times
+    options.distillation.
+The old head is fixed, as boosting has it; the published code trains a copy of it.
+
+Feature compression: one network, begun as the old one, learns from the boosted one by balanced
+distillation, T^2 KL(w' softmax(teacher / T) / sum || softmax(student / T)) with the same w, and nothing else:
+a release is one plain network. The second stage of the compression is that of `two_stages`, with
+the same loss.
+
+Constants of the published code: beta = 0.97, T = 2. The first step is softmax with rehearsal. Heeds every
+option; exposure and trained rejection shape the boosted network, and the compression reads the step's fixed
+pseudo-forgeries, for which its teacher is computed once. Keeps nothing.
+"""
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from detector.network import NetworkOutput
+from updater.learners import training, two_stages
+from updater.learners.boosted import Boosted
+from updater.learners.distillation import TEMPERATURE, distillation
+from updater.learners.losses import classification
+from updater.learners.pools import backbone_rows
+from updater.learners.step import Learnt, Step
+from updater.learners.training import Batch, Loss, Training, TrainingSet, item_weights
+
+BETA = 0.97
+
+
+def learn(step: Step) -> Learnt:
+    """Train a network on a step, from scratch, or by boosting the previous one and compressing both."""
+    if step.previous is None:
+        trained = two_stages.train(step, "foster", lambda network, data: classification(step, data))
+        return Learnt(trained.network, step.classes)
+    beside = step.checkpoint.with_suffix(".boosting") if step.checkpoint else None
+    boosting = training.checkpoint(replace(step, checkpoint=beside), "foster boosting", ("boosting",))
+    compression = training.checkpoint(step, "foster", two_stages.STAGES)
+    with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
+        torch.manual_seed(step.seed)
+        network = training.start(step)
+        boosted = Boosted(step.previous.network, network.head.weight.shape[0]).to(step.device)
+        data = training.training_set(step, network)
+        weight = class_weights(torch.from_numpy(data.targets), len(data.fake)).to(step.device)
+        Training(step, data, boosting).run(
+            "boosting",
+            boosted,
+            boosting_loss(step, data, boosted, weight),
+            item_weights(data.targets, 0.5),
+            steps=step.recipe.backbone_steps,
+            rate=step.recipe.backbone_rate,
+        )
+        plain = replace(step, options=replace(step.options, rejection="none"))
+        once = replace(data, exposure=None)
+        loss = compression_loss(plain, once, boosted.eval(), weight)
+        two_stages.run_both(Training(plain, once, compression), network, loss)
+    boosting.remove()
+    compression.remove()
+    return Learnt(network.eval(), step.classes)
+
+
+def class_weights(targets: Tensor, classes: int, beta: float = BETA) -> Tensor:
+    """Return w of each column, float32 [classes + 1], the pseudo-forgeries last, mean 1.
+
+    targets: int64 [n] in 0..classes. A class without an item counts as one with one.
+    """
+    counts = torch.bincount(targets, minlength=classes + 1).clamp_min(1).double()
+    weight = (1 - beta) / (1 - beta**counts)
+    return (weight / weight.mean()).float()
+
+
+def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tensor) -> Loss:
+    """Return L_LA + L_FE + L_KD; weight: float32 [K + 1]."""
+    aligned = classification(step, data)
+
+    def total(batch: Batch) -> Tensor:
+        known = batch.target < len(data.fake)
+        value = aligned(_aligned(batch, weight))
+        if known.any():
+            alone = boosted.auxiliary_logits(batch.output)[known]
+            value = value + F.cross_entropy(alone, batch.target[known])
+        if step.options.distillation and len(known):
+            before = boosted.old_logits(batch.output)
+            kept = distillation(batch.output.logits[:, : before.shape[1]], before)
+            value = value + step.options.distillation * kept
+        return value
+
+    return total
+
+
+def _aligned(batch: Batch, weight: Tensor) -> Batch:
+    def of(output: NetworkOutput) -> NetworkOutput:
+        return output._replace(
+            logits=output.logits / weight[:-1], pseudo_logit=output.pseudo_logit / weight[-1]
+        )
+
+    return replace(
+        batch,
+        output=of(batch.output),
+        outliers=None if batch.outliers is None else of(batch.outliers),
+        views=tuple(of(view) for view in batch.views),
+    )
+
+
+def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tensor) -> Loss:
+    """Return the balanced distillation from the boosted network, whose backbones run only once."""
+    rows = backbone_rows(boosted, data.crops, step.device)
+
+    def all_logits(output: NetworkOutput) -> Tensor:
+        if step.options.exposure == "none":
+            return output.logits
+        return torch.cat([output.logits, output.pseudo_logit[:, None]], 1)
+
+    def total(batch: Batch) -> Tensor:
+        with torch.no_grad():
+            features = batch.pooling @ data.features[batch.crops]
+            teacher = all_logits(boosted.classify(batch.pooling @ rows[batch.crops], features))
+        student = all_logits(batch.output)
+        return balanced_distillation(student, teacher, weight[: student.shape[1]])
+
+    return total
+
+
+def balanced_distillation(
+    logits: Tensor, teacher: Tensor, weight: Tensor, temperature: float = TEMPERATURE
+) -> Tensor:
+    """Return T^2 * mean KL(w softmax(teacher / T) / sum || softmax(logits / T)), a scalar.
+
+    logits, teacher: float32 [M, K]; weight: float32 [K], above 0.
+    """
+    wanted = F.softmax(teacher / temperature + weight.log(), 1)
+    return temperature**2 * F.kl_div(F.log_softmax(logits / temperature, 1), wanted, reduction="batchmean")
