@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from updater.rejection.evidence import Evidence, Known, Score, checked
 from updater.rejection.training.fine_tuning import PLAN, FineTuning, extra_head, fine_tune, pick
@@ -31,16 +31,12 @@ def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = 
     """Train the head and its logistic layer; the items of old classes, bool [n], are not told apart."""
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     means, factor = gaussians(embedding, target)
-    head, weights, logistic = extra_head(known), torch.ones(known.head_weight.shape[0]), nn.Linear(1, 1)
-    weights.requires_grad_()
-    with torch.no_grad():
-        logistic.weight.fill_(1.0)
-        logistic.bias.zero_()
+    head, weights = extra_head(known), torch.ones(known.head_weight.shape[0], requires_grad=True)
+    slope, offset = torch.ones((), requires_grad=True), torch.zeros((), requires_grad=True)
     everything = torch.arange(len(target))
 
     def unfamiliar(rows: Tensor) -> Tensor:
-        phi: Tensor = logistic(weighted_energy(head(rows), weights)[:, None])
-        return phi[:, 0]
+        return slope * weighted_energy(head(rows), weights) + offset
 
     def loss(generator: torch.Generator) -> Tensor:
         items = pick(generator, everything, plan.batch)
@@ -49,7 +45,7 @@ def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = 
         apart = uncertainty_loss(unfamiliar(rows), unfamiliar(outliers))
         return F.cross_entropy(head(rows), target[items]) + _WEIGHT * apart
 
-    fine_tune([*head.parameters(), weights, *logistic.parameters()], loss, plan, seed)
+    fine_tune([*head.parameters(), weights, slope, offset], loss, plan, seed)
 
     def score(evidence: Evidence) -> npt.NDArray[np.float32]:
         with torch.no_grad():
