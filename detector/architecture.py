@@ -1,11 +1,13 @@
 """What a network is made of. No torch here: whoever only serves a release reads it too."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FEATURE_VERSION = "1"
 """Of the forensic features: raise it with every change after which old rows mean something else."""
+
+NO_BACKBONE = "none"
 
 
 class Architecture(BaseModel):
@@ -13,7 +15,9 @@ class Architecture(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    backbone: str = Field("lcnet_050", description="a timm model's name")
+    backbone: str = Field(
+        "lcnet_050", description='a timm model\'s name, or "none" for forensic features alone'
+    )
     crop_px: int = Field(128, description="side of a crop in pixels")
     forensic: bool = Field(
         True, description="residual front end and forensic branch; without, the backbone sees plain RGB"
@@ -25,3 +29,9 @@ class Architecture(BaseModel):
         "linear", description="linear, or cosines times a learnt scale (CDDB's LinFC and CosFC)"
     )
     dropout: float = Field(0.1, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _reads_something(self) -> Self:
+        if self.backbone == NO_BACKBONE and not self.forensic:
+            raise ValueError("a network needs a backbone or forensic features")
+        return self

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from detector.architecture import NO_BACKBONE
 from detector.architecture import Architecture as Architecture
 from detector.forensics import ForensicFeatures
 
@@ -79,6 +80,25 @@ class PlainFrontEnd(nn.Module):
         return (crops - self.mean) / self.std
 
 
+class NoBackbone(nn.Module):
+    """float32 [N, C, S, S] → float32 [N, 0]: the network reads forensic features alone."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return a row without columns for each image."""
+        return images.new_zeros((len(images), 0))
+
+
+def make_backbone(name: str, channels: int) -> nn.Module:
+    """Return timm's model of that name without weights and without a head, or none at all for "none".
+
+    Raises RuntimeError for a name that timm does not know.
+    """
+    if name == NO_BACKBONE:
+        return NoBackbone()
+    backbone: nn.Module = timm.create_model(name, pretrained=False, in_chans=channels, num_classes=0)
+    return backbone
+
+
 class CosineHead(nn.Module):
     """float32 [M, D] → [M, K]: eta * cos(embedding, weight of each class), eta learnt.
 
@@ -110,16 +130,16 @@ class Network(nn.Module):
         self.architecture = architecture
         width = architecture.width
         self.front = ResidualFrontEnd() if architecture.forensic else PlainFrontEnd()
-        self.backbone = timm.create_model(
-            architecture.backbone, pretrained=False, in_chans=self.front.channels, num_classes=0
-        )
+        self.backbone = make_backbone(architecture.backbone, self.front.channels)
         size = architecture.crop_px
         self.backbone.eval()
         with torch.no_grad():
             seen = self.backbone(torch.zeros(1, self.front.channels, size, size)).shape[1]
         self.backbone.train()
-        self.project = nn.Sequential(nn.Linear(seen, width), nn.LayerNorm(width), nn.GELU())
-        self.embedding_size = width
+        self.embedding_size = 0
+        if seen:
+            self.project = nn.Sequential(nn.Linear(seen, width), nn.LayerNorm(width), nn.GELU())
+            self.embedding_size += width
         self.forensics: ForensicFeatures | None = None
         if architecture.forensic:
             self.forensics = ForensicFeatures(size)
@@ -160,7 +180,7 @@ class Network(nn.Module):
 
     def embed(self, seen: Tensor, features: Tensor) -> Tensor:
         """Return what the head reads, before dropout, float32 [M, D], from the same as `classify`."""
-        parts = [self.project(seen)]
+        parts = [self.project(seen)] if seen.shape[1] else []
         if self.forensics is not None:
             standardised = (features - self.feature_mean) / self.feature_scale
             parts.append(self.branch(standardised.clamp(-_WHITENED_CLIP, _WHITENED_CLIP)))

@@ -74,3 +74,17 @@ def test_the_front_end_cuts_the_scene_away_and_keeps_the_last_bits() -> None:
     inside = cut[0, :, 4:-4, 4:-4]
     assert torch.allclose(inside[1], torch.zeros_like(inside[1]), atol=1e-6), "a ramp has no second residual"
     assert front(ramp * 100)[0, 0].abs().max() == 1, "residuals are clipped"
+
+
+def test_a_network_without_a_backbone_reads_forensic_features_alone() -> None:
+    network = Network(Architecture(backbone="none", crop_px=64, width=16), 3).eval()
+    crops = torch.rand(2, 3, 64, 64) * 255
+    with torch.no_grad():
+        output = network(crops, torch.eye(2))
+    assert output.embedding.shape == (2, 16)
+    assert output.logits.shape == (2, 3)
+
+
+def test_a_network_must_read_something() -> None:
+    with pytest.raises(ValueError, match="a backbone or forensic features"):
+        Architecture(backbone="none", forensic=False)

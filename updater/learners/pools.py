@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from detector.network import Network, NetworkOutput
+from detector.network import Network, NetworkOutput, NoBackbone
 
 _ROWS_AT_ONCE = 4
 
@@ -45,6 +45,8 @@ def backbone_rows(
 ) -> Tensor:
     """Return the backbone's features of each crop in evaluation mode, float32 [T, B]."""
     network.eval()
+    if isinstance(network.backbone, NoBackbone):
+        return torch.zeros(len(crops), 0, device=device)
     return _by_rows(lambda images: network.backbone(network.front(images)), crops, device, progress)
 
 

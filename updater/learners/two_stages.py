@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from detector.network import Network, NetworkOutput
+from detector.network import Network, NetworkOutput, NoBackbone
 from updater.learners import training
 from updater.learners.pools import backbone_rows, classify_items
 from updater.learners.step import Step
@@ -77,7 +77,7 @@ def run_both(
         network,
         loss,
         item_weights(data.targets, 0.5),
-        steps=recipe.backbone_steps,
+        steps=0 if isinstance(network.backbone, NoBackbone) else recipe.backbone_steps,
         rate=recipe.backbone_rate,
         below=below,
         update=update,
