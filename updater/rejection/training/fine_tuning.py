@@ -46,8 +46,8 @@ def fine_tune(
 def extra_head(known: Known) -> nn.Linear:
     """Return a head that can be trained and begins as the network's, D to K."""
     classes, width = known.head_weight.shape
-    # A usual layer would draw its first weights from the global random state.
-    head: nn.Linear = nn.utils.skip_init(nn.Linear, width, classes)
+    with torch.random.fork_rng(devices=[]):
+        head = nn.Linear(width, classes)
     with torch.no_grad():
         head.weight.copy_(torch.tensor(known.head_weight))
         head.bias.copy_(torch.tensor(known.head_bias))
