@@ -7,11 +7,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from updater.learners.processes import is_first
+
 _FORMAT = "1"
 
 
 class Checkpoint:
     """One file that holds the latest state of one run; without a path it holds nothing.
+
+    Of several processes the first writes it and all read it, so they need one disk.
 
     identity says everything that the run was made from: a file with another identity, of another
     format, or damaged, is not gone on from and is overwritten. Stages follow in the order given.
@@ -49,7 +53,7 @@ class Checkpoint:
 
     def save(self, stage: str, step: int, network: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
         """Write the state after `step` steps of the stage, aside and then renamed."""
-        if self._path is None:
+        if self._path is None or not is_first():
             return
         tensors = {f"network.{k}": v.detach().cpu().contiguous() for k, v in network.state_dict().items()}
         saved: dict[int, dict[str, Any]] = optimiser.state_dict()["state"]
@@ -63,7 +67,7 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Drop the file: the run is done."""
-        if self._path is not None:
+        if self._path is not None and is_first():
             self._path.unlink(missing_ok=True)
 
     def _read(self) -> tuple[str, int, dict[str, torch.Tensor]] | None:

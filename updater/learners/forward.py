@@ -11,6 +11,8 @@ from torch import Tensor
 from detector.network import Network, NetworkOutput
 from updater.learners.batches import Drawn, TrainingSet
 from updater.learners.pools import as_images, backbone_rows, forensic_rows, forensics_of
+from updater.learners.precision import half_precision
+from updater.learners.processes import by_share
 from updater.learners.step import Step
 from updater.rejection.training import aug_mix, reg_mixup
 
@@ -57,7 +59,7 @@ def on_crops(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> B
         views.append(reg_mixup.mixed_crops(own, drawn.owners, mixing))
     images += [as_images(one, step.device) for one in views]
     pools += [pooling] * len(views)
-    seen = network.backbone(network.front(torch.cat(images))).split([len(one) for one in images])
+    seen = torch.split(_backbone(network, torch.cat(images)), [len(one) for one in images])
     features = [data.features[at], *(forensics_of(network, one) for one in images[1:])]
     said = [network.classify(p @ s, p @ f) for p, s, f in zip(pools, seen, features, strict=True)]
     outputs = [said[0], *said[len(said) - len(views) :]]
@@ -84,6 +86,18 @@ def other_versions(step: Step, data: TrainingSet, network: Network) -> list[Rows
         crops = aug_mix.augment(rng, data.crops, step.without)
         found.append((backbone_rows(network, crops, step.device), forensic_rows(network, crops, step.device)))
     return found
+
+
+def _backbone(network: Network, images: Tensor) -> Tensor:
+    """Return the backbone's features of images, float32 [N, B], for training it."""
+
+    def features(own: Tensor) -> Tensor:
+        front = network.front(own)
+        with half_precision(own.device):
+            found: Tensor = network.backbone(front)
+        return found.float()
+
+    return by_share(features, images)
 
 
 def _mixed(network: Network, seen: Tensor, features: Tensor, mixing: reg_mixup.Mixing) -> NetworkOutput:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from detector.architecture import FEATURE_VERSION
 from detector.network import Network
-from updater.learners import schemes
+from updater.learners import processes, schemes
 from updater.learners.batches import Drawn, ahead, draw
 from updater.learners.batches import TrainingSet as TrainingSet
 from updater.learners.checkpoint import Checkpoint
@@ -22,6 +22,7 @@ from updater.learners.forward import Batch as Batch
 from updater.learners.forward import on_crops, on_rows, other_versions
 from updater.learners.heads import trained
 from updater.learners.pools import forensic_rows
+from updater.learners.precision import loss_scale, unscale
 from updater.learners.step import Step
 from updater.outliers.exposure import Exposure, expose
 
@@ -99,8 +100,11 @@ class Training:
             weight_decay=recipe.weight_decay,
         )
         done = self.saved.resume(stage, network, optimiser)
+        # None may write the next state before all have read this one.
+        processes.wait()
         if done is None:
             return
+        scale = loss_scale(step.device) if rows is None else 1.0
         network.train()
         if rows is not None:
             network.backbone.eval()
@@ -117,12 +121,16 @@ class Training:
                     else on_rows(step, data, network, drawn, [(rows, data.features), *others])
                 )
                 optimiser.zero_grad(set_to_none=True)
-                torch.autograd.backward(value)
-                nn.utils.clip_grad_norm_(trained, 5.0)
-                update(network, optimiser)
+                torch.autograd.backward(value * scale)
+                if rows is None:
+                    processes.add_gradients(inside)
+                if unscale([one.grad for one in trained if one.grad is not None], scale):
+                    nn.utils.clip_grad_norm_(trained, 5.0)
+                    update(network, optimiser)
                 step.progress(stage, number + 1, steps)
                 if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
                     self.saved.save(stage, number + 1, network, optimiser)
+        processes.agree(network)
 
     def _drawn(
         self, weights: npt.NDArray[np.float64], numbers: range, from_crops: bool
