@@ -1,6 +1,6 @@
 """The network of a release: a residual front end, any timm backbone, a forensic branch, one head."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import timm
 import torch
@@ -88,14 +88,18 @@ class NoBackbone(nn.Module):
         return images.new_zeros((len(images), 0))
 
 
-def make_backbone(name: str, channels: int) -> nn.Module:
+def make_backbone(name: str, channels: int, crop_px: int) -> nn.Module:
     """Return timm's model of that name without weights and without a head, or none at all for "none".
 
-    Raises RuntimeError for a name that timm does not know.
+    A vision transformer, which is made for one size of image, is made for this size of crop. Raises
+    RuntimeError for a name that timm does not know.
     """
     if name == NO_BACKBONE:
         return NoBackbone()
-    backbone: nn.Module = timm.create_model(name, pretrained=False, in_chans=channels, num_classes=0)
+    described = timm.get_pretrained_cfg(name)
+    fixed = described is not None and described.fixed_input_size
+    size: dict[str, Any] = {"img_size": crop_px} if fixed else {}
+    backbone: nn.Module = timm.create_model(name, pretrained=False, in_chans=channels, num_classes=0, **size)
     return backbone
 
 
@@ -128,10 +132,9 @@ class Network(nn.Module):
     def __init__(self, architecture: Architecture, classes: int) -> None:
         super().__init__()
         self.architecture = architecture
-        width = architecture.width
+        width, size = architecture.width, architecture.crop_px
         self.front = ResidualFrontEnd() if architecture.forensic else PlainFrontEnd()
-        self.backbone = make_backbone(architecture.backbone, self.front.channels)
-        size = architecture.crop_px
+        self.backbone = make_backbone(architecture.backbone, self.front.channels, size)
         self.backbone.eval()
         with torch.no_grad():
             seen = self.backbone(torch.zeros(1, self.front.channels, size, size)).shape[1]
@@ -182,6 +185,11 @@ class Network(nn.Module):
         """Return what the head reads, before dropout, float32 [M, D], from the same as `classify`."""
         parts = [self.project(seen)] if seen.shape[1] else []
         if self.forensics is not None:
-            standardised = (features - self.feature_mean) / self.feature_scale
-            parts.append(self.branch(standardised.clamp(-_WHITENED_CLIP, _WHITENED_CLIP)))
+            parts.append(self.evidence(features))
         return torch.cat(parts, 1)
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Return the forensic part of the embedding from raw features [M, F], float32 [M, width]."""
+        standardised = (features - self.feature_mean) / self.feature_scale
+        part: Tensor = self.branch(standardised.clamp(-_WHITENED_CLIP, _WHITENED_CLIP))
+        return part

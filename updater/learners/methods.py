@@ -2,6 +2,7 @@
 
 from updater.learners import (
     bic,
+    dytox,
     fine_tuning,
     foster,
     icarl,
@@ -25,4 +26,5 @@ LEARNERS: dict[str, Learner] = {
     "nscil": nscil.learn,
     "lrcil": lrcil.learn,
     "foster": foster.learn,
+    "dytox": dytox.learn,
 }

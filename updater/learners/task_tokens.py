@@ -1,0 +1,171 @@
+"""DyTox's network: patch tokens of any backbone, read by one attention block for one learnt token a task.
+
+Douillard et al. 2022, "DyTox: transformers for continual learning with dynamic token expansion". Stated
+tiny configuration, where the paper has ConViT's: the positions of a timm backbone's last feature map are the
+patch tokens (`forward_features`, so also the tokens of a vision transformer); they are brought to the
+architecture's width D; four heads; an MLP of 2 D. What the forensic branch makes of an item stands beside
+each task's embedding.
+
+Rows are the tokens beside one another, [N, T * C]. A pool is their mean, place by place. Served as a release
+it cannot be yet: an architecture in a manifest does not say its tasks.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from detector.architecture import Architecture
+from detector.network import Network
+
+Columns = tuple[int, int]
+"""the logits that a task's classifier speaks for: from, to"""
+
+
+class PatchTokens(nn.Module):
+    """Images → the positions of the last feature map, float32 [N, T * C]."""
+
+    def __init__(self, backbone: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.whole = backbone
+        self.channels = channels
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return each position's channels, position after position."""
+        seen: Tensor = self.whole.forward_features(images)  # type: ignore[operator]
+        if seen.ndim == 4 and seen.shape[1] == self.channels:
+            seen = seen.permute(0, 2, 3, 1)
+        return seen.flatten(1)
+
+
+class TaskAttention(nn.Module):
+    """One block that all tasks share: each task's token asks, the patches and the token itself answer.
+
+    With z = norm([token, patches]): A = softmax(W_q token (W_k z)^T / sqrt(D / h)) for each of h heads,
+    c = token + W_o (A W_v z) + b_o, and the block returns c + MLP(norm(c)).
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = 4 if width % 4 == 0 else 1
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.out = nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, tokens: Tensor, patches: Tensor) -> Tensor:
+        """tokens: float32 [t, D]; patches: [M, T, D] → [M, t, D]. No task sees another's token."""
+        own, others = self.before(tokens), self.before(patches)
+        query, key, value = (self._split(part(own)) for part in (self.query, self.key, self.value))
+        keys, values = self._split(self.key(others)), self._split(self.value(others))
+        of_patches = torch.einsum("thd,mphd->mthp", query, keys)
+        of_itself = torch.einsum("thd,thd->th", query, key).expand(len(patches), -1, -1)
+        scale = (tokens.shape[1] / self.heads) ** -0.5
+        share = F.softmax(torch.cat([of_itself[..., None], of_patches], 3) * scale, 3)
+        read = share[..., :1] * value + torch.einsum("mthp,mphd->mthd", share[..., 1:], values)
+        asked = tokens + self.out(read.flatten(2))
+        answer: Tensor = asked + self.mlp(self.between(asked))
+        return answer
+
+    def _split(self, values: Tensor) -> Tensor:
+        return values.reshape(*values.shape[:-1], self.heads, -1)
+
+
+class TaskHeads(nn.Module):
+    """A classifier a task, each on its task's part of the embedding and on the forensic part.
+
+    As one matrix: blocks, and zero where a task does not speak. Tasks with the same columns ("bc") add up.
+    """
+
+    def __init__(self, width: int, forensic: int, tasks: Sequence[Columns]) -> None:
+        super().__init__()
+        self.width, self.tasks = width, tuple(tasks)
+        self.parts = nn.ModuleList(nn.Linear(width + forensic, end - first) for first, end in tasks)
+
+    @property
+    def weight(self) -> Tensor:
+        """float32 [K, t * D + forensic]"""
+        rows = []
+        for number, (part, (first, end)) in enumerate(zip(self.parts, self.tasks, strict=True)):
+            whole = part.weight
+            assert isinstance(whole, Tensor)
+            left, right = self.width * number, self.width * (len(self.tasks) - 1 - number)
+            own = F.pad(whole[:, : self.width], (left, right))
+            rows.append(self._placed(torch.cat([own, whole[:, self.width :]], 1), first, end))
+        return torch.stack(rows).sum(0)
+
+    @property
+    def bias(self) -> Tensor:
+        """float32 [K]"""
+        parts = []
+        for part, (first, end) in zip(self.parts, self.tasks, strict=True):
+            assert isinstance(part.bias, Tensor)
+            parts.append(self._placed(part.bias[:, None], first, end)[:, 0])
+        return torch.stack(parts).sum(0)
+
+    def _placed(self, rows: Tensor, first: int, end: int) -> Tensor:
+        return F.pad(rows, (0, 0, first, max(last for _, last in self.tasks) - end))
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """float32 [M, t * D + forensic] → [M, K]"""
+        return F.linear(embedding, self.weight, self.bias)
+
+
+class TaskTokens(Network):
+    """A network whose embedding is one part of width D a task, normalised by the task's own norm, and the
+    forensic part. `divergence` reads the newest task's part while an update is trained; else None.
+    """
+
+    head: TaskHeads  # type: ignore[assignment]
+
+    def __init__(self, architecture: Architecture, tasks: Sequence[Columns]) -> None:
+        super().__init__(architecture, max(end for _, end in tasks))
+        width = architecture.width
+        channels = getattr(self.backbone, "num_features", 0)
+        if not channels or not hasattr(self.backbone, "forward_features"):
+            raise ValueError(f"{architecture.backbone} has no last feature map to make tokens of")
+        self.channels = int(channels)
+        self.backbone = PatchTokens(self.backbone, self.channels)
+        self.project = nn.Sequential(nn.Linear(self.channels, width), nn.LayerNorm(width))
+        self.attention = TaskAttention(width)
+        self.tokens = nn.ParameterList(nn.Parameter(0.02 * torch.randn(width)) for _ in tasks)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in tasks)
+        forensic = self.embedding_size - width
+        self.embedding_size = len(tasks) * width + forensic
+        self.head = TaskHeads(width, forensic, tasks)
+        self.pseudo_head = nn.Linear(self.embedding_size, 1)
+        self.divergence: nn.Linear | None = None
+
+    def embed(self, seen: Tensor, features: Tensor) -> Tensor:
+        """Return float32 [M, t * D + forensic] from rows [M, T * C] and raw forensic features [M, F]."""
+        patches = self.project(seen.reshape(len(seen), -1, self.channels))
+        answers = self.attention(torch.stack(list(self.tokens)), patches).unbind(1)
+        parts = [norm(one) for norm, one in zip(self.norms, answers, strict=True)]
+        return torch.cat(parts if self.forensics is None else [*parts, self.evidence(features)], 1)
+
+    def newest(self, embedding: Tensor) -> Tensor:
+        """Return the newest task's part of embeddings, float32 [M, D]."""
+        width = self.architecture.width
+        return embedding[:, (len(self.tokens) - 1) * width : len(self.tokens) * width]
+
+
+def grown(old: TaskTokens, tasks: Sequence[Columns]) -> TaskTokens:
+    """Return the old network with a token, a norm and a classifier for each further task, on its device.
+
+    Old logits stay as they are. The old tokens are fixed.
+    """
+    network = TaskTokens(old.architecture, tasks)
+    before = {k: v for k, v in old.state_dict().items() if not k.startswith("pseudo_head.")}
+    network.load_state_dict(before, strict=False)
+    known = len(old.tokens) * old.architecture.width
+    forensic = old.embedding_size - known
+    with torch.no_grad():
+        weight = torch.zeros_like(network.pseudo_head.weight)
+        weight[:, :known] = old.pseudo_head.weight[:, :known]
+        weight[:, weight.shape[1] - forensic :] = old.pseudo_head.weight[:, known:]
+        network.pseudo_head.weight.copy_(weight)
+        network.pseudo_head.bias.copy_(old.pseudo_head.bias)
+    for token in list(network.tokens)[: len(old.tokens)]:
+        token.requires_grad_(False)
+    return network.to(next(old.parameters()).device)
