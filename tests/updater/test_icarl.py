@@ -104,12 +104,12 @@ def test_a_network_whose_trained_head_is_gone_is_refused(first, labelled):
         )
 
 
-def test_the_network_exports_as_it_is(first, tmp_path):
-    network = Network(first.network.architecture, 2)
-    network.load_state_dict(first.network.state_dict())
+def test_what_classifies_is_a_network_that_a_release_can_hold(first):
+    loaded = Network(first.network.architecture, 2)
+    loaded.load_state_dict(first.network.state_dict())
     crops = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 3, 64, 64)).astype(np.float32))
     with torch.no_grad():
-        one, other = (n.eval()(crops, torch.eye(2)).logits for n in (network, first.network))
+        one, other = (network.eval()(crops, torch.eye(2)).logits for network in (loaded, first.network))
     assert torch.equal(one, other)
 
 
