@@ -13,8 +13,8 @@ from scipy.spatial.distance import jensenshannon
 
 from detector.architecture import Architecture
 from detector.network import Network
+from updater.learners import forward
 from updater.learners.batches import Drawn, TrainingSet
-from updater.learners.forward import on_crops, on_rows
 from updater.learners.losses import classification
 from updater.learners.pools import backbone_rows, forensic_rows
 from updater.learners.step import FIRST, Options, Step
@@ -27,6 +27,10 @@ CPU = torch.device("cpu")
 CLASSES = ("real", "blocky", "striped")
 RECIPE = replace(FIRST, label_smoothing=0.0)
 CROPS = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8).repeat(4, 1).repeat(4, 2)
+
+
+def on_crops(step, data, network, drawn):
+    return forward.on_crops(step, data, network, forward.ready_images(step, data, network, drawn))
 
 
 def rows(*values):
@@ -203,7 +207,11 @@ def test_regmixup_mixes_features_where_there_are_no_crops_or_blending_is_left_ou
         mixed = [0.7 * one[pick] + 0.3 * one[pick][[1, 2, 0]] for one in (seen, features)]
         expected = network.classify(*mixed).logits
     plain, strict = step(data, "regmixup"), step(data, "regmixup", FAMILIES["blended"].kinds)
-    on_them = on_rows(plain, data[1], network, drawn, [(seen, features)]).views[0].logits
+    on_them = (
+        forward.on_rows(plain, data[1], network, forward.ready_pools(plain, drawn, [(seen, features)]))
+        .views[0]
+        .logits
+    )
     left_out = on_crops(strict, data[1], network, drawn).views[0].logits
     on_mixed_crops = on_crops(plain, data[1], network, drawn).views[0].logits
     assert torch.allclose(on_them, expected, atol=1e-4)

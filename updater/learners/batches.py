@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from updater.rejection.training import aug_mix, reg_mixup
 
 _THREADS_BESIDE_A_GPU = 8
 _AHEAD = 2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,8 @@ def _anew(
     return np.concatenate(crops), pooling
 
 
-def ahead(drawn: Callable[[int], Drawn], numbers: range, beside_a_gpu: bool) -> Generator[Drawn, None, None]:
-    """Yield drawn(number) for each number in order, drawn in threads while earlier ones are trained on.
+def ahead(ready: Callable[[int], T], numbers: range, beside_a_gpu: bool) -> Generator[T, None, None]:
+    """Yield ready(number) for each number in order, made in threads while earlier ones are trained on.
 
     Forging takes several ms a crop, which a GPU cannot wait for; on a CPU one thread does, since the others
     train. Close the iterator to end the threads.
@@ -123,11 +126,11 @@ def ahead(drawn: Callable[[int], Drawn], numbers: range, beside_a_gpu: bool) -> 
     threads = min(_THREADS_BESIDE_A_GPU, os.cpu_count() or 1) if beside_a_gpu else 1
     pool = ThreadPoolExecutor(threads)
     try:
-        waiting = deque(pool.submit(drawn, number) for number in numbers[: _AHEAD * threads])
+        waiting = deque(pool.submit(ready, number) for number in numbers[: _AHEAD * threads])
         for following in range(len(numbers)):
             first = waiting.popleft()
             if following + _AHEAD * threads < len(numbers):
-                waiting.append(pool.submit(drawn, numbers[following + _AHEAD * threads]))
+                waiting.append(pool.submit(ready, numbers[following + _AHEAD * threads]))
             yield first.result()
     finally:
         pool.shutdown(cancel_futures=True)

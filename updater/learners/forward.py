@@ -1,4 +1,8 @@
-"""What the network says of a drawn batch: of its items, and of what the options add to them."""
+"""What the network says of a drawn batch: of its items, and of what the options add to them.
+
+`ready_images` and `ready_pools` bring a batch to the device; other threads may, while earlier batches are
+trained on. `on_crops` and `on_rows` are the training itself.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,37 +49,73 @@ class Batch:
     """for RegMixup, each item's own part of the mixture"""
 
 
-def on_crops(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> Batch:
-    """Pass a batch's crops through the whole network, all versions of them at once."""
+@dataclass(frozen=True)
+class Images:
+    """A drawn batch as tensors on the device, for a stage on crops. Of a backbone nothing is asked yet."""
+
+    drawn: Drawn
+    parts: tuple[Tensor, ...]
+    """float32 [., 3, S, S] each: the items' crops, fresh pseudo-forgeries' if any, each view's"""
+    features: tuple[Tensor, ...]
+    """float32 [., F] each: the raw forensic features of the same"""
+    pools: tuple[Tensor, ...]
+    """float32 [M, .] each: from the same to items"""
+
+
+@dataclass(frozen=True)
+class Pools:
+    """A drawn batch as tensors on the device, for a stage on rows: the items, then other versions of them."""
+
+    drawn: Drawn
+    parts: tuple[Rows, ...]
+    """float32 [M, B] and [M, F] each"""
+
+
+def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> Images:
+    """Bring a batch's crops to the device, all versions of them, with the forensic features of fresh ones."""
     pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
     own, mixing = data.crops[drawn.rows], drawn.mixing
-    images, pools = [as_images(own, step.device)], [pooling]
+    parts, pools = [as_images(own, step.device)], [pooling]
     if drawn.outliers is not None:
-        images.append(as_images(drawn.outliers, step.device))
+        parts.append(as_images(drawn.outliers, step.device))
         pools.append(drawn.outlier_pooling.to(step.device))
     views: list[npt.NDArray[np.uint8] | npt.NDArray[np.float32]] = [*drawn.augmented]
-    mixes_crops = mixing is not None and reg_mixup.KIND not in step.without
-    if mixing is not None and mixes_crops:
+    if mixing is not None and _mixes_crops(step):
         views.append(reg_mixup.mixed_crops(own, drawn.owners, mixing))
-    images += [as_images(one, step.device) for one in views]
+    parts += [as_images(one, step.device) for one in views]
     pools += [pooling] * len(views)
-    seen = torch.split(_backbone(network, torch.cat(images)), [len(one) for one in images])
-    features = [data.features[at], *(forensics_of(network, one) for one in images[1:])]
+    features = [data.features[at], *(forensics_of(network, one) for one in parts[1:])]
+    return Images(drawn, tuple(parts), tuple(features), tuple(pools))
+
+
+def on_crops(step: Step, data: TrainingSet, network: Network, ready: Images) -> Batch:
+    """Pass a batch's crops through the whole network, all versions of them at once."""
+    drawn, features, pools = ready.drawn, ready.features, ready.pools
+    seen = torch.split(_backbone(network, torch.cat(ready.parts)), [len(one) for one in ready.parts])
     said = [network.classify(p @ s, p @ f) for p, s, f in zip(pools, seen, features, strict=True)]
-    outputs = [said[0], *said[len(said) - len(views) :]]
-    if mixing is not None and not mixes_crops:
-        outputs.append(_mixed(network, pooling @ seen[0], pooling @ features[0], mixing))
-    return _batch(step, data, network, drawn, outputs, None if drawn.outliers is None else said[1])
+    fresh = said[1] if drawn.outliers is not None else None
+    outputs = [said[0], *said[1 if fresh is None else 2 :]]
+    if drawn.mixing is not None and not _mixes_crops(step):
+        outputs.append(_mixed(network, pools[0] @ seen[0], pools[0] @ features[0], drawn.mixing))
+    return _batch(step, data, network, drawn, outputs, fresh)
 
 
-def on_rows(step: Step, data: TrainingSet, network: Network, drawn: Drawn, versions: Sequence[Rows]) -> Batch:
-    """Pass a batch's rows, and other versions of them, through what lies above the backbone."""
+def _mixes_crops(step: Step) -> bool:
+    return reg_mixup.KIND not in step.without
+
+
+def ready_pools(step: Step, drawn: Drawn, versions: Sequence[Rows]) -> Pools:
+    """Pool a batch's rows, and other versions of them."""
     pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
-    pooled = [(pooling @ seen[at], pooling @ features[at]) for seen, features in versions]
-    outputs = [network.classify(*pair) for pair in pooled]
-    if drawn.mixing is not None:
-        outputs.append(_mixed(network, *pooled[0], drawn.mixing))
-    return _batch(step, data, network, drawn, outputs, None)
+    return Pools(drawn, tuple((pooling @ seen[at], pooling @ features[at]) for seen, features in versions))
+
+
+def on_rows(step: Step, data: TrainingSet, network: Network, ready: Pools) -> Batch:
+    """Pass a batch's pooled rows, and other versions of them, through what lies above the backbone."""
+    outputs = [network.classify(*pair) for pair in ready.parts]
+    if ready.drawn.mixing is not None:
+        outputs.append(_mixed(network, *ready.parts[0], ready.drawn.mixing))
+    return _batch(step, data, network, ready.drawn, outputs, None)
 
 
 def other_versions(step: Step, data: TrainingSet, network: Network) -> list[Rows]:

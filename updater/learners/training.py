@@ -15,11 +15,19 @@ from torch import Tensor, nn
 from detector.architecture import FEATURE_VERSION
 from detector.network import Network
 from updater.learners import processes, schemes
-from updater.learners.batches import Drawn, ahead, draw
 from updater.learners.batches import TrainingSet as TrainingSet
+from updater.learners.batches import ahead, draw
 from updater.learners.checkpoint import Checkpoint
 from updater.learners.forward import Batch as Batch
-from updater.learners.forward import on_crops, on_rows, other_versions
+from updater.learners.forward import (
+    Images,
+    Pools,
+    on_crops,
+    on_rows,
+    other_versions,
+    ready_images,
+    ready_pools,
+)
 from updater.learners.heads import trained
 from updater.learners.pools import forensic_rows
 from updater.learners.precision import loss_scale, unscale
@@ -108,17 +116,16 @@ class Training:
         network.train()
         if rows is not None:
             network.backbone.eval()
-        others = () if rows is None else other_versions(step, data, network)
-        with closing(self._drawn(weights, range(done, steps), rows is None)) as batches:
-            for number, drawn in enumerate(batches, done):
+        with closing(self.batches(network, weights, range(done, steps), rows)) as batches:
+            for number, ready in enumerate(batches, done):
                 # Every step has its own random state, so that a resumed run repeats an unbroken one.
-                torch.manual_seed(drawn.torch_seed)
+                torch.manual_seed(ready.drawn.torch_seed)
                 for group in optimiser.param_groups:
                     group["lr"] = group["share"] * rate * one_cycle(number / steps)
                 value = loss(
-                    on_crops(step, data, network, drawn)
-                    if rows is None
-                    else on_rows(step, data, network, drawn, [(rows, data.features), *others])
+                    on_crops(step, data, network, ready)
+                    if isinstance(ready, Images)
+                    else on_rows(step, data, network, ready)
                 )
                 optimiser.zero_grad(set_to_none=True)
                 torch.autograd.backward(value * scale)
@@ -132,15 +139,21 @@ class Training:
                     self.saved.save(stage, number + 1, network, optimiser)
         processes.agree(network)
 
-    def _drawn(
-        self, weights: npt.NDArray[np.float64], numbers: range, from_crops: bool
-    ) -> Generator[Drawn, None, None]:
-        def drawn(number: int) -> Drawn:
-            return draw(self.step, self.data, weights, number, from_crops)
-
-        if from_crops:
-            return ahead(drawn, numbers, self.step.device.type == "cuda")
-        return (drawn(number) for number in numbers)
+    def batches(
+        self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Tensor | None
+    ) -> Generator[Images | Pools, None, None]:
+        """Yield the batches of these numbers, ready for the network."""
+        step, data = self.step, self.data
+        if rows is not None:
+            versions = [(rows, data.features), *other_versions(step, data, network)]
+            return (
+                ready_pools(step, draw(step, data, weights, number, False), versions) for number in numbers
+            )
+        return ahead(
+            lambda number: ready_images(step, data, network, draw(step, data, weights, number, True)),
+            numbers,
+            step.device.type == "cuda",
+        )
 
 
 def _trained(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
