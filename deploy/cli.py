@@ -8,7 +8,7 @@ import structlog
 import typer
 from kafka.errors import KafkaError
 
-from deploy import cli_memory, cli_releases, cli_stack, cli_status, cli_stream
+from deploy import cli_benchmark, cli_memory, cli_releases, cli_stack, cli_status, cli_stream
 from deploy.cli_output import CommandError, warn
 from deploy.client import ClientError
 from deploy.environment import SettingsWrong, load_stack_environment, settings_problems
@@ -33,6 +33,7 @@ _PANELS = {
         cli_memory.undo,
         cli_memory.labels,
     ),
+    "Research": (cli_benchmark.benchmark,),
     "Releases": (
         cli_memory.update,
         cli_releases.releases,

@@ -21,10 +21,10 @@ from detector.gate import GateParameters, Standard, decide
 from detector.network import Network, NetworkOutput
 from detector.reference import Reference
 from updater.learners.pools import backbone_rows, classify_items, forensic_rows, pooled
+from updater.learners.step import is_real
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training_data import LabelledCrops
 
-REAL = "real"
 REFERENCE_ROWS = 1500
 
 
@@ -64,7 +64,7 @@ def calibrate(
     """
     targets, device = targets or Targets(), device or torch.device("cpu")
     families = np.array(calibration.families)
-    if not (families == REAL).any():
+    if not reals(families).any():
         raise CalibrationError("no real item is held back for calibration")
     reference = None
     if network.forensics is not None:
@@ -76,6 +76,11 @@ def calibrate(
     measured = score(network, reference, calibration, device, progress)
     gate = fit_gate(measured, families, np.array(calibration.groups), targets)
     return gate, reference, _figures(measured, families, classes, gate)
+
+
+def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Return which items are of a class of real media, bool [n]."""
+    return np.array([is_real(str(family)) for family in families], bool)
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ def fit_gate(
 ) -> GateParameters:
     """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n]."""
     weights = balanced_weights(families, groups)
-    real = families == REAL
+    real = reals(families)
     witnesses = len(np.unique(groups[real]))
     gate = common_scales(measured, weights, targets)
     unknown = unknown_scores(measured, gate)
@@ -236,7 +241,7 @@ def _figures(
         [decide(float(u), float(f), gate) for u, f in zip(unknown, measured.fake_probability, strict=True)]
     )
     named = np.array(classes)[measured.logits.argmax(1)]
-    known_fake = families != REAL
+    known_fake = ~reals(families)
     figures = {
         "calibration_items": float(len(families)),
         "calibration_reals": float((~known_fake).sum()),

@@ -47,7 +47,7 @@ class Unseen(BaseModel):
     )
     caught_deployed: Number = Field(None, description="share of unknowns caught at the deployed threshold")
     ap: Number = Field(None, description="average precision of unknown (positive) against known")
-    energy_auc: Number = Field(None, description="AUC of the same by the classifier's energy alone")
+    energy_auc: Number = Field(None, description="AUC of the same by the energy of a plain classifier alone")
     control_auc: Number = Field(
         None,
         description="AUC of the unknown sources' reals (positive) against known: a new source, no forgery",
@@ -65,12 +65,25 @@ class Figures(BaseModel):
     af_paper: Number = Field(None, description="average forgetting by CDDB's printed formula, points")
     aa_m: Number = Field(None, description="average recognition accuracy (the very class), points")
     map: Number = Field(None, description="mean over tasks of the average precision of fakes, points")
+    real_fake_auc: Number = Field(
+        None, description="mean over tasks of the AUC of their fakes (positive) against their reals"
+    )
     closed_set_accuracy: Number = Field(
         None, description="share of known test items given their very class by the classifier alone, points"
     )
     reals_unknown: Number = Field(None, description="share of known reals called unknown, deployed threshold")
     reals_fake: Number = Field(None, description="share of known reals called fake, deployed threshold")
     unseen: Unseen = Field(Unseen(), description="rejection of what was never trained on")
+    source_known: Unseen = Field(
+        Unseen(), description="the same where the reals of the unseen forgeries' source are trained on"
+    )
+    update_cost: Number = Field(
+        None,
+        description="seconds to train an update (mean of all but the first) over those of joint training",
+    )
+
+
+_REJECTION = ("unseen", "source_known")
 
 
 class Summary(Figures):
@@ -173,13 +186,21 @@ def summarise(runs: Sequence[Run]) -> Summary:
 
 
 def _spread(figures: Sequence[Figures], kind: str) -> Figures:
-    unseen = {name: _of(kind, (getattr(f.unseen, name) for f in figures)) for name in Unseen.model_fields}
+    parts = {
+        part: Unseen(
+            **{
+                name: _of(kind, (getattr(getattr(f, part), name) for f in figures))
+                for name in Unseen.model_fields
+            }
+        )
+        for part in _REJECTION
+    }
     rest = {
         name: _of(kind, (getattr(f, name) for f in figures))
         for name in Figures.model_fields
-        if name != "unseen"
+        if name not in _REJECTION
     }
-    return Figures(**rest, unseen=Unseen(**unseen))
+    return Figures(**rest, **parts)
 
 
 def _of(kind: str, values: Iterable[float | None]) -> float | None:

@@ -20,6 +20,7 @@ _FIGURES = (
     ("AF (paper)", "af_paper", 2),
     ("AA-M", "aa_m", 2),
     ("mAP", "map", 2),
+    ("real/fake AUC", "real_fake_auc", 3),
     ("closed set", "closed_set_accuracy", 2),
     ("reals unknown", "reals_unknown", 3),
     ("reals fake", "reals_fake", 3),
@@ -30,6 +31,9 @@ _FIGURES = (
     ("AP", "unseen.ap", 3),
     ("energy AUC", "unseen.energy_auc", 3),
     ("control AUC", "unseen.control_auc", 3),
+    ("AUC, source known", "source_known.auc", 3),
+    ("caught at 5 %, source known", "source_known.caught_at_5", 3),
+    ("update / joint, seconds", "update_cost", 2),
 )
 _NOTHING = "–"
 

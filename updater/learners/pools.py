@@ -34,7 +34,7 @@ def forensic_rows(
     forensics = network.forensics
     if forensics is None:
         return torch.zeros(len(crops), 0, device=device)
-    return _by_rows(lambda images: forensics(images), crops, device, progress)
+    return by_rows(lambda images: forensics(images), crops, device, progress)
 
 
 def backbone_rows(
@@ -47,7 +47,7 @@ def backbone_rows(
     network.eval()
     if isinstance(network.backbone, NoBackbone):
         return torch.zeros(len(crops), 0, device=device)
-    return _by_rows(lambda images: network.backbone(network.front(images)), crops, device, progress)
+    return by_rows(lambda images: network.backbone(network.front(images)), crops, device, progress)
 
 
 def pooled(rows: Tensor, starts: npt.NDArray[np.int64]) -> Tensor:
@@ -86,7 +86,7 @@ def draw_crops(
     return np.concatenate(rows), pooling
 
 
-def _by_rows(
+def by_rows(
     function: Callable[[Tensor], Tensor],
     crops: npt.NDArray[np.uint8],
     device: torch.device,

@@ -1,0 +1,53 @@
+"""Parts of a stream put together, with the forensic features that no training changes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from detector.forensics import ForensicFeatures
+from updater.benchmark.setup import Progress
+from updater.data.tasks import Stream, Task
+from updater.learners.pools import by_rows
+from updater.training_data import LabelledCrops
+
+
+def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
+    """Return the items of all parts, in order; at least one part, and all with features or none."""
+    starts = [np.zeros(1, np.int64)]
+    for part in parts:
+        starts.append(starts[-1][-1] + part.starts[1:])
+    features = [part.crop_features for part in parts if part.crop_features is not None]
+    return LabelledCrops(
+        ids=tuple(one for part in parts for one in part.ids),
+        families=tuple(one for part in parts for one in part.families),
+        sources=tuple(one for part in parts for one in part.sources),
+        groups=tuple(one for part in parts for one in part.groups),
+        crops=np.concatenate([part.crops for part in parts]),
+        starts=np.concatenate(starts),
+        crop_features=np.concatenate(features) if len(features) == len(parts) else None,
+    )
+
+
+def with_features(stream: Stream, device: torch.device, progress: Progress) -> Stream:
+    """Return the stream with every crop's forensic features: computed once, whatever is trained on it."""
+    parts = [part for task in stream.tasks for part in (task.train, task.calibration, task.test)]
+    parts += [one.items for one in stream.outliers]
+    total, done = sum(len(part.crops) for part in parts), 0
+    featured: list[LabelledCrops] = []
+    for part in parts:
+        before = done
+        forensics = ForensicFeatures(part.crops.shape[1]).to(device)
+        rows = by_rows(
+            forensics,
+            part.crops,
+            device,
+            lambda now, of, before=before: progress("forensic features", before + now, total),  # type: ignore[misc]
+        )
+        featured.append(replace(part, crop_features=rows.cpu().numpy()))
+        done += len(part.crops)
+    ready = iter(featured)
+    tasks = tuple(Task(one.name, next(ready), next(ready), next(ready)) for one in stream.tasks)
+    outliers = tuple(replace(one, items=next(ready)) for one in stream.outliers)
+    return replace(stream, tasks=tasks, outliers=outliers)

@@ -1,0 +1,183 @@
+"""Rejection of a family that nothing was trained on: each family of a stream left out once."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
+
+from detector.architecture import NO_BACKBONE
+from memory.crop_store import write_durably
+from updater.benchmark.continual import rejection_scores
+from updater.benchmark.items import joined
+from updater.benchmark.results import RejectionScores, Unseen, measure_unseen
+from updater.benchmark.scoring import Judged, calibrated
+from updater.benchmark.setup import Progress, Setup
+from updater.calibrate import reals
+from updater.data.tasks import Stream, Task, is_real
+from updater.learners.methods import LEARNERS
+from updater.learners.step import Learnt, Options, Step
+from updater.training_data import LabelledCrops
+
+PLAIN_BACKBONE = "lcnet_050"
+"""of the plain network whose energy is shown beside the gate, where the setup has no backbone"""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One family left out: the figures of rejection, and the scores that they are of.
+
+    The unknowns are all forgeries of the family, those for training too: nothing has seen them. The control
+    is its reals: all of them, or those for testing where the others were trained on (source_known).
+    """
+
+    family: str
+    unseen: Unseen
+    scores: RejectionScores
+    reals_unknown: float
+    reals_fake: float
+
+
+def leave_out(
+    stream: Stream,
+    setup: Setup,
+    seed: int,
+    family: str,
+    kinds: frozenset[str],
+    *,
+    source_known: bool,
+    plain: bool,
+    folder: Path,
+    progress: Progress,
+) -> dict[str, LeftOut]:
+    """Train on every other task, and measure each of the setup's scores on the family; by score.
+
+    kinds: of the pseudo-forgeries that are left out with it. plain: whether the energy is a plain network's,
+    trained for this alone on pixels and classes; else it is not measured. What the folder holds of the same
+    is not measured again.
+    """
+    done = folder / f"left-out-{seed}-{family}{'-source-known' if source_known else ''}"
+    if (found := _load(done)) is not None:
+        return found
+    tasks, unseen = _parts(stream, family, source_known)
+
+    def say(stage: str, *at: int) -> None:
+        progress(f"without {family}: {stage}", *at)
+
+    learnt = _trained(tasks, setup, seed, kinds, say)
+    train = joined([task.train for task in tasks])
+    held = joined([task.calibration for task in tasks])
+    judge = calibrated(learnt, setup, train, held, setup.rejection)
+    known, of_family = [judge.judged(task.test) for task in tasks], judge.judged(unseen)
+    own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
+    energies = _plain_energies(tasks, unseen, setup, seed, kinds, say) if plain else None
+    real = reals(of_family.families)
+    results = {}
+    for name in setup.rejection:
+        scores = rejection_scores(known, of_family, name)
+        if source_known:
+            scores = replace(scores, control=rejection_scores(known, own[0], name).control)
+        threshold = judge.gate.unknown_threshold if name == "fused" else None
+        nothing = np.zeros(0, np.float32)
+        known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
+        scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
+        results[name] = LeftOut(family, measure_unseen(scores, threshold), scores, *_shares_of_reals(known))
+    _save(done, results)
+    return results
+
+
+def _parts(stream: Stream, family: str, source_known: bool) -> tuple[list[Task], LabelledCrops]:
+    """Return the tasks to train on, and everything of the family that they leave out."""
+    (left,) = (task for task in stream.tasks if task.name == family)
+    tasks = [task for task in stream.tasks if task.name != family]
+    everything = joined([left.train, left.calibration, left.test])
+    if not source_known:
+        return tasks, everything
+    known = Task(family, *(_only_reals(part) for part in (left.train, left.calibration, left.test)))
+    fakes = (i for i, name in enumerate(everything.families) if not is_real(name))
+    return [*tasks, known], everything.take(fakes)
+
+
+def _only_reals(items: LabelledCrops) -> LabelledCrops:
+    return items.take(i for i, name in enumerate(items.families) if is_real(name))
+
+
+def _trained(tasks: list[Task], setup: Setup, seed: int, kinds: frozenset[str], progress: Progress) -> Learnt:
+    train = joined([task.train for task in tasks])
+    step = Step(
+        train,
+        tuple(name for task in tasks for name in task.classes),
+        setup.architecture,
+        options=setup.options,
+        recipe=setup.recipe(len(train), first=True),
+        without=kinds,
+        seed=seed,
+        device=setup.torch_device,
+        progress=progress,
+    )
+    return LEARNERS[setup.learner](step)
+
+
+def _plain_energies(
+    tasks: list[Task],
+    unseen: LabelledCrops,
+    setup: Setup,
+    seed: int,
+    kinds: frozenset[str],
+    progress: Progress,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the energies of the tests and of the unseen items by a network of pixels and classes alone."""
+    name = setup.architecture.backbone
+    backbone = PLAIN_BACKBONE if name == NO_BACKBONE else name
+    plain = setup.architecture.model_copy(update={"backbone": backbone, "forensic": False})
+    bare = replace(setup, learner="joint", options=Options(exposure="none"), architecture=plain)
+    learnt = _trained(tasks, bare, seed, kinds, lambda stage, *at: progress(f"plain network: {stage}", *at))
+    of_tests = [energy_of(learnt, task.test, setup.torch_device) for task in tasks]
+    return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
+
+
+def _shares_of_reals(known: list[Judged]) -> tuple[float, float]:
+    labels = np.concatenate([one.labels for one in known])
+    real = np.concatenate([reals(one.families) for one in known])
+    return float((labels[real] == "unknown").mean()), float((labels[real] == "fake").mean())
+
+
+def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
+    arrays = {f"{name}/{key}": v for name, one in results.items() for key, v in vars(one.scores).items()}
+    write_durably(
+        path.with_suffix(".safetensors"),
+        save({name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}),
+    )
+    facts = {
+        name: [one.family, one.unseen.model_dump(), one.reals_unknown, one.reals_fake]
+        for name, one in results.items()
+    }
+    write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
+
+
+def _load(path: Path) -> dict[str, LeftOut] | None:
+    if not path.with_suffix(".json").is_file():
+        return None
+    arrays = load_file(path.with_suffix(".safetensors"))
+    facts = json.loads(path.with_suffix(".json").read_bytes())
+    return dict(_loaded(facts, arrays))
+
+
+def _loaded(
+    facts: Mapping[str, list[object]], arrays: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, LeftOut]]:
+    for name, (family, unseen, unknown, fake) in facts.items():
+        scores = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
+        yield (
+            name,
+            LeftOut(
+                str(family),
+                Unseen.model_validate(unseen),
+                RejectionScores(**scores),
+                float(unknown),  # type: ignore[arg-type]
+                float(fake),  # type: ignore[arg-type]
+            ),
+        )
