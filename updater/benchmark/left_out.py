@@ -14,7 +14,7 @@ from memory.crop_store import write_durably
 from updater.benchmark.continual import rejection_scores
 from updater.benchmark.items import joined
 from updater.benchmark.results import RejectionScores, Unseen, measure_unseen
-from updater.benchmark.scoring import Judged, calibrated
+from updater.benchmark.scoring import Judged, calibrated, energy_of
 from updater.benchmark.setup import Progress, Setup
 from updater.calibrate import reals
 from updater.data.tasks import Stream, Task, is_real
