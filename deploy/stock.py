@@ -49,7 +49,13 @@ def _make(folder: Path) -> Artifact:
     network = Network(architecture, len(classes)).eval()
     unit = Standard(median=0, scale=1)
     gate = GateParameters(
-        energy=unit, pseudo=unit, novelty=unit, clip=1, unknown_threshold=9, fake_threshold=1
+        energy=unit,
+        pseudo=unit,
+        novelty=unit,
+        embedding_novelty=unit,
+        clip=1,
+        unknown_threshold=9,
+        fake_threshold=1,
     )
     graph = DetectorGraph(network, gate, None)
     export(graph, folder / MODEL)

@@ -14,7 +14,7 @@ from detector.architecture import Architecture
 from detector.gate import GateParameters
 from ingest.records import CropPlan
 
-FORMAT = 1
+FORMAT = 2
 """The number that manifests are written with. Raise it when an older reader would misread the new one."""
 
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "detector.onnx", "weights.safetensors"
@@ -51,7 +51,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     classes: tuple[str, ...] = Field(min_length=2, description="by logit; the first is real")
     architecture: Architecture
     crop_plan: CropPlan
@@ -142,11 +142,11 @@ def read_manifest(data: bytes) -> Manifest:
     try:
         fields = json.loads(data)
         number = fields["format"]
+        while number in _LIFT:
+            fields = _LIFT[number](fields)
+            number = fields["format"]
     except (ValueError, TypeError, KeyError) as error:
         raise DamagedArtifactError(f"not a manifest: {error!r}") from error
-    while number in _LIFT:
-        fields = _LIFT[number](fields)
-        number = fields["format"]
     if number != FORMAT:
         read = ", ".join(str(known) for known in (*_LIFT, FORMAT))
         raise UnknownFormatError(f"the manifest's format is {number!r}; this version reads {read}")
@@ -156,9 +156,17 @@ def read_manifest(data: bytes) -> Manifest:
         raise DamagedArtifactError(f"not a manifest: {error}") from error
 
 
+def _lift_1(fields: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 knew no embedding novelty: it weighs nothing."""
+    gate = dict(fields["gate"])
+    gate["embedding_novelty"] = {"median": 0.0, "scale": 1.0}
+    gate["weights"] = [*gate["weights"], 0.0]
+    return {**fields, "format": 2, "gate": gate}
+
+
 # One function for each older format that is still read: it turns the JSON of a manifest of that
-# format into JSON of the next. Format 1 is the first, so there is none yet.
-_LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+# format into JSON of the next.
+_LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _lift_1}
 
 
 def sha256_of(path: Path) -> str:

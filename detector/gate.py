@@ -24,8 +24,8 @@ class Standard(BaseModel):
 class GateParameters(BaseModel):
     """Everything between a network's outputs and a label.
 
-    The unknown score is the sum over energy, pseudo and novelty of weight * clip(z, -clip, clip);
-    higher means less familiar. The weights follow that order.
+    The unknown score is the sum over energy, pseudo, novelty and embedding_novelty of
+    weight * clip(z, -clip, clip); higher means less familiar. The weights follow that order.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -34,8 +34,9 @@ class GateParameters(BaseModel):
     energy: Standard
     pseudo: Standard
     novelty: Standard
+    embedding_novelty: Standard
     clip: float = Field(gt=0, description="a standardised score is cut at this many scales, both sides")
-    weights: tuple[float, float, float] = (1.0, 1.0, 2.0)
+    weights: tuple[float, float, float, float] = (1.0, 1.0, 2.0, 2.0)
     unknown_threshold: float = Field(description="unknown above this unknown score")
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
 

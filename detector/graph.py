@@ -29,7 +29,7 @@ class DetectorGraph(nn.Module):
     """A network with the gate's parameters and the reference set as constants.
 
     forward(crops uint8 [N, S, S, 3], pooling float32 [M, N] with rows summing to 1) → GraphOutput of
-    M rows. A network without forensic features takes no reference: then novelty is 0, and there
+    M rows. A network without forensic features takes no reference: then both novelties are 0, and there
     are no neighbours (n = 0). Raises ValueError when only one of the two is forensic.
     """
 
@@ -37,6 +37,10 @@ class DetectorGraph(nn.Module):
     whitening: Tensor
     reference: Tensor
     reach: Tensor
+    embedding_mean: Tensor
+    embedding_whitening: Tensor
+    embedding_reference: Tensor
+    embedding_reach: Tensor
 
     def __init__(self, network: Network, gate: GateParameters, reference: Reference | None) -> None:
         super().__init__()
@@ -50,6 +54,12 @@ class DetectorGraph(nn.Module):
             self.register_buffer("whitening", torch.from_numpy(reference.whitening).float())
             self.register_buffer("reference", torch.from_numpy(reference.features).float())
             self.register_buffer("reach", scores.reference_reach(self.reference))
+            self.register_buffer("embedding_mean", torch.from_numpy(reference.embedding_mean).float())
+            self.register_buffer(
+                "embedding_whitening", torch.from_numpy(reference.embedding_whitening).float()
+            )
+            self.register_buffer("embedding_reference", torch.from_numpy(reference.embeddings).float())
+            self.register_buffer("embedding_reach", scores.reference_reach(self.embedding_reference))
 
     def forward(self, crops: Tensor, pooling: Tensor) -> GraphOutput:
         """Score M pools of N crops."""
@@ -59,9 +69,11 @@ class DetectorGraph(nn.Module):
         if self.searches:
             whitened = (output.features - self.mean) @ self.whitening
             novelty, index, distance = scores.novelty(whitened, self.reference, self.reach)
+            embedded = (output.embedding - self.embedding_mean) @ self.embedding_whitening
+            embedding_novelty = scores.novelty(embedded, self.embedding_reference, self.embedding_reach)[0]
         else:
-            novelty = torch.zeros_like(energy)
+            novelty = embedding_novelty = torch.zeros_like(energy)
             distance = output.logits[:, :0]
             index = distance.long()
-        unknown_score = scores.fused(energy, pseudo, novelty, self.gate)
+        unknown_score = scores.fused(energy, pseudo, novelty, embedding_novelty, self.gate)
         return GraphOutput(*output, energy, novelty, unknown_score, index, distance)

@@ -1,4 +1,4 @@
-"""A release's reference set: forensic features of rehearsal exemplars, whitened. No torch here."""
+"""A release's reference set: forensic features and embeddings of exemplars, whitened. No torch here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+_ARRAYS = ("features", "embeddings", "mean", "whitening", "embedding_mean", "embedding_whitening")
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -14,7 +16,8 @@ class Reference:
 
     features is float32 (R, W), already whitened; ids and families name its R exemplars. A raw
     forensic feature row f, float32 (F,), is whitened as (f - mean) @ whitening, with mean (F,) and
-    whitening (F, W) of the within-class covariance.
+    whitening (F, W) of the within-class covariance. embeddings is float32 (R, V), the network's own
+    embeddings of the same exemplars, whitened alike by embedding_mean (D,) and embedding_whitening (D, V).
     """
 
     features: NDArray[np.float32]
@@ -22,32 +25,43 @@ class Reference:
     families: tuple[str, ...]
     mean: NDArray[np.float32]
     whitening: NDArray[np.float32]
+    embeddings: NDArray[np.float32]
+    embedding_mean: NDArray[np.float32]
+    embedding_whitening: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        rows, width = self.features.shape
-        if not rows == len(self.ids) == len(self.families):
-            raise ValueError(f"{rows} rows, {len(self.ids)} ids and {len(self.families)} families")
-        if self.whitening.shape != (len(self.mean), width):
-            raise ValueError(f"whitening is {self.whitening.shape}, not {(len(self.mean), width)}")
+        rows = len(self.features)
+        if not rows == len(self.embeddings) == len(self.ids) == len(self.families):
+            raise ValueError(
+                f"{rows} rows of features, {len(self.embeddings)} of embeddings, {len(self.ids)} ids and "
+                f"{len(self.families)} families"
+            )
+        for mean, whitening, whitened in (
+            (self.mean, self.whitening, self.features),
+            (self.embedding_mean, self.embedding_whitening, self.embeddings),
+        ):
+            if whitening.shape != (len(mean), whitened.shape[1]):
+                raise ValueError(f"whitening is {whitening.shape}, not {(len(mean), whitened.shape[1])}")
 
     def whiten(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
         """Raw forensic features (n, F) in the reference's coordinates, float32 (n, W)."""
         whitened: NDArray[np.float32] = ((raw - self.mean) @ self.whitening).astype(np.float32)
         return whitened
 
+    def whiten_embedding(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Embeddings (n, D) in the reference's coordinates, float32 (n, V)."""
+        whitened: NDArray[np.float32] = ((raw - self.embedding_mean) @ self.embedding_whitening).astype(
+            np.float32
+        )
+        return whitened
+
     def save(self, path: Path) -> None:
         """Write the arrays; ids and families belong into the manifest."""
-        arrays = {"features": self.features, "mean": self.mean, "whitening": self.whitening}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         save_file({name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}, path)
 
 
 def load_reference(path: Path, ids: tuple[str, ...], families: tuple[str, ...]) -> Reference:
     """Read back what Reference.save wrote, with the manifest's ids and families."""
     arrays = load_file(path)
-    return Reference(
-        features=arrays["features"],
-        ids=ids,
-        families=families,
-        mean=arrays["mean"],
-        whitening=arrays["whitening"],
-    )
+    return Reference(ids=ids, families=families, **{name: arrays[name] for name in _ARRAYS})

@@ -71,15 +71,18 @@ def _nearest(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tenso
     return found.gather(1, order), distance
 
 
-def fused(energy: Tensor, pseudo: Tensor, novelty: Tensor, gate: GateParameters) -> Tensor:
-    """Return the unknown score of the gate, float32 [M], from three scores of that shape."""
+def fused(
+    energy: Tensor, pseudo: Tensor, novelty: Tensor, embedding_novelty: Tensor, gate: GateParameters
+) -> Tensor:
+    """Return the unknown score of the gate, float32 [M], from four scores of that shape."""
 
     def standardised(score: Tensor, standard: Standard) -> Tensor:
         return ((score - standard.median) / standard.scale).clamp(-gate.clip, gate.clip)
 
-    of_energy, of_pseudo, of_novelty = gate.weights
+    of_energy, of_pseudo, of_novelty, of_embedding = gate.weights
     return (
         of_energy * standardised(energy, gate.energy)
         + of_pseudo * standardised(pseudo, gate.pseudo)
         + of_novelty * standardised(novelty, gate.novelty)
+        + of_embedding * standardised(embedding_novelty, gate.embedding_novelty)
     )

@@ -40,7 +40,9 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     assert network.forensics is not None
     scenes = rng.integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     with torch.inference_mode():
-        raw = network.forensics(torch.from_numpy(scenes).permute(0, 3, 1, 2).float()).numpy()
+        images = torch.from_numpy(scenes).permute(0, 3, 1, 2).float()
+        output = network(images, torch.eye(len(images)))
+    raw, embeddings = output.features.numpy(), output.embedding.numpy()
     mean, scale = raw.mean(0), raw.std(0) + 0.1
     whitening = np.diag(1 / scale).astype(np.float32)
     entries = tuple(ReferenceEntry(exemplar=f"exemplar-{i}", family="real") for i in range(len(raw)))
@@ -50,12 +52,16 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         tuple(entry.family for entry in entries),
         mean,
         whitening,
+        embeddings - embeddings.mean(0),
+        embeddings.mean(0),
+        np.eye(embeddings.shape[1], dtype=np.float32),
     )
     unit = Standard(median=0, scale=1)
     gate = GateParameters(
         energy=unit,
         pseudo=unit,
         novelty=Standard(median=10, scale=5),
+        embedding_novelty=Standard(median=1, scale=2),
         clip=4,
         unknown_threshold=2,
         fake_threshold=0.5,

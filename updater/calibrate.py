@@ -20,7 +20,7 @@ from detector import scores
 from detector.gate import GateParameters, Standard, decide
 from detector.network import Network, NetworkOutput
 from detector.reference import Reference
-from updater.learners.pools import backbone_rows, classify_items, forensic_rows, pooled
+from updater.learners.pools import backbone_rows, classify_items, forensic_rows
 from updater.learners.step import is_real
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training_data import LabelledCrops
@@ -43,7 +43,7 @@ class Targets:
     confidence: float = 0.8
     """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
     clip: float = 6.0
-    weights: tuple[float, float, float] = (1.0, 1.0, 2.0)
+    weights: tuple[float, float, float, float] = (1.0, 1.0, 2.0, 2.0)
 
 
 def calibrate(
@@ -68,11 +68,10 @@ def calibrate(
         raise CalibrationError("no real item is held back for calibration")
     reference = None
     if network.forensics is not None:
-        features = train.features
-        if features is None:
-            raw = forensic_rows(network, train.crops, device, lambda *at: progress("reference", *at))
-            features = pooled(raw, train.starts).cpu().numpy()
-        reference = make_reference(features, train.families, train.ids, REFERENCE_ROWS)
+        some = train.take(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
+        reference = make_reference(
+            _output(network, some, device, "reference", progress), some.families, some.ids
+        )
     measured = score(network, reference, calibration, device, progress)
     gate = fit_gate(measured, families, np.array(calibration.groups), targets)
     return gate, reference, _figures(measured, families, classes, gate)
@@ -90,6 +89,7 @@ class ItemScores:
     energy: NDArray[np.float32]
     pseudo: NDArray[np.float32]
     novelty: NDArray[np.float32]
+    embedding_novelty: NDArray[np.float32]
     fake_probability: NDArray[np.float32]
     logits: NDArray[np.float32]
     """[n, K]"""
@@ -103,47 +103,63 @@ def score(
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> ItemScores:
     """Score whole items with a network that is not exported yet. Novelty is 0 without a reference."""
-    features = forensic_rows(network, items.crops, device, lambda *at: progress("calibration", *at))
-    seen = backbone_rows(network, items.crops, device)
-    return item_scores(classify_items(network, seen, features, items.starts), reference)
+    return item_scores(_output(network, items, device, "calibration", progress), reference)
+
+
+def _output(
+    network: Network,
+    items: LabelledCrops,
+    device: torch.device,
+    stage: str,
+    progress: Callable[[str, int, int], None],
+) -> NetworkOutput:
+    features = forensic_rows(network, items.crops, device, lambda *at: progress(stage, *at))
+    seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
+    return NetworkOutput(*(one.cpu() for one in classify_items(network, seen, features, items.starts)))
 
 
 def item_scores(output: NetworkOutput, reference: Reference | None) -> ItemScores:
     """Score what a network says of n whole items. Novelty is 0 without a reference."""
-    novelty = torch.zeros(len(output.logits))
+    novelty = embedding_novelty = torch.zeros(len(output.logits))
     if reference is not None:
-        whitened = torch.from_numpy(reference.whiten(output.features.cpu().numpy()))
-        known = torch.from_numpy(reference.features)
-        novelty = scores.novelty(whitened, known, scores.reference_reach(known))[0]
+        novelty = _novelty(reference.whiten(output.features.cpu().numpy()), reference.features)
+        embedded = reference.whiten_embedding(output.embedding.cpu().numpy())
+        embedding_novelty = _novelty(embedded, reference.embeddings)
     return ItemScores(
         energy=scores.energy(output.logits).cpu().numpy(),
         pseudo=scores.pseudo_score(output.logits, output.pseudo_logit).cpu().numpy(),
         novelty=novelty.numpy(),
+        embedding_novelty=embedding_novelty.numpy(),
         fake_probability=scores.fake_probability(output.logits).cpu().numpy(),
         logits=output.logits.cpu().numpy(),
     )
 
 
-def make_reference(
-    features: NDArray[np.float32], families: Sequence[str], ids: Sequence[str], rows: int
-) -> Reference:
-    """Whiten n items' raw pooled features, float32 [n, F], and keep at most `rows` of them.
+def _novelty(whitened: NDArray[np.float32], reference: NDArray[np.float32]) -> torch.Tensor:
+    known = torch.from_numpy(reference)
+    return scores.novelty(torch.from_numpy(whitened), known, scores.reference_reach(known))[0]
 
-    The whitening is that of the within-class covariance, shrunk (Ledoit and Wolf 2004). Where there
-    are too many items each class keeps an equal share, the first of its items in the order of
-    their ids, which are digests. Raises CalibrationError for fewer than 10 items.
+
+def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence[str]) -> Reference:
+    """Whiten n items' raw pooled features and their embeddings, on the CPU, and keep them all.
+
+    The whitenings are those of the within-class covariances, shrunk (Ledoit and Wolf 2004). Raises
+    CalibrationError for fewer than 10 items.
     """
-    if len(features) < 10:
-        raise CalibrationError(f"{len(features)} training items are too few for a reference set")
-    of = np.array(families)
-    mean, whitening = within_class_whitening(features, of)
-    chosen = _equal_shares(of, np.array(ids), rows)
+    if len(ids) < 10:
+        raise CalibrationError(f"{len(ids)} training items are too few for a reference set")
+    features, embeddings = output.features.numpy(), output.embedding.numpy()
+    mean, whitening = within_class_whitening(features, np.array(families))
+    embedding_mean, embedding_whitening = within_class_whitening(embeddings, np.array(families))
     return Reference(
-        features=((features[chosen] - mean) @ whitening).astype(np.float32),
-        ids=tuple(ids[i] for i in chosen),
-        families=tuple(families[i] for i in chosen),
+        features=((features - mean) @ whitening).astype(np.float32),
+        ids=tuple(ids),
+        families=tuple(families),
         mean=mean,
         whitening=whitening,
+        embeddings=((embeddings - embedding_mean) @ embedding_whitening).astype(np.float32),
+        embedding_mean=embedding_mean,
+        embedding_whitening=embedding_whitening,
     )
 
 
@@ -190,6 +206,7 @@ def common_scales(measured: ItemScores, weights: NDArray[np.float64], targets: T
         energy=_standard(measured.energy, weights),
         pseudo=_standard(measured.pseudo, weights),
         novelty=_standard(measured.novelty, weights),
+        embedding_novelty=_standard(measured.embedding_novelty, weights),
         clip=targets.clip,
         weights=targets.weights,
         unknown_threshold=0.0,
@@ -199,8 +216,13 @@ def common_scales(measured: ItemScores, weights: NDArray[np.float64], targets: T
 
 def unknown_scores(measured: ItemScores, gate: GateParameters) -> NDArray[np.float32]:
     """Return the gate's unknown score of each item, float32 [n]."""
-    energy, pseudo, novelty = map(torch.from_numpy, (measured.energy, measured.pseudo, measured.novelty))
-    unknown: NDArray[np.float32] = scores.fused(energy, pseudo, novelty, gate).numpy()
+    unknown: NDArray[np.float32] = scores.fused(
+        torch.from_numpy(measured.energy),
+        torch.from_numpy(measured.pseudo),
+        torch.from_numpy(measured.novelty),
+        torch.from_numpy(measured.embedding_novelty),
+        gate,
+    ).numpy()
     return unknown
 
 
@@ -221,7 +243,11 @@ def _standard(values: NDArray[np.float32], weights: NDArray[np.float64]) -> Stan
     return Standard(median=median, scale=max(weighted_quantile(values, weights, 0.84) - median, 1e-6))
 
 
-def _equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
+def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
+    """Return at most `rows` items, ascending: of each class an equal share, the first by their ids.
+
+    Ids are digests, so that the first of them are a draw.
+    """
     by_family = {
         f: sorted(np.flatnonzero(families == f), key=lambda i: str(ids[i])) for f in np.unique(families)
     }

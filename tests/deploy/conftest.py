@@ -67,7 +67,13 @@ def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
         (folder / EVALUATION).write_text(f'{{"aa": "{evaluation}"}}')
         unit = Standard(median=0, scale=1)
         gate = GateParameters(
-            energy=unit, pseudo=unit, novelty=unit, clip=4, unknown_threshold=1, fake_threshold=0.5
+            energy=unit,
+            pseudo=unit,
+            novelty=unit,
+            embedding_novelty=unit,
+            clip=4,
+            unknown_threshold=1,
+            fake_threshold=0.5,
         )
         return seal(
             folder,

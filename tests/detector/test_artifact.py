@@ -58,8 +58,8 @@ def test_a_missing_file_is_found(copy: Artifact) -> None:
 
 def test_an_unknown_format_is_refused_by_its_number(copy: Artifact) -> None:
     fields = json.loads((copy.folder / MANIFEST).read_bytes())
-    fields["format"] = 2
-    with pytest.raises(UnknownFormatError, match="format is 2; this version reads 1"):
+    fields["format"] = 3
+    with pytest.raises(UnknownFormatError, match="format is 3; this version reads 1"):
         read_manifest(json.dumps(fields).encode())
 
 
@@ -96,3 +96,12 @@ def test_an_archive_holds_the_artifact_and_a_file_with_one_class(
     assert verify(tmp_path / "unpacked", untrained_artifact.digest).manifest == untrained_artifact.manifest
     assert described["modelVersion"] == untrained_artifact.version
     assert shim.count("class ") == 1
+
+
+def test_a_manifest_of_the_format_before_is_read_and_knows_no_embedding_novelty(copy: Artifact) -> None:
+    fields = json.loads((copy.folder / MANIFEST).read_text())
+    fields["format"] = 1
+    del fields["gate"]["embedding_novelty"]
+    fields["gate"]["weights"] = [1.0, 1.0, 2.0]
+    gate = read_manifest(json.dumps(fields).encode()).gate
+    assert gate.weights == (1, 1, 2, 0)

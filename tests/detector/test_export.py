@@ -34,6 +34,7 @@ def gate() -> GateParameters:
         energy=unit,
         pseudo=unit,
         novelty=Standard(median=3, scale=2),
+        embedding_novelty=Standard(median=1, scale=2),
         clip=50,
         unknown_threshold=0,
         fake_threshold=0.5,
@@ -49,10 +50,22 @@ def forensic() -> DetectorGraph:
     with torch.inference_mode():
         crops = torch.from_numpy(rng.integers(0, 256, (32, 3, 64, 64)).astype(np.float32))
         raw = network.forensics(crops).numpy()
+        embeddings = network(crops, torch.eye(32)).embedding.numpy()
     whitening = (rng.normal(size=(raw.shape[1], 50)) / 10).astype(np.float32)
     features = ((raw - raw.mean(0)) @ whitening).astype(np.float32)
     names = tuple(str(i) for i in range(32))
-    return DetectorGraph(network, gate(), Reference(features, names, names, raw.mean(0), whitening))
+    embedded = (rng.normal(size=(embeddings.shape[1], 20)) / 10).astype(np.float32)
+    reference = Reference(
+        features,
+        names,
+        names,
+        raw.mean(0),
+        whitening,
+        ((embeddings - embeddings.mean(0)) @ embedded).astype(np.float32),
+        embeddings.mean(0),
+        embedded,
+    )
+    return DetectorGraph(network, gate(), reference)
 
 
 @pytest.fixture(scope="module")

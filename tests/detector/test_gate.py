@@ -7,7 +7,14 @@ from detector.gate import GateParameters, Standard, decide
 
 UNIT = Standard(median=0, scale=1)
 GATE = GateParameters(
-    temperature=1, energy=UNIT, pseudo=UNIT, novelty=UNIT, clip=6, unknown_threshold=4, fake_threshold=0.6
+    temperature=1,
+    energy=UNIT,
+    pseudo=UNIT,
+    novelty=UNIT,
+    embedding_novelty=UNIT,
+    clip=6,
+    unknown_threshold=4,
+    fake_threshold=0.6,
 )
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ def reference() -> Reference:
         ("real", "real", "blend", "blend"),
         rng.normal(size=5).astype(np.float32),
         rng.normal(size=(5, 3)).astype(np.float32),
+        rng.normal(size=(4, 2)).astype(np.float32),
+        rng.normal(size=6).astype(np.float32),
+        rng.normal(size=(6, 2)).astype(np.float32),
     )
 
 
@@ -21,7 +25,7 @@ def test_a_reference_read_back_is_the_one_that_was_saved(tmp_path: Path) -> None
     saved = reference()
     saved.save(tmp_path / "reference.safetensors")
     got = load_reference(tmp_path / "reference.safetensors", saved.ids, saved.families)
-    for name in ("features", "mean", "whitening"):
+    for name in ("features", "mean", "whitening", "embeddings", "embedding_mean", "embedding_whitening"):
         np.testing.assert_array_equal(getattr(got, name), getattr(saved, name))
     assert (got.ids, got.families) == (saved.ids, saved.families)
 
@@ -29,9 +33,11 @@ def test_a_reference_read_back_is_the_one_that_was_saved(tmp_path: Path) -> None
 def test_whitening_takes_the_mean_away_first() -> None:
     made = reference()
     np.testing.assert_array_equal(made.whiten(made.mean[None]), np.zeros((1, 3), np.float32))
+    centre = made.whiten_embedding(made.embedding_mean[None])
+    np.testing.assert_array_equal(centre, np.zeros((1, 2), np.float32))
 
 
 def test_names_that_do_not_count_the_rows_are_refused() -> None:
     made = reference()
-    with pytest.raises(ValueError, match="4 rows, 3 ids"):
-        Reference(made.features, made.ids[:3], made.families, made.mean, made.whitening)
+    with pytest.raises(ValueError, match="4 rows of features, 4 of embeddings, 3 ids"):
+        replace(made, ids=made.ids[:3])

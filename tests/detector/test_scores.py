@@ -101,9 +101,10 @@ def test_fused_weighs_clipped_standard_scores() -> None:
         energy=Standard(median=1, scale=2),
         pseudo=Standard(median=0, scale=1),
         novelty=Standard(median=10, scale=5),
+        embedding_novelty=Standard(median=1, scale=2),
         clip=3,
         unknown_threshold=0,
         fake_threshold=0.5,
     )
-    fused = scores.fused(torch.tensor([5.0]), torch.tensor([-9.0]), torch.tensor([20.0]), gate)
-    assert fused.item() == pytest.approx(2 - 3 + 2 * 2)
+    of = [torch.tensor([value]) for value in (5.0, -9.0, 20.0, 2.0)]
+    assert scores.fused(*of, gate).item() == pytest.approx(2 - 3 + 2 * 2 + 2 * 0.5)

@@ -8,13 +8,14 @@ from sklearn.covariance import LedoitWolf
 
 from detector.architecture import Architecture
 from detector.gate import decide
-from detector.network import Network
+from detector.network import Network, NetworkOutput
 from updater.calibrate import (
     CalibrationError,
     ItemScores,
     Targets,
     calibrate,
     conservative_share,
+    equal_shares,
     fit_gate,
     make_reference,
     unknown_scores,
@@ -45,10 +46,22 @@ def labelled(families: list[str], side: int = 64) -> LabelledCrops:
 def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> ItemScores:
     rng = np.random.default_rng(seed)
     n = len(families)
-    energy, pseudo, novelty = rng.normal(0, spread, (3, n)).astype("f")
+    energy, pseudo, novelty, embedding = rng.normal(0, spread, (4, n)).astype("f")
     fake = np.where(families == "real", rng.beta(1, 9, n), rng.beta(9, 1, n)).astype("f")
     logits = np.stack([np.log(1 - fake + 1e-6), np.log(fake + 1e-6)], 1).astype("f")
-    return ItemScores(energy=energy, pseudo=pseudo, novelty=novelty, fake_probability=fake, logits=logits)
+    return ItemScores(
+        energy=energy,
+        pseudo=pseudo,
+        novelty=novelty,
+        embedding_novelty=embedding,
+        fake_probability=fake,
+        logits=logits,
+    )
+
+
+def output(seed: int, families: list[str]) -> NetworkOutput:
+    rows = torch.from_numpy(features(seed, families))
+    return NetworkOutput(rows[:, :2], rows[:, 0], rows[:, 3:9], rows)
 
 
 def apart(families: np.ndarray) -> np.ndarray:
@@ -78,15 +91,24 @@ def test_the_whitening_is_scikit_learns_shrunk_covariance() -> None:
 
 def test_a_full_reference_gives_small_classes_all_their_places() -> None:
     families = ["real"] * 50 + ["blended"] * 5 + ["sharpened"] * 20
-    reference = make_reference(features(2, families), families, labelled(families).ids, 40)
-    counts = {f: reference.families.count(f) for f in set(families)}
-    assert counts == {"blended": 5, "real": 18, "sharpened": 17}
-    assert len(set(reference.ids)) == 40
+    chosen = equal_shares(np.array(families), np.array(labelled(families).ids), 40)
+    kept = [families[i] for i in chosen]
+    assert {f: kept.count(f) for f in set(kept)} == {"blended": 5, "real": 18, "sharpened": 17}
+    assert len(set(chosen)) == 40
+
+
+def test_a_reference_holds_features_and_embeddings_each_whitened() -> None:
+    families = ["real"] * 50 + ["blended"] * 20
+    made = make_reference(output(2, families), families, labelled(families).ids)
+    raw = output(2, families)
+    np.testing.assert_allclose(made.whiten(raw.features.numpy()), made.features, atol=1e-4)
+    np.testing.assert_allclose(made.whiten_embedding(raw.embedding.numpy()), made.embeddings, atol=1e-4)
+    assert made.embeddings.shape == (70, 6)
 
 
 def test_a_reference_needs_items() -> None:
     with pytest.raises(CalibrationError, match="too few"):
-        make_reference(features(3, ["real"] * 4), ["real"] * 4, "abcd", 10)
+        make_reference(output(3, ["real"] * 4), ["real"] * 4, "abcd")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -105,13 +105,18 @@ def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum(
 def gate_parts(evidence: Evidence) -> ItemScores:
     logits, pseudo = torch.tensor(evidence.logits), torch.tensor(evidence.pseudo_logit)
     targets = [str(t) for t in KNOWN.targets]
-    reference = make_reference(KNOWN.evidence.features, targets, [f"{i:03d}" for i in range(40)], 1500)
-    rows = torch.from_numpy(reference.features)
+    reference = make_reference(KNOWN.evidence.output(), targets, [f"{i:03d}" for i in range(40)])
+    rows, embedded = torch.from_numpy(reference.features), torch.from_numpy(reference.embeddings)
     return ItemScores(
         energy=scores.energy(logits).numpy(),
         pseudo=scores.pseudo_score(logits, pseudo).numpy(),
         novelty=scores.novelty(
             torch.from_numpy(reference.whiten(evidence.features)), rows, scores.reference_reach(rows)
+        )[0].numpy(),
+        embedding_novelty=scores.novelty(
+            torch.from_numpy(reference.whiten_embedding(evidence.embedding)),
+            embedded,
+            scores.reference_reach(embedded),
         )[0].numpy(),
         fake_probability=scores.fake_probability(logits).numpy(),
         logits=evidence.logits,
@@ -141,7 +146,8 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
         clipped: np.ndarray = np.clip((getattr(fresh, name) - middle) / spread, -6, 6)
         return clipped
 
-    expected = standardised("energy") + standardised("pseudo") + 2 * standardised("novelty")
+    expected = standardised("energy") + standardised("pseudo")
+    expected = expected + 2 * standardised("novelty") + 2 * standardised("embedding_novelty")
     assert fused.fit(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 

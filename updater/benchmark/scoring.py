@@ -108,7 +108,7 @@ def calibrated(
     known, held = output_of(learnt, train, device), output_of(learnt, calibration, device)
     reference = None
     if learnt.network.forensics is not None:
-        reference = make_reference(known.features.numpy(), train.families, train.ids, len(train))
+        reference = make_reference(known, train.families, train.ids)
     measured = _measured(held, reference, fake)
     gate = fit_gate(measured, np.array(calibration.families), np.array(calibration.groups), Targets())
     evidence = known_of(

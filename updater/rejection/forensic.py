@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from detector.network import NetworkOutput
 from detector.reference import Reference
-from updater.calibrate import REFERENCE_ROWS, make_reference
+from updater.calibrate import REFERENCE_ROWS, equal_shares, make_reference
 from updater.rejection.evidence import EvidenceError, Known
 
 
@@ -19,4 +20,6 @@ def reference_of(known: Known) -> Reference:
     names = [str(target) for target in known.targets]
     # A release orders a class's items by their digests. Here their order is the caller's.
     places = [f"{place:08d}" for place in range(len(names))]
-    return make_reference(np.asarray(known.evidence.features, np.float32), names, places, REFERENCE_ROWS)
+    chosen = equal_shares(np.array(names), np.array(places), REFERENCE_ROWS)
+    output = NetworkOutput(*(part[chosen] for part in known.evidence.output()))
+    return make_reference(output, [names[i] for i in chosen], [places[i] for i in chosen])
