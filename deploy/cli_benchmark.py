@@ -13,11 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from deploy.cli_output import CommandError, say
 
 if TYPE_CHECKING:
+    from ingest.records import CropPlan
     from updater.benchmark.setup import Setup
     from updater.data.crops import CropReader
     from updater.data.tasks import Stream
 
 HOME = Path(".forgewatch/benchmarks")
+
+_FEW_SHOTS_STRIDE_PX = 64
 
 Which = Literal["cddb", "opencil", "synthetic"]
 
@@ -133,7 +136,7 @@ def _run(
     runs, scores = [], []
     with _bar() as progress:
         try:
-            with CropReader(cache=HOME / "crops", progress=progress) as reader:
+            with CropReader(_plan(which), HOME / "crops", progress) as reader:
                 stream = _stream(which, data, sequence, reader)
             for run, found in run_benchmark(
                 which,
@@ -169,6 +172,13 @@ def _stream(which: Which, data: Path | None, sequence: str, reader: "CropReader"
     if which == "cddb":
         return load_cddb(data, sequence, reader)
     return load_folders(data, reader)
+
+
+def _plan(which: Which) -> "CropPlan":
+    """Return how media is cut: the own stream's as a release cuts it; others' few shots with overlap."""
+    from ingest.records import CropPlan
+
+    return CropPlan() if which == "synthetic" else CropPlan(stride_px=_FEW_SHOTS_STRIDE_PX)
 
 
 @contextmanager

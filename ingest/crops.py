@@ -14,14 +14,17 @@ _JPEG_GRID_PX = 8
 _FACE_MARGIN = 1.3
 
 
-def grid(width: int, height: int, crop_px: int, patches: int) -> tuple[tuple[int, int], ...]:
+def grid(
+    width: int, height: int, crop_px: int, patches: int, stride_px: int | None = None
+) -> tuple[tuple[int, int], ...]:
     """Lay at most `patches` squares evenly over an area of width x height px.
 
-    As many rows and columns as cover the area, or as many as are allowed, split as the area's sides
+    As many rows and columns as cover the area with corners at most stride_px apart (None: crop_px, so that
+    they hardly overlap), or as many as are allowed, split as the area's sides
     are; each square in the middle of its cell, kept inside, its corner rounded down to a multiple of
     8 px. Returns (left, top) in px, row by row; a side shorter than crop_px gets the position 0.
     """
-    rows, columns = _rows_and_columns(width, height, crop_px, patches)
+    rows, columns = _rows_and_columns(width, height, crop_px, patches, stride_px or crop_px)
     lefts, tops = _positions(width, crop_px, columns), _positions(height, crop_px, rows)
     return tuple((left, top) for top in tops for left in lefts)
 
@@ -67,8 +70,8 @@ def cut(picture: NDArray[np.uint8], corners: tuple[tuple[int, int], ...], crop_p
     return crops
 
 
-def _rows_and_columns(width: int, height: int, crop_px: int, patches: int) -> tuple[int, int]:
-    rows, columns = math.ceil(height / crop_px), math.ceil(width / crop_px)
+def _rows_and_columns(width: int, height: int, crop_px: int, patches: int, stride_px: int) -> tuple[int, int]:
+    rows, columns = (1 + max(0, math.ceil((side - crop_px) / stride_px)) for side in (height, width))
     if rows * columns <= patches:
         return rows, columns
 

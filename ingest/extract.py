@@ -52,7 +52,9 @@ def extract(data: bytes, plan: CropPlan, max_pixels: int) -> Decoded:
 
 def _cut_frame(frame: Frame, plan: CropPlan, row: int) -> Iterator[tuple[Region, NDArray[np.uint8]]]:
     height, width, _ = frame.pixels.shape
-    layouts = [("frame", (0, 0, width, height), grid(width, height, plan.crop_px, plan.patches))]
+    layouts = [
+        ("frame", (0, 0, width, height), grid(width, height, plan.crop_px, plan.patches, plan.stride_px))
+    ]
     if plan.face_patches and plan.faces:
         for face in find_faces(frame.pixels, plan.faces):
             box = enlarge(face, width, height)

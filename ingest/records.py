@@ -68,6 +68,9 @@ class CropPlan(BaseModel):
 
     crop_px: int = Field(128, description="side of a square crop, native pixels")
     patches: int = Field(9, description="most patches of one whole image or frame")
+    stride_px: int | None = Field(
+        None, gt=0, description="most distance of neighbouring patches of an image; None: their side"
+    )
     face_patches: int = Field(4, description="most patches of one face; 0 leaves faces out")
     faces: int = Field(3, description="most faces of one image or frame, the largest first")
     frames: int = Field(8, description="most frames sampled of a video or an animation")

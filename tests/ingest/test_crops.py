@@ -73,3 +73,9 @@ def test_a_face_is_cut_from_the_picture_around_it(face: tuple[int, int, int, int
 def test_a_face_is_enlarged_by_three_tenths_and_kept_inside() -> None:
     assert enlarge((100, 100, 100, 100), 400, 400) == (85, 85, 130, 130)
     assert enlarge((0, 0, 100, 100), 90, 400) == (0, 0, 90, 115)
+
+
+def test_a_smaller_stride_lets_patches_overlap() -> None:
+    assert len(grid(240, 240, 128, 9, 64)) == 9
+    assert grid(240, 240, 128, 9, 64)[:3] == ((0, 0), (56, 0), (112, 0))
+    assert len(grid(240, 240, 128, 4, 64)) == 4

@@ -72,7 +72,11 @@ def roc(scores: Sequence[RejectionScores]) -> str:
         "gate": (_GATE, [(one.unknown, one.known) for one in scores]),
         "energy": (_ENERGY, [(one.unknown_energy, one.known_energy) for one in scores]),
     }
-    for name, (colour, samples) in pairs.items():
+    for name, (colour, everything) in pairs.items():
+        # A plain network's energy is measured for the first seed alone.
+        samples = [(unknown, known) for unknown, known in everything if len(unknown) and len(known)]
+        if not samples:
+            continue
         curves = np.array([_caught(unknown, known) for unknown, known in samples])
         area = np.mean([auroc(unknown, known) for unknown, known in samples])
         _banded(axes, _GRID, curves, colour, f"{name}, AUC {area:.3f}")
@@ -105,6 +109,8 @@ def energy_histograms(scores: Sequence[RejectionScores]) -> str:
 def _histogram(axes: Axes, groups: dict[str, list[NDArray[np.float32]]]) -> None:
     colours = dict(zip(groups, (_KNOWN, _UNKNOWN, _CONTROL), strict=False))
     everything = np.concatenate([array for arrays in groups.values() for array in arrays])
+    if not len(everything):
+        return
     # A few far outliers must not press all the rest into one bar.
     edges = np.histogram_bin_edges(np.quantile(everything, [0.002, 0.998]), _BINS)
     for name, arrays in groups.items():

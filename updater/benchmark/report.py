@@ -12,7 +12,7 @@ from updater.benchmark import plots
 from updater.benchmark.page import Picture, page
 from updater.benchmark.results import RejectionScores, Run, summarise
 from updater.benchmark.run_folder import load_runs
-from updater.benchmark.table import Grid, comparison_grid, figures_grid, matrix_grid
+from updater.benchmark.table import Grid, comparison_grid, figures_grid, matrix_grid, rejection_grid
 
 Scores = Sequence[Mapping[str, RejectionScores]]
 """For each run, its scores by name, as `save_run` takes them."""
@@ -22,18 +22,30 @@ def show(console: Console, runs: Sequence[Run]) -> None:
     """Print the matrix and the figures of one benchmark's runs."""
     console.print(matrix_grid(runs).terminal())
     console.print(figures_grid(runs).terminal())
+    if len(runs[0].rejection) > 1:
+        console.print(rejection_grid(runs).terminal())
 
 
 def report_json(runs: Sequence[Run]) -> str:
     """Return the figures (mean over the runs, under `sd` their deviation) and what to repeat them by."""
     about = _about(runs[0]) | {"seeds": [run.seed for run in runs], "tasks": runs[0].tasks}
-    each = {"each": [{"seed": run.seed, **run.figures.model_dump(), "matrix": run.matrix} for run in runs]}
+    each = {
+        "each": [
+            {
+                "seed": run.seed,
+                **run.figures.model_dump(),
+                "matrix": run.matrix,
+                "rejection": {name: one.model_dump() for name, one in run.rejection.items()},
+            }
+            for run in runs
+        ]
+    }
     return json.dumps(summarise(runs).model_dump() | about | each, indent=1, allow_nan=False) + "\n"
 
 
 def report_markdown(runs: Sequence[Run]) -> str:
     """Return the figures and the matrix in Markdown, and what to repeat them by."""
-    grids = (figures_grid(runs), matrix_grid(runs))
+    grids = _grids(runs)
     tables = "\n".join(f"## {grid.title}\n\n{grid.markdown()}" for grid in grids)
     facts = "\n".join(f"- {name}: `{value.replace('`', ' ')}`" for name, value in _facts(runs).items())
     return f"# {_title(runs)}\n\n{tables}\n## To repeat it\n\n{facts}\n"
@@ -54,7 +66,12 @@ def report_page(runs: Sequence[Run], scores: Scores) -> str:
     lead = (
         "Points are of 100, shares and AUCs of 1. Positive is the unknown in AUC and AP, the known in FPR95."
     )
-    return page(_title(runs), lead, (figures_grid(runs), matrix_grid(runs)), pictures, _facts(runs))
+    return page(_title(runs), lead, _grids(runs), pictures, _facts(runs))
+
+
+def _grids(runs: Sequence[Run]) -> list[Grid]:
+    scores = [rejection_grid(runs)] if runs[0].rejection else []
+    return [figures_grid(runs), matrix_grid(runs), *scores]
 
 
 def write_reports(folder: Path, runs: Sequence[Run], scores: Scores, report: Path | None = None) -> None:

@@ -123,6 +123,10 @@ class Run(BaseModel):
     )
     steps: tuple[Step, ...]
     figures: Figures
+    rejection: Mapping[str, Unseen] = Field({}, description="by post-hoc score, each family left out")
+    rejection_source_known: Mapping[str, Unseen] = Field(
+        {}, description="the same where the reals of the family's source are trained on"
+    )
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:

@@ -80,12 +80,14 @@ def _one(
     joint_aa, joint_s = _joint(stream, setup, seed, parts, said)
     rejected = [step.figures.unseen for step in steps if step.figures.unseen.auc is not None]
     unseen, source_known = mean_unseen(rejected), Unseen()
+    by_score: dict[str, Unseen] = {}
+    by_score_known: dict[str, Unseen] = {}
     if leave_families_out:
         out = _left_out(stream, setup, seed, parts, kinds, False, plain, said)
         known = _left_out(stream, setup, seed, parts, kinds, True, False, said)
         first = setup.rejection[0]
-        unseen = mean_unseen([one[first].unseen for one in out])
-        source_known = mean_unseen([one[first].unseen for one in known])
+        by_score, by_score_known = _by_score(setup, out), _by_score(setup, known)
+        unseen, source_known = by_score[first], by_score_known[first]
         scores |= {f"without {one[first].family}": one[first].scores for one in out}
     updates = [step.seconds["training"] for step in steps[1:]]
     last = steps[-1].figures
@@ -113,9 +115,15 @@ def _one(
         matrix=tuple(tuple(row) for row in matrix),
         steps=tuple(steps),
         figures=Figures.model_validate(figures.model_dump()),
+        rejection=by_score,
+        rejection_source_known=by_score_known,
     )
     save_run(place, run, scores)
     return run, scores
+
+
+def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, Unseen]:
+    return {name: mean_unseen([one[name].unseen for one in out]) for name in setup.rejection}
 
 
 def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progress) -> tuple[float, float]:

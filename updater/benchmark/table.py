@@ -81,6 +81,27 @@ def matrix_grid(runs: Sequence[Run]) -> Grid:
     return Grid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
 
 
+def rejection_grid(runs: Sequence[Run]) -> Grid:
+    """Return the post-hoc scores one a row, mean and deviation over the runs; no row where there are none."""
+    head = ("score", "AUC", "caught at 5 %", "control AUC", "AUC, source known", "caught, source known")
+    rows = []
+    for score in runs[0].rejection:
+        out = [run.rejection[score] for run in runs if score in run.rejection]
+        known = [run.rejection_source_known[score] for run in runs if score in run.rejection_source_known]
+        cells = [_spread_of([one.auc for one in out]), _spread_of([one.caught_at_5 for one in out])]
+        cells += [_spread_of([one.control_auc for one in out]), _spread_of([one.auc for one in known])]
+        rows.append((score, *cells, _spread_of([one.caught_at_5 for one in known])))
+    return Grid("rejection of each family left out once", head, tuple(rows))
+
+
+def _spread_of(values: Sequence[float | None]) -> str:
+    present = [value for value in values if value is not None]
+    if not present:
+        return _NOTHING
+    spread = f" ± {np.std(present, ddof=1):.3f}" if len(present) > 1 else ""
+    return f"{np.mean(present):.3f}{spread}"
+
+
 def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> Grid:
     """Return several benchmarks side by side, one a column, with the options in which they differ on top.
 
