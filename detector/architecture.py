@@ -15,9 +15,7 @@ class Architecture(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    backbone: str = Field(
-        "lcnet_050", description='a timm model\'s name, or "none" for forensic features alone'
-    )
+    backbone: str = Field("none", description='a timm model\'s name, or "none" for forensic features alone')
     crop_px: int = Field(128, description="side of a crop in pixels")
     forensic: bool = Field(
         True, description="residual front end and forensic branch; without, the backbone sees plain RGB"

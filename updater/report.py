@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from detector.architecture import NO_BACKBONE
 from memory.records import REAL
 from updater import gates
 from updater.evaluate import Judged
@@ -104,13 +105,15 @@ def model_card(evaluation: Evaluation) -> str:
         key=lambda name: evaluation.after.classes[name].named,
     )
     share = evaluation.after.classes[weakest]
+    bare = evaluation.backbone == NO_BACKBONE
+    backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
     table = "\n".join(_card_row(name, evaluation) for name in evaluation.classes)
     return f"""# Model card: candidate of update {evaluation.update}
 
 **Use.** Says of an image or a video whether it is real, a fake of a known family, or unknown.
 It gives evidence for a person's decision, and is no proof.
 
-**Made from.** Network `{evaluation.backbone}`, trained from {_short(evaluation.parent)}, by softmax
+**Made from.** {backbone}, trained from {_short(evaluation.parent)}, by softmax
 with rehearsal, distillation and a balanced head; seed {evaluation.seed}.
 Kinds of forging left out of the pseudo-forgeries: {left_out}.
 

@@ -56,7 +56,8 @@ class UpdaterSettings(BaseSettings):
 
     backbone: str = Field(
         Architecture().backbone,
-        description="timm model that release 0 is built on; later releases keep their parent's",
+        description='timm model that release 0 is built on, or "none" for forensic features alone; later '
+        "releases keep their parent's",
     )
     without_kinds: frozenset[str] = Field(
         frozenset(), description="kinds of forging that the pseudo-forgeries leave out, as a JSON list"

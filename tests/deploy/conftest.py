@@ -79,7 +79,7 @@ def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
             folder,
             Manifest(
                 classes=("real", "blend"),
-                architecture=Architecture(forensic=False),
+                architecture=Architecture(backbone="lcnet_050", forensic=False),
                 crop_plan=CropPlan(),
                 feature_version=None,
                 gate=gate,

@@ -43,8 +43,17 @@ def gate() -> GateParameters:
 
 @pytest.fixture(scope="module")
 def forensic() -> DetectorGraph:
+    return graph_on("lcnet_050")
+
+
+@pytest.fixture(scope="module")
+def bare() -> DetectorGraph:
+    return graph_on("none")
+
+
+def graph_on(backbone: str) -> DetectorGraph:
     torch.manual_seed(0)
-    network = Network(Architecture(crop_px=64), 4).eval()
+    network = Network(Architecture(backbone=backbone, crop_px=64), 4).eval()
     assert network.forensics is not None
     rng = np.random.default_rng(0)
     with torch.inference_mode():
@@ -71,10 +80,12 @@ def forensic() -> DetectorGraph:
 @pytest.fixture(scope="module")
 def plain() -> DetectorGraph:
     torch.manual_seed(0)
-    return DetectorGraph(Network(Architecture(crop_px=64, forensic=False), 2), gate(), None)
+    return DetectorGraph(
+        Network(Architecture(backbone="lcnet_050", crop_px=64, forensic=False), 2), gate(), None
+    )
 
 
-@pytest.fixture(scope="module", params=["forensic", "plain"])
+@pytest.fixture(scope="module", params=["forensic", "bare", "plain"])
 def exported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[DetectorGraph, Path]:
