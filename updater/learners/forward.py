@@ -107,7 +107,13 @@ def _mixes_crops(step: Step) -> bool:
 def ready_pools(step: Step, drawn: Drawn, versions: Sequence[Rows]) -> Pools:
     """Pool a batch's rows, and other versions of them."""
     pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
-    return Pools(drawn, tuple((pooling @ seen[at], pooling @ features[at]) for seen, features in versions))
+    # Where each item is seen by one crop, a pool is its crop.
+    one_each = pooling.shape[0] == pooling.shape[1]
+
+    def pooled(values: Tensor) -> Tensor:
+        return values[at] if one_each else pooling @ values[at]
+
+    return Pools(drawn, tuple((pooled(seen), pooled(features)) for seen, features in versions))
 
 
 def on_rows(step: Step, data: TrainingSet, network: Network, ready: Pools) -> Batch:
@@ -132,7 +138,8 @@ def _backbone(network: Network, images: Tensor) -> Tensor:
     """Return the backbone's features of images, float32 [N, B], for training it."""
 
     def features(own: Tensor) -> Tensor:
-        front = network.front(own)
+        # As its images are, see `as_images`.
+        front = network.front(own).contiguous(memory_format=torch.channels_last)
         with half_precision(own.device):
             found: Tensor = network.backbone(front)
         return found.float()

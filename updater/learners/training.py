@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from detector.architecture import FEATURE_VERSION
 from detector.network import Network
 from updater.learners import processes, schemes
+from updater.learners.allocation import keep_freed_memory
 from updater.learners.batches import TrainingSet as TrainingSet
-from updater.learners.batches import ahead, draw
+from updater.learners.batches import ahead, at_once, draw
 from updater.learners.checkpoint import Checkpoint
 from updater.learners.forward import Batch as Batch
 from updater.learners.forward import (
@@ -107,6 +108,8 @@ class Training:
             lr=rate,
             weight_decay=recipe.weight_decay,
         )
+        if step.device.type == "cpu":
+            keep_freed_memory()
         done = self.saved.resume(stage, network, optimiser)
         # None may write the next state before all have read this one.
         processes.wait()
@@ -146,8 +149,8 @@ class Training:
         step, data = self.step, self.data
         if rows is not None:
             versions = [(rows, data.features), *other_versions(step, data, network)]
-            return (
-                ready_pools(step, draw(step, data, weights, number, False), versions) for number in numbers
+            return at_once(
+                lambda number: ready_pools(step, draw(step, data, weights, number, False), versions), numbers
             )
         return ahead(
             lambda number: ready_images(step, data, network, draw(step, data, weights, number, True)),

@@ -1,0 +1,92 @@
+"""How busy the network is kept: images/s of the training loop, and of its steps on a batch made before."""
+
+import itertools
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from detector.network import Network
+from updater.learners import training
+from updater.learners.checkpoint import Checkpoint
+from updater.learners.forward import Images, Pools
+from updater.learners.losses import classification
+from updater.learners.pools import backbone_rows
+from updater.learners.step import Step
+from updater.learners.training import Training, item_weights
+
+_WARM = 16
+"""steps before the clock starts: what was drawn ahead must not count, and rows are drawn ahead in sixteens"""
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one stage of the training: "backbone", on crops, or "balanced", on rows."""
+
+    stage: str
+    loop: float
+    """images/s, pseudo-forgeries among them"""
+    fixed: float
+    """images/s of the same steps on a batch made ready before"""
+
+    @property
+    def share(self) -> float:
+        """How much of the time the network is trained and not waited for; 1 is all of it."""
+        return self.loop / self.fixed
+
+
+@dataclass(frozen=True)
+class _OnOneBatch(Training):
+    """The same loop on its first batch again and again, so that nothing is drawn, forged or brought over."""
+
+    def batches(
+        self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Tensor | None
+    ) -> Generator[Images | Pools, None, None]:
+        drawn = super().batches(network, weights, range(numbers.start, numbers.start + 1), rows)
+        ready = next(iter(drawn))
+        return (ready for _ in numbers)
+
+
+def measure(step: Step, steps: tuple[int, int] = (46, 336)) -> list[Speed]:
+    """Train on a step's items and return the speed of both stages, each the median of three rounds.
+
+    steps: of each stage and round. Loop and fixed batch take turns, since a machine's speed drifts.
+    The network is thrown away.
+    """
+    with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
+        torch.manual_seed(step.seed)
+        network = training.start(step)
+        data = training.training_set(step, network)
+        training.standardise(network, data.features[: len(step.train.crops)])
+        loss, weights = classification(step, data), item_weights(data.targets, 0.5)
+        speeds = []
+        for stage, count in zip(("backbone", "balanced"), steps, strict=True):
+            rows = None if stage == "backbone" else backbone_rows(network, data.crops, step.device)
+            times: dict[type[Training], list[float]] = {Training: [], _OnOneBatch: []}
+            for _, kind in itertools.product(range(_ROUNDS), times):
+                clock = _Clock(step.device)
+                run = kind(replace(step, progress=clock), data, Checkpoint(None, "", (stage,)))
+                run.run(stage, network, loss, weights, steps=count, rate=1e-4, rows=rows)
+                times[kind].append(clock.seconds / (count - _WARM))
+            images = step.recipe.batch * step.recipe.crops_an_item
+            speeds.append(Speed(stage, *(images / median(found) for found in times.values())))
+    return speeds
+
+
+class _Clock:
+    """Called after each step; `seconds` is the time from the last warm step to now."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._started, self.seconds = device, 0.0, 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if done in (_WARM, total):
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            self._started, self.seconds = time.perf_counter(), time.perf_counter() - self._started
