@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,24 +53,33 @@ class Worker:
     stop: threading.Event
 
     def run(self) -> None:
-        """Take, judge, commit, until told to stop; the next batch decodes while this one is scored."""
+        """Take, judge, commit, until told to stop.
+
+        While a batch is scored the next one decodes and the one before is committed. A commit is only
+        begun once the one before has held, so what follows a failed one was never sent.
+        """
         ahead: Taken | None = None
-        while not self.stop.is_set():
-            self.serving.tick()
-            if self.serving.live is None:
-                self.stop.wait(self.settings.poll_timeout_s)
-                continue
-            taken, ahead = ahead, self._take(wait=ahead is None)
-            if taken is None:
-                continue
-            try:
-                self._commit(taken, self._judge(taken.batch))
-            except Stopped:
-                return
-            except (CommitError, SandboxStartError) as error:
-                log.warning("batch not committed, doing it again", items=len(taken.records), error=str(error))
-                ahead = None
-                self._rewind()
+        committing: Future[None] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="commit") as committer:
+            while not self.stop.is_set():
+                self.serving.tick()
+                if self.serving.live is None:
+                    self.stop.wait(self.settings.poll_timeout_s)
+                    continue
+                taken, ahead = ahead, self._take(wait=ahead is None)
+                try:
+                    judged = self._judge(taken.batch) if taken else []
+                    if committing is not None:
+                        committing.result()
+                    committing = committer.submit(self._commit, taken, judged) if taken else None
+                except Stopped:
+                    return
+                except (CommitError, SandboxStartError) as error:
+                    log.warning("batch not committed, doing it again", error=str(error))
+                    if committing is not None:
+                        wait([committing])
+                    ahead, committing = None, None
+                    self._rewind()
 
     def _take(self, *, wait: bool) -> Taken | None:
         records = self.source.poll(self.settings.batch_items, self.settings.poll_timeout_s if wait else 0.0)

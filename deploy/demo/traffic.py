@@ -17,6 +17,7 @@ from updater.synthetic.stream import MediaSample
 
 POLL_S = 0.2
 SILENCE_S = 60.0
+_BATCH_BYTES = 262_144
 
 
 class TrafficError(RuntimeError):
@@ -26,7 +27,8 @@ class TrafficError(RuntimeError):
 class Traffic:
     """Sends media as CloudEvents and collects what comes back, read_committed and without a group.
 
-    Every answer is kept, the second one too: verdict_ids and dead_letter_ids are lists.
+    Every answer is kept, the second one too: verdict_ids and dead_letter_ids are lists. newest_s is when
+    the newest of them came, by time.perf_counter().
     """
 
     def __init__(self, settings: IngestSettings, verdicts_topic: str) -> None:
@@ -34,10 +36,13 @@ class Traffic:
         self.verdicts: dict[str, Verdict] = {}
         self.verdict_ids: list[str] = []
         self.dead_letter_ids: list[str] = []
+        self.newest_s = 0.0
         self._topic = settings.media_topic
         self._verdicts_topic = verdicts_topic
         options = kafka_options(settings)
-        self._producer = KafkaProducer(**options, acks="all", linger_ms=5)
+        # Photographs are larger than a batch's default, and one batch each costs the broker ten times
+        # the time of several together.
+        self._producer = KafkaProducer(**options, acks="all", linger_ms=5, batch_size=_BATCH_BYTES)
         self._consumer = KafkaConsumer(
             **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
         )
@@ -120,7 +125,9 @@ class Traffic:
 
     def _read(self) -> None:
         while not self._stop.is_set():
-            for partition, records in self._consumer.poll(timeout_ms=int(POLL_S * 1000)).items():
+            polled, now_s = self._consumer.poll(timeout_ms=int(POLL_S * 1000)), time.perf_counter()
+            for partition, records in polled.items():
+                self.newest_s = now_s
                 for record in records:
                     if partition.topic == self._verdicts_topic:
                         verdict = Verdict.model_validate_json(record.value)

@@ -10,8 +10,8 @@ from scipy import ndimage
 from detector.architecture import Architecture
 from detector.network import Network
 from updater.learners import softmax_rehearsal
-from updater.learners.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pooled
 from updater.learners.distillation import distillation
+from updater.learners.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pooled
 from updater.learners.step import FIRST, UPDATE, Learnt, Step
 from updater.learners.training import one_cycle
 from updater.training_data import LabelledCrops
