@@ -36,7 +36,7 @@ class DetectorSettings(BaseSettings):
     deploy_url: str = Field("http://127.0.0.1:8700", description="where artifacts are fetched from")
     deploy_token: SecretStr | None = Field(None, description="bearer token for the deploy server")
     model_threads: int = Field(1, ge=1, description="threads of ONNX Runtime in one TorchServe worker")
-    batch_items: int = Field(32, ge=1, description="most items of one request to TorchServe")
+    batch_items: int = Field(64, ge=1, description="most items of one transaction")
     request_crops: int = Field(
         256, ge=1, description="most crops of one request to TorchServe, unless one item has more"
     )

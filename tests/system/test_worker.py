@@ -1,0 +1,149 @@
+"""The worker's own loop on a real broker and in a real sandbox, with a model that answers in this process."""
+
+import io
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from PIL import Image
+
+from detector.artifact import Artifact
+from detector.records import Verdict
+from detector.scored import Scored
+from detector.session import Session
+from detector.settings import DetectorSettings
+from detector.worker import Worker
+from ingest import sink as sink_module
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+from ingest.sink import TransactionalSink
+from ingest.source import Source
+from ingest.topics import Topic, ensure_topics, ingest_topics
+
+pytestmark = pytest.mark.system
+
+ITEMS, BATCH = 40, 8
+
+
+class Model:
+    """TorchServe's place; `scored` is released once for each request that it answered."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self._session = Session(artifact.folder, threads=1)
+        self.scored = threading.Semaphore(0)
+
+    def predict(self, version: str, crops: Any, pooling: Any) -> Scored:
+        scored = self._session.score(crops, pooling)
+        self.scored.release()
+        return scored
+
+
+@contextmanager
+def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
+    name = uuid.uuid4().hex
+    ingest = IngestSettings(
+        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
+    )
+    settings = DetectorSettings(
+        verdicts_topic=f"verdicts-{name}", unknowns_topic=f"unknowns-{name}", batch_items=BATCH
+    )
+    topics = [Topic(kind, 1_200_000) for kind in (settings.verdicts_topic, settings.unknowns_topic)]
+    ensure_topics(ingest, [*ingest_topics(ingest, partitions=2), *topics])
+    serving: Any = SimpleNamespace(live=artifact, artifact=artifact, tick=lambda: None)
+    model: Any = Model(artifact)
+    with (
+        Sandbox(ingest) as sandbox,
+        TransactionalSink(ingest, f"slot-{name}") as sink,
+        Source(ingest, f"group-{name}") as source,
+    ):
+        yield Worker(source, sandbox, model, serving, sink, ingest, settings, threading.Event()), model
+
+
+def send_pictures(settings: IngestSettings) -> set[str]:
+    producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
+    sent = []
+    for seed in range(ITEMS):
+        file = io.BytesIO()
+        pixels = np.random.default_rng(seed).integers(0, 256, (72, 80, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(file, "PNG")
+        sent.append(producer.send(settings.media_topic, file.getvalue(), partition=seed % 2))
+    positions = [future.get(10) for future in sent]
+    producer.close()
+    return {f"{at.topic}-{at.partition}-{at.offset}" for at in positions}
+
+
+def answers(worker: Worker, count: int, quiet_ms: int) -> Counter[str]:
+    """The committed verdicts' ids: until there are `count` and none comes in quiet_ms, or 20 s are over."""
+    consumer = KafkaConsumer(
+        worker.settings.verdicts_topic,
+        bootstrap_servers=worker.ingest.bootstrap_servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    found: Counter[str] = Counter()
+    for _ in range(20_000 // quiet_ms):
+        polled = consumer.poll(timeout_ms=quiet_ms)
+        found.update(
+            Verdict.model_validate_json(record.value).id for records in polled.values() for record in records
+        )
+        if not polled and found.total() >= count:
+            break
+    consumer.close()
+    return found
+
+
+def break_a_commit(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
+    """Break the second transaction once its records are written and the batch after it is scored."""
+    real, sizes = sink_module._transaction, []
+
+    def transaction(producer: Any, records: Any, *rest: Any) -> float:
+        sizes.append(len(records))
+        if len(sizes) != 2:
+            return real(producer, records, *rest)
+        producer.begin_transaction()
+        for record in records:
+            producer.send(record.topic, value=record.value, key=record.key)
+        producer.flush()
+        # The first two batches were scored before this commit began; the third is the one ahead.
+        assert all(model.scored.acquire(timeout=20) for _ in range(3))
+        raise OSError("the line broke before the commit")
+
+    monkeypatch.setattr(sink_module, "_transaction", transaction)
+    return sizes
+
+
+def test_a_commit_that_fails_while_the_next_batch_is_scored_loses_and_doubles_nothing(
+    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(broker, untrained_artifact) as (worker, model):
+        sizes = break_a_commit(monkeypatch, model)
+        sent = send_pictures(worker.ingest)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        found = answers(worker, ITEMS, quiet_ms=500)
+        worker.stop.set()
+        thread.join(30)
+    assert len(sizes) > ITEMS / BATCH
+    assert found == dict.fromkeys(sent, 1)
+
+
+def test_without_the_rewind_the_broken_batch_would_be_missed(
+    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "_rewind", lambda worker: worker.sink.recover())
+    with working(broker, untrained_artifact) as (worker, model):
+        break_a_commit(monkeypatch, model)
+        sent = send_pictures(worker.ingest)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        found = answers(worker, BATCH, quiet_ms=3000)
+        worker.stop.set()
+        thread.join(30)
+    assert 0 < found.total() < len(sent)
