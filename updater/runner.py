@@ -35,7 +35,7 @@ from updater.runs import Lease, LeaseLost, RunTable, open_runs
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since, load_splits, newest_label
 
-PSEUDO_ITEMS = 200
+PSEUDO_ITEMS = 400
 PSEUDO_SEED = 1_000_003
 """Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
 
