@@ -76,7 +76,7 @@ class UpdaterSettings(BaseSettings):
     )
     most_reals_fake: float = Field(0.06, description="gate: largest share of held-back reals called fake")
     most_rejection_points: float = Field(
-        2.0, description="gate: most points of AUC that telling pseudo-forgeries from known media may lose"
+        4.0, description="gate: most points of AUC that telling pseudo-forgeries from known media may lose"
     )
     least_new_named: float = Field(
         0.6, description="gate: smallest share of each new family that is named as it"
