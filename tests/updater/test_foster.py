@@ -10,6 +10,7 @@ from detector.architecture import Architecture
 from detector.network import Network
 from updater.learners import foster
 from updater.learners.boosted import Boosted, Joint
+from updater.learners.pools import classify_items, forensic_rows
 from updater.learners.step import FIRST, Options, Step
 from updater.learners.training import Batch, training_set
 
@@ -98,31 +99,43 @@ def test_boosting_is_the_sum_of_its_three_losses_and_reaches_every_logit(old, la
 
     teacher = (boosted.head.old(embedding[:, :16]) / 2).softmax(1)
     divergence = (teacher * (teacher.log() - (logits[:, :2] / 2).log_softmax(1))).sum(1).mean()
-    by_hand = nll(logits / weight[:4]) + nll(boosted.auxiliary(embedding[:, 16:])) + 0.5 * 4 * divergence
+    by_hand = nll(logits / weight[:4]) + nll(boosted.auxiliary(embedding[:, 16:])) + 0.5 * divergence
     assert value.item() == pytest.approx(by_hand.item(), rel=1e-5)
     torch.autograd.backward(value)
     assert (logits.grad != 0).all()
 
 
-def test_what_comes_out_is_one_plain_network_that_follows_the_boosted_one(labelled):
-    train = labelled({"a/real": 6, "a/blocky": 6})
-    first = foster.learn(Step(train, OLD, TINY, recipe=RECIPE, seed=1))
-    step = Step(labelled(dict.fromkeys(CLASSES, 4), seed=1), CLASSES, TINY, first, recipe=RECIPE, seed=2)
+@pytest.mark.parametrize("backbone", [TINY.backbone, "none"])
+def test_what_comes_out_is_one_plain_network_after_boosting_and_compression(backbone, labelled):
+    tiny, train = TINY.model_copy(update={"backbone": backbone}), labelled({"a/real": 6, "a/blocky": 6})
+    first = foster.learn(Step(train, OLD, tiny, recipe=RECIPE, seed=1))
+    step = Step(labelled(dict.fromkeys(CLASSES, 4), seed=1), CLASSES, tiny, first, recipe=RECIPE, seed=2)
     stages = []
     second = foster.learn(replace(step, progress=lambda stage, done, total: stages.append(stage)))
     assert type(second.network) is Network
-    assert [one for one in dict.fromkeys(stages) if one in ("boosting", "backbone", "balanced")] == [
-        "boosting",
-        "backbone",
-        "balanced",
-    ]
+    both = ["balanced"] if backbone == "none" else ["backbone", "balanced"]
+    wanted = [*(f"boosting, {stage}" for stage in both), *both]
+    assert [one for one in dict.fromkeys(stages) if one.endswith(("backbone", "balanced"))] == wanted
+
+
+def test_the_new_family_is_learnt_and_the_old_one_kept(labelled):
+    bare = TINY.model_copy(update={"backbone": "none", "width": 32})
+    recipe = replace(FIRST, balanced_steps=300, batch=32)
+    first = foster.learn(Step(labelled(dict.fromkeys(OLD, 30)), OLD, bare, recipe=recipe, seed=1))
+    counts = {"a/real": 8, "a/blocky": 8, "b/real": 30, "b/striped": 30}
+    learnt = foster.learn(Step(labelled(counts, seed=1), CLASSES, bare, first, recipe=recipe, seed=2))
+    fresh = labelled({"a/blocky": 15, "b/striped": 15}, seed=2)
+    rows, features = torch.zeros(60, 0), forensic_rows(learnt.network, fresh.crops, torch.device("cpu"))
+    said = classify_items(learnt.network, rows, features, fresh.starts).logits.argmax(1)
+    assert (said[:15] == 1).float().mean() > 0.8
+    assert (said[15:] == 3).float().mean() > 0.8
 
 
 class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("stage", ["boosting", "backbone"])
+@pytest.mark.parametrize("stage", ["boosting, backbone", "boosting, balanced", "backbone"])
 def test_an_interrupted_boosting_goes_on_and_leaves_no_file(stage, labelled, tmp_path, monkeypatch):
     monkeypatch.setattr("updater.learners.training._SAVE_EVERY", 1)
     first = foster.learn(Step(labelled({"a/real": 4, "a/blocky": 4}), OLD, TINY, recipe=RECIPE, seed=1))

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.network import Network, NetworkOutput
+from detector.network import Network, NetworkOutput, NoBackbone
 
 
 class Beside(nn.Module):
@@ -63,7 +63,8 @@ class Boosted(Network):
         begun = {k: v for k, v in old.state_dict().items() if not k.startswith(("head.", "pseudo_head."))}
         self.load_state_dict(begun, strict=False)
         frozen = copy.deepcopy(old).requires_grad_(False).eval()
-        self.backbone = Beside(frozen.backbone, self.backbone)
+        if not isinstance(self.backbone, NoBackbone):
+            self.backbone = Beside(frozen.backbone, self.backbone)
         self.head = Joint(frozen.head, self.head)
         self.pseudo_head = Joint(frozen.pseudo_head, self.pseudo_head)
         # A module that stands in two places would be in a checkpoint twice.

@@ -7,18 +7,22 @@ Feature boosting (`boosted`): L = L_LA + L_FE + L_KD.
     proportional to 1 / E(n_c), E(n) = (1 - beta^n) / (1 - beta) the effective number of the n_c items of
     class c, and has mean 1: rare old classes must reach higher logits.
   L_FE, feature enhancement: the cross-entropy of a head that reads the new embedding alone.
-  L_KD: T^2 KL(softmax(old logits / T) || softmax(joint logits of old classes / T)), times
+  L_KD: KL(softmax(old logits / T) || softmax(joint logits of old classes / T)), times
     options.distillation.
 The old head is fixed, as boosting has it; the published code trains a copy of it.
 
 Feature compression: one network, begun as the old one, learns from the boosted one by balanced
-distillation, T^2 KL(w' softmax(teacher / T) / sum || softmax(student / T)) with the same w, and nothing else:
-a release is one plain network. The second stage of the compression is that of `two_stages`, with
-the same loss.
+distillation, T^2 KL(w softmax(teacher / T) / sum || softmax(student / T)) with the same w, and nothing else:
+a release is one plain network. Both have the two stages of `two_stages`.
 
-Constants of the published code: beta = 0.97, T = 2. The first step is softmax with rehearsal. Heeds every
-option; exposure and trained rejection shape the boosted network, and the compression reads the step's fixed
-pseudo-forgeries, for which its teacher is computed once. Keeps nothing.
+The published code takes the joint logits themselves for the teacher's. Here they are divided by w, as L_LA
+trained them: undivided they lean to the old classes already, w made that outweigh what the teacher says, and
+after a short training the student took every item of a new family for an old class (0 of 30 right; so, 30).
+
+Constants of the published code: beta = 0.97, T = 2. The first step is the classification loss alone.
+
+Heeds every option; exposure and trained rejection shape the boosted network, and the compression reads the
+step's fixed pseudo-forgeries, for which its teacher is computed once. Keeps nothing.
 """
 
 from dataclasses import replace
@@ -30,11 +34,10 @@ from torch import Tensor
 from detector.network import NetworkOutput
 from updater.learners import training, two_stages
 from updater.learners.boosted import Boosted
-from updater.learners.distillation import TEMPERATURE, distillation
+from updater.learners.distillation import TEMPERATURE, soft_cross_entropy
 from updater.learners.losses import classification
-from updater.learners.pools import backbone_rows
 from updater.learners.step import Learnt, Step
-from updater.learners.training import Batch, Loss, Training, TrainingSet, item_weights
+from updater.learners.training import Batch, Loss, Training, TrainingSet
 
 BETA = 0.97
 
@@ -45,7 +48,7 @@ def learn(step: Step) -> Learnt:
         trained = two_stages.train(step, "foster", lambda network, data: classification(step, data))
         return Learnt(trained.network, step.classes)
     beside = step.checkpoint.with_suffix(".boosting") if step.checkpoint else None
-    boosting = training.checkpoint(replace(step, checkpoint=beside), "foster boosting", ("boosting",))
+    boosting = training.checkpoint(replace(step, checkpoint=beside), "foster boosting", two_stages.STAGES)
     compression = training.checkpoint(step, "foster", two_stages.STAGES)
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         torch.manual_seed(step.seed)
@@ -53,17 +56,13 @@ def learn(step: Step) -> Learnt:
         boosted = Boosted(step.previous.network, network.head.weight.shape[0]).to(step.device)
         data = training.training_set(step, network)
         weight = class_weights(torch.from_numpy(data.targets), len(data.fake)).to(step.device)
-        Training(step, data, boosting).run(
-            "boosting",
-            boosted,
-            boosting_loss(step, data, boosted, weight),
-            item_weights(data.targets, 0.5),
-            steps=step.recipe.backbone_steps,
-            rate=step.recipe.backbone_rate,
+        shown = replace(step, progress=lambda stage, *at: step.progress(f"boosting, {stage}", *at))
+        rows = two_stages.run_both(
+            Training(shown, data, boosting), boosted, boosting_loss(step, data, boosted, weight)
         )
         plain = replace(step, options=replace(step.options, rejection="none"))
         once = replace(data, exposure=None)
-        loss = compression_loss(plain, once, boosted.eval(), weight)
+        loss = compression_loss(plain, once, boosted.eval(), rows, weight)
         two_stages.run_both(Training(plain, once, compression), network, loss)
     boosting.remove()
     compression.remove()
@@ -92,7 +91,7 @@ def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tenso
             value = value + F.cross_entropy(alone, batch.target[known])
         if step.options.distillation and len(known):
             before = boosted.old_logits(batch.output)
-            kept = distillation(batch.output.logits[:, : before.shape[1]], before)
+            kept = soft_cross_entropy(batch.output.logits[:, : before.shape[1]], before, divergence=True)
             value = value + step.options.distillation * kept
         return value
 
@@ -100,22 +99,24 @@ def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tenso
 
 
 def _aligned(batch: Batch, weight: Tensor) -> Batch:
-    def of(output: NetworkOutput) -> NetworkOutput:
-        return output._replace(
-            logits=output.logits / weight[:-1], pseudo_logit=output.pseudo_logit / weight[-1]
-        )
-
     return replace(
         batch,
-        output=of(batch.output),
-        outliers=None if batch.outliers is None else of(batch.outliers),
-        views=tuple(of(view) for view in batch.views),
+        output=aligned_output(batch.output, weight),
+        outliers=None if batch.outliers is None else aligned_output(batch.outliers, weight),
+        views=tuple(aligned_output(view, weight) for view in batch.views),
     )
 
 
-def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tensor) -> Loss:
-    """Return the balanced distillation from the boosted network, whose backbones run only once."""
-    rows = backbone_rows(boosted, data.crops, step.device)
+def aligned_output(output: NetworkOutput, weight: Tensor) -> NetworkOutput:
+    """Return the output with each logit divided by its weight; weight: float32 [K + 1]."""
+    return output._replace(logits=output.logits / weight[:-1], pseudo_logit=output.pseudo_logit / weight[-1])
+
+
+def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, rows: Tensor, weight: Tensor) -> Loss:
+    """Return the balanced distillation from the boosted network, of whose backbones only rows are read.
+
+    rows: float32 [T, 2 B], of every crop; weight: float32 [K + 1].
+    """
 
     def all_logits(output: NetworkOutput) -> Tensor:
         if step.options.exposure == "none":
@@ -125,7 +126,8 @@ def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Te
     def total(batch: Batch) -> Tensor:
         with torch.no_grad():
             features = batch.pooling @ data.features[batch.crops]
-            teacher = all_logits(boosted.classify(batch.pooling @ rows[batch.crops], features))
+            said = boosted.classify(batch.pooling @ rows[batch.crops], features)
+            teacher = all_logits(aligned_output(said, weight))
         student = all_logits(batch.output)
         return balanced_distillation(student, teacher, weight[: student.shape[1]])
 
