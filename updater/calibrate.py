@@ -36,7 +36,7 @@ class CalibrationError(ValueError):
 class Targets:
     """What the thresholds are to keep, as shares of known media that may be turned away."""
 
-    reals_unknown: float = 0.05
+    reals_unknown: float = 0.03
     reals_fake: float = 0.03
     classes_unknown: float = 0.1
     """mean over the known classes"""
