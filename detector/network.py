@@ -88,10 +88,11 @@ class NoBackbone(nn.Module):
         return images.new_zeros((len(images), 0))
 
 
-def make_backbone(name: str, channels: int, crop_px: int) -> nn.Module:
-    """Return timm's model of that name without weights and without a head, or none at all for "none".
+def make_backbone(name: str, channels: int, crop_px: int, *, pretrained: bool = False) -> nn.Module:
+    """Return timm's model of that name without a head, or none at all for "none".
 
-    A vision transformer, which is made for one size of image, is made for this size of crop. Raises
+    pretrained: with timm's weights, which its hub is asked for; else as training from scratch begins. A
+    vision transformer, which is made for one size of image, is made for this size of crop. Raises
     RuntimeError for a name that timm does not know.
     """
     if name == NO_BACKBONE:
@@ -99,7 +100,9 @@ def make_backbone(name: str, channels: int, crop_px: int) -> nn.Module:
     described = timm.get_pretrained_cfg(name)
     fixed = described is not None and described.fixed_input_size
     size: dict[str, Any] = {"img_size": crop_px} if fixed else {}
-    backbone: nn.Module = timm.create_model(name, pretrained=False, in_chans=channels, num_classes=0, **size)
+    backbone: nn.Module = timm.create_model(
+        name, pretrained=pretrained, in_chans=channels, num_classes=0, **size
+    )
     return backbone
 
 

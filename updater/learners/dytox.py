@@ -26,6 +26,7 @@ from updater.learners.losses import classification
 from updater.learners.step import Learnt, Step
 from updater.learners.task_tokens import TaskTokens, grown
 from updater.learners.training import Batch, Loss, TrainingSet
+from updater.learners.weights import put
 
 DIVERGENCE = 0.1
 """lambda of the paper"""
@@ -51,7 +52,10 @@ def start(step: Step) -> Network:
     """Return a new network, or the previous one with a token for the new classes, if there are any."""
     count = len(schemes.columns(step.classes, step.options))
     if step.previous is None:
-        return TaskTokens(step.architecture, [(0, count)]).to(step.device)
+        first = TaskTokens(step.architecture, [(0, count)])
+        if step.start_from is not None:
+            put(first, step.start_from, step.classes)
+        return first.to(step.device)
     old = step.previous.network.to(step.device)
     if not isinstance(old, TaskTokens):
         raise ValueError("dytox goes on from a network of its own only")

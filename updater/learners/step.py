@@ -10,6 +10,7 @@ from torch import Tensor
 
 from detector.architecture import Architecture
 from detector.network import Network
+from updater.learners.weights import Weights
 from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
@@ -101,7 +102,8 @@ class Step:
     least one item, unless `previous` knows it. classes: those of `previous` in their order, then the new
     ones; "real" or "SOURCE/real" is a class of real media, any other a forgery family. without: kinds of
     pseudo-forgeries left out. checkpoint: a file to go on from and to write to; it is used only where
-    it was made from the same step.
+    it was made from the same step. start_from: what the network begins with where there is no previous one;
+    else at random.
     """
 
     train: LabelledCrops
@@ -114,6 +116,7 @@ class Step:
     seed: int = 0
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is a value
     checkpoint: Path | None = None
+    start_from: Weights | None = None
     progress: Progress = lambda stage, done, total: None
 
     def __post_init__(self) -> None:
@@ -121,8 +124,8 @@ class Step:
         classes, old = self.classes, self.previous.classes if self.previous else ()
         if not classes or len(set(classes)) != len(classes):
             raise ValueError(f"the classes must be distinct, and at least one: {list(classes)}")
-        if not any(is_real(name) for name in classes):
-            raise ValueError(f"no class is of real media: {list(classes)}")
+        if self.options.scheme != "mc" and not any(is_real(name) for name in classes):
+            raise ValueError(f"{self.options.scheme} needs a class of real media: {list(classes)}")
         if classes[: len(old)] != tuple(old):
             raise ValueError(f"the classes {list(classes)} do not begin with the previous {list(old)}")
         found = set(self.train.families)

@@ -33,6 +33,7 @@ from updater.learners.heads import trained
 from updater.learners.pools import forensic_rows
 from updater.learners.precision import loss_scale, unscale
 from updater.learners.step import Step
+from updater.learners.weights import put
 from updater.outliers.exposure import Exposure, expose
 
 _WARM_UP = 0.2
@@ -182,10 +183,13 @@ def one_cycle(done: float) -> float:
 def start(step: Step) -> Network:
     """Return a network for the step's classes on its device: a new one, or the previous one grown.
 
+    A new one begins with the step's weights, if it has some. Raises WeightsError where they do not fit.
     Known logits keep their weights, those of the head that was trained; new ones begin at random.
     """
     network = Network(step.architecture, len(schemes.columns(step.classes, step.options)))
     if step.previous is None:
+        if step.start_from is not None:
+            put(network, step.start_from, step.classes)
         return network.to(step.device)
     old = step.previous.network
     state = {k: v for k, v in old.state_dict().items() if not k.startswith("head.")}
@@ -213,6 +217,8 @@ def _identity(step: Step, method: str) -> str:
     train, previous = step.train, step.previous
     facts = [train.ids, train.families, step.classes, method, FEATURE_VERSION]
     facts += [repr(one) for one in (step.architecture, step.options, step.recipe, step.seed)]
+    if step.start_from is not None:
+        facts.append(step.start_from.digest)
     digest = hashlib.sha256(json.dumps([*facts, sorted(step.without)]).encode())
     digest.update(train.starts.tobytes())
     digest.update(train.crops.tobytes())

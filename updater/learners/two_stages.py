@@ -54,7 +54,8 @@ def train(
         torch.manual_seed(step.seed)
         network = start(step)
         data = training.training_set(step, network)
-        if step.previous is None:
+        # Weights of a whole network were learnt with scales of their own.
+        if step.previous is None and not (step.start_from and step.start_from.whole):
             training.standardise(network, data.features[: len(step.train.crops)])
         loss = loss_of(network, data)
         rows = run_both(Training(step, data, saved), network, loss, below=below, update=update)
