@@ -1,18 +1,13 @@
 """A stream learnt task by task, with what is measured after each; an interrupted run goes on."""
 
-import hashlib
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from safetensors.torch import load_file, save_file
 
-from detector.network import Network
-from memory.crop_store import write_durably
 from memory.herding import herd, shares
+from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.items import joined
 from updater.benchmark.results import Figures, RejectionScores, Step, Unseen, measure_unseen
 from updater.benchmark.scoring import Judge, Judged, calibrated, herding_features
@@ -20,7 +15,9 @@ from updater.benchmark.setup import Progress, Setup
 from updater.calibrate import reals
 from updater.data.tasks import Stream
 from updater.learners import schemes, step
+from updater.learners.learnt_file import load_learnt, save_learnt
 from updater.learners.methods import LEARNERS
+from updater.learners.processes import first_ones, is_first
 from updater.learners.step import Learnt
 from updater.measures import aa_m, auroc, mean_ap
 from updater.training_data import LabelledCrops
@@ -29,17 +26,17 @@ from updater.training_data import LabelledCrops
 class Continual:
     """One run over a stream: column by column of B, from whatever its folder holds of an earlier try.
 
-    The folder has, after task number t, t.json (what was measured) and t.safetensors (the network and what
-    its learner keeps), each in place only when it is whole.
+    The folder, which is this run's alone, has, after task number t, t.json (the seconds of training) and
+    t.safetensors (the network and what its learner keeps), each in place only when it is whole.
     """
 
     def __init__(self, stream: Stream, setup: Setup, seed: int, folder: Path, progress: Progress) -> None:
         self.stream, self.setup, self.seed, self.progress = stream, setup, seed, progress
-        made_from = json.dumps([stream.digest, setup.described(), seed], sort_keys=True, default=list)
-        self.folder = folder / hashlib.sha256(made_from.encode()).hexdigest()[:16]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         self.memory: dict[str, LabelledCrops] = {}
         """exemplars of each class, the best first"""
+        self.unseen: dict[str, list[Unseen]] = {}
+        """by score, the figures of rejection after each step that has outliers"""
 
     def run(self) -> tuple[list[list[float]], list[Step], dict[str, RejectionScores]]:
         """Learn every task; return the columns of B, each step's figures, and scores of outliers by step."""
@@ -49,16 +46,15 @@ class Continual:
         scores: dict[str, RejectionScores] = {}
         for number, task in enumerate(self.stream.tasks):
             train = self._train(number)
-            began = time.perf_counter()
             learnt = self._learnt(number, learnt, train)
-            trained_s = time.perf_counter() - began
+            began = time.perf_counter()
             self._remember(learnt, task.train)
             judge = self._judge(learnt, number, train)
             column, figures, found = self._measured(judge, number)
             scores |= found
             columns.append(column)
             seconds = {
-                "training": self._seconds(number, trained_s),
+                "training": seconds_in(self._seconds_file(number)),
                 "evaluation": time.perf_counter() - began,
             }
             steps.append(Step(task=task.name, figures=figures, seconds=seconds))
@@ -74,32 +70,34 @@ class Continual:
         """Learn one task, or load what was learnt here before."""
         names = self._classes(number)
         weights, setup = self.folder / f"{number}.safetensors", self.setup
-        if weights.is_file():
-            return load_learnt(weights, names, setup)
+        if (found := load_learnt(weights, setup.torch_device)) is not None:
+            return found
         recipe = setup.recipe(len(train), first=previous is None)
-        learnt = LEARNERS[setup.learner](
-            step.Step(
-                train,
-                names,
-                setup.architecture,
-                previous=previous,
-                options=setup.options,
-                recipe=recipe,
-                seed=self.seed,
-                device=setup.torch_device,
-                checkpoint=self.folder / "checkpoint.safetensors",
-                progress=lambda stage, *at: self.progress(f"{self.stream.tasks[number].name}: {stage}", *at),
+        # The seconds are written before the weights, and so whatever is loaded has its seconds.
+        with timed(self._seconds_file(number)):
+            learnt = LEARNERS[setup.learner](
+                step.Step(
+                    train,
+                    names,
+                    setup.architecture,
+                    previous=previous,
+                    options=setup.options,
+                    recipe=recipe,
+                    seed=self.seed,
+                    device=setup.torch_device,
+                    checkpoint=self.folder / "checkpoint.safetensors",
+                    start_from=setup.start_from,
+                    progress=lambda stage, *at: self.progress(
+                        f"{self.stream.tasks[number].name}: {stage}", *at
+                    ),
+                )
             )
-        )
-        save_learnt(weights, learnt)
+        if is_first():
+            save_learnt(weights, learnt)
         return learnt
 
-    def _seconds(self, number: int, trained_s: float) -> float:
-        """Return the seconds that training took when it was done, which may have been in an earlier try."""
-        file = self.folder / f"{number}.json"
-        if not file.is_file():
-            write_durably(file, json.dumps({"training": trained_s}).encode())
-        return float(json.loads(file.read_bytes())["training"])
+    def _seconds_file(self, number: int) -> Path:
+        return self.folder / f"{number}.json"
 
     def _classes(self, number: int) -> tuple[str, ...]:
         return tuple(name for task in self.stream.tasks[: number + 1] for name in task.classes)
@@ -107,7 +105,7 @@ class Continual:
     def _remember(self, learnt: Learnt, train: LabelledCrops) -> None:
         """Herd the new classes' exemplars, and cut the old ones' to their share of the budget."""
         families = np.array(train.families)
-        features = herding_features(learnt, train, self.setup.torch_device)
+        features = first_ones(herding_features(learnt, train, self.setup.torch_device)).numpy()
         counts = {name: len(kept) for name, kept in self.memory.items()} | train.counts()
         places = shares(counts, self.setup.memory)
         new = {
@@ -118,20 +116,14 @@ class Continual:
         old = {name: kept.take(range(places[name])) for name, kept in self.memory.items()}
         self.memory = {name: kept for name, kept in (old | new).items() if len(kept)}
 
-    def _judge(self, learnt: Learnt, number: int, train: LabelledCrops) -> Judge | Learnt:
-        held = [task.calibration for task in self.stream.tasks[: number + 1]]
-        calibration = joined(held)
-        if not reals(calibration.families).any():
-            return learnt
-        return calibrated(learnt, self.setup, train, calibration, self.setup.rejection)
+    def _judge(self, learnt: Learnt, number: int, train: LabelledCrops) -> Judge:
+        held = joined([task.calibration for task in self.stream.tasks[: number + 1]])
+        new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
+        return calibrated(learnt, self.setup, train, held, new=new, seed=self.seed)
 
-    def _measured(
-        self, judge: Judge | Learnt, number: int
-    ) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
+    def _measured(self, judge: Judge, number: int) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
         tasks = self.stream.tasks[: number + 1]
         self.progress(f"{tasks[-1].name}: evaluation", 0, 0)
-        if isinstance(judge, Learnt):
-            raise ValueError("a stream without calibration items cannot be judged: hold some back")
         on_tests = [judge.judged(task.test) for task in tasks]
         column = [accuracy(one) for one in on_tests]
         figures = figures_of(on_tests, judge)
@@ -139,16 +131,20 @@ class Continual:
         outliers = [one.at(number, len(self.stream.tasks)) for one in self.stream.outliers]
         unknown = [part for part in outliers if len(part)]
         if unknown:
-            found = rejection_scores(on_tests, judge.judged(joined(unknown)), self.setup.rejection[0])
-            scores[f"step {number + 1}"] = found
-            threshold = judge.gate.unknown_threshold if self.setup.rejection[0] == "fused" else None
-            figures = figures.model_copy(update={"unseen": measure_unseen(found, threshold)})
+            judged = judge.judged(joined(unknown))
+            for name in self.setup.rejection:
+                found = rejection_scores(on_tests, judged, name)
+                scores.setdefault(f"step {number + 1}", found)
+                threshold = judge.gate.unknown_threshold if name == "fused" else None
+                self.unseen.setdefault(name, []).append(measure_unseen(found, threshold))
+            first = self.unseen[self.setup.rejection[0]]
+            figures = figures.model_copy(update={"unseen": first[-1]})
         return column, figures, scores
 
 
 def accuracy(judged: Judged) -> float:
-    """Return the share told rightly real or fake by the highest logit (CDDB section 4), in points."""
-    return 100 * float((judged.fake == ~reals(judged.families)).mean())
+    """Return the share of items for which the highest logit is right, in points."""
+    return 100 * float(judged.right.mean())
 
 
 def figures_of(on_tests: Sequence[Judged], judge: Judge) -> Figures:
@@ -200,25 +196,3 @@ def mean_unseen(parts: Sequence[Unseen]) -> Unseen:
         values = [getattr(part, name) for part in parts if getattr(part, name) is not None]
         found[name] = float(np.mean(values)) if values else None
     return Unseen(**found)
-
-
-def save_learnt(path: Path, learnt: Learnt) -> None:
-    """Write a network and what its learner keeps, aside and then renamed."""
-    state = {f"network.{name}": value for name, value in learnt.network.state_dict().items()}
-    state |= {f"kept.{name}": value for name, value in learnt.kept.items()}
-    aside = path.with_suffix(".writing")
-    save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, aside)
-    aside.replace(path)
-
-
-def load_learnt(path: Path, classes: tuple[str, ...], setup: Setup) -> Learnt:
-    """Read back what `save_learnt` wrote, on the setup's device."""
-    state = load_file(path)
-    parts: dict[str, dict[str, torch.Tensor]] = {"network": {}, "kept": {}}
-    for name, value in state.items():
-        kind, _, rest = name.partition(".")
-        parts[kind][rest] = value
-    network = Network(setup.architecture, len(schemes.columns(classes, setup.options)))
-    network.load_state_dict(parts["network"])
-    kept = {name: value.to(setup.torch_device) for name, value in parts["kept"].items()}
-    return Learnt(network.to(setup.torch_device).eval(), classes, kept)

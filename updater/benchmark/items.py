@@ -31,20 +31,28 @@ def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
 
 
 def with_features(stream: Stream, device: torch.device, progress: Progress) -> Stream:
-    """Return the stream with every crop's forensic features: computed once, whatever is trained on it."""
+    """Return the stream with every crop's forensic features: computed once, whatever is trained on it.
+
+    Parts that have them keep them.
+    """
     parts = [part for task in stream.tasks for part in (task.train, task.calibration, task.test)]
     parts += [one.items for one in stream.outliers]
-    total, done = sum(len(part.crops) for part in parts), 0
+    total, done = sum(len(part.crops) for part in parts if part.crop_features is None), 0
     featured: list[LabelledCrops] = []
     for part in parts:
+        if part.crop_features is not None:
+            featured.append(part)
+            continue
         before = done
         forensics = ForensicFeatures(part.crops.shape[1]).to(device)
-        rows = by_rows(
-            forensics,
-            part.crops,
-            device,
-            lambda now, of, before=before: progress("forensic features", before + now, total),  # type: ignore[misc]
-        )
+        rows = torch.zeros(0, forensics.width)
+        if len(part):
+            rows = by_rows(
+                forensics,
+                part.crops,
+                device,
+                lambda now, of, before=before: progress("forensic features", before + now, total),  # type: ignore[misc]
+            )
         featured.append(replace(part, crop_features=rows.cpu().numpy()))
         done += len(part.crops)
     ready = iter(featured)

@@ -19,6 +19,7 @@ from updater.benchmark.setup import Progress, Setup
 from updater.calibrate import reals
 from updater.data.tasks import Stream, Task, is_real
 from updater.learners.methods import LEARNERS
+from updater.learners.processes import is_first
 from updater.learners.step import Learnt, Options, Step
 from updater.training_data import LabelledCrops
 
@@ -59,21 +60,23 @@ def leave_out(
     trained for this alone on pixels and classes; else it is not measured. What the folder holds of the same
     is not measured again.
     """
-    done = folder / f"left-out-{seed}-{family}{'-source-known' if source_known else ''}"
+    done = folder / f"left-out-{family}{'-source-known' if source_known else ''}"
     if (found := _load(done)) is not None:
         return found
     tasks, unseen = _parts(stream, family, source_known)
 
-    def say(stage: str, *at: int) -> None:
-        progress(f"without {family}: {stage}", *at)
+    what = f"the forgeries of {family}" if source_known else family
 
-    learnt = _trained(tasks, setup, seed, kinds, say)
+    def say(stage: str, *at: int) -> None:
+        progress(f"without {what}: {stage}", *at)
+
+    learnt = _trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = joined([task.train for task in tasks])
     held = joined([task.calibration for task in tasks])
-    judge = calibrated(learnt, setup, train, held, setup.rejection)
+    judge = calibrated(learnt, setup, train, held, seed=seed)
     known, of_family = [judge.judged(task.test) for task in tasks], judge.judged(unseen)
     own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
-    energies = _plain_energies(tasks, unseen, setup, seed, kinds, say) if plain else None
+    energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
     real = reals(of_family.families)
     results = {}
     for name in setup.rejection:
@@ -85,7 +88,8 @@ def leave_out(
         known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
         scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
         results[name] = LeftOut(family, measure_unseen(scores, threshold), scores, *_shares_of_reals(known))
-    _save(done, results)
+    if is_first():
+        _save(done, results)
     return results
 
 
@@ -105,7 +109,9 @@ def _only_reals(items: LabelledCrops) -> LabelledCrops:
     return items.take(i for i, name in enumerate(items.families) if is_real(name))
 
 
-def _trained(tasks: list[Task], setup: Setup, seed: int, kinds: frozenset[str], progress: Progress) -> Learnt:
+def _trained(
+    tasks: list[Task], setup: Setup, seed: int, kinds: frozenset[str], checkpoint: Path, progress: Progress
+) -> Learnt:
     train = joined([task.train for task in tasks])
     step = Step(
         train,
@@ -116,6 +122,8 @@ def _trained(tasks: list[Task], setup: Setup, seed: int, kinds: frozenset[str], 
         without=kinds,
         seed=seed,
         device=setup.torch_device,
+        checkpoint=checkpoint,
+        start_from=setup.start_from.without_head() if setup.start_from else None,
         progress=progress,
     )
     return LEARNERS[setup.learner](step)
@@ -127,14 +135,21 @@ def _plain_energies(
     setup: Setup,
     seed: int,
     kinds: frozenset[str],
+    folder: Path,
     progress: Progress,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the energies of the tests and of the unseen items by a network of pixels and classes alone."""
     name = setup.architecture.backbone
     backbone = PLAIN_BACKBONE if name == NO_BACKBONE else name
     plain = setup.architecture.model_copy(update={"backbone": backbone, "forensic": False})
-    bare = replace(setup, learner="joint", options=Options(exposure="none"), architecture=plain)
-    learnt = _trained(tasks, bare, seed, kinds, lambda stage, *at: progress(f"plain network: {stage}", *at))
+    bare = replace(
+        setup, learner="joint", options=Options(exposure="none"), architecture=plain, start_from=None
+    )
+
+    def say(stage: str, *at: int) -> None:
+        progress(f"plain network: {stage}", *at)
+
+    learnt = _trained(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
     of_tests = [energy_of(learnt, task.test, setup.torch_device) for task in tasks]
     return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
 

@@ -123,7 +123,9 @@ class Run(BaseModel):
     )
     steps: tuple[Step, ...]
     figures: Figures
-    rejection: Mapping[str, Unseen] = Field({}, description="by post-hoc score, each family left out")
+    rejection: Mapping[str, Unseen] = Field(
+        {}, description="by score, each family left out, or the mean over the steps"
+    )
     rejection_source_known: Mapping[str, Unseen] = Field(
         {}, description="the same where the reals of the family's source are trained on"
     )

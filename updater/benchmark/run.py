@@ -1,24 +1,26 @@
 """A whole benchmark: for each seed the stream task by task, joint training, and each family left out."""
 
+import hashlib
 import importlib.metadata
 import json
 import platform
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from memory.crop_store import write_durably
+from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.continual import Continual, mean_unseen
 from updater.benchmark.items import joined, with_features
 from updater.benchmark.left_out import LeftOut, leave_out
 from updater.benchmark.results import Figures, RejectionScores, Run, Unseen
-from updater.benchmark.run_folder import RUN_FILE, load_run, load_scores, save_run
+from updater.benchmark.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
 from updater.benchmark.scoring import rightly_told
 from updater.benchmark.setup import Progress, Setup
 from updater.data.tasks import Stream
 from updater.learners.methods import LEARNERS
+from updater.learners.processes import is_first
 from updater.learners.step import Step
 from updater.measures import af, af_paper
 
@@ -43,19 +45,54 @@ def run_benchmark(
     """Run the seeds that the folder does not hold yet; yield every seed's run and scores.
 
     leave_families_out: measure rejection by leaving each task out in turn; else by the stream's outliers.
-    The energy of a plain network beside it is measured for the first seed alone: it takes longest.
+    The energy of a plain network beside it is measured for the first seed alone: it takes longest. Of several
+    processes that train together the first writes. Raises ResultsError where the folder holds a run of other
+    data or options, ValueError for a stream or an option that does not fit, and OSError.
     """
+    if leave_families_out and len(stream.tasks) < 2:
+        raise ValueError("one task cannot be left out of one: name more tasks, or leave none out")
+    for seed in seeds:
+        _check(folder / f"seed-{seed}", stream, setup)
     featured: Stream | None = None
     for seed in seeds:
         place = folder / f"seed-{seed}"
         if (place / RUN_FILE).is_file():
             run = load_run(place)
-            if run.stream_digest == stream.digest and run.options == setup.described():
+            if run.figures.unseen.auc is not None or not leave_families_out:
                 yield run, load_scores(place)
                 continue
         featured = featured or with_features(stream, setup.torch_device, progress)
         plain = seed == seeds[0]
         yield _one(name, featured, setup, seed, place, command, kinds, leave_families_out, plain, progress)
+
+
+def _check(place: Path, stream: Stream, setup: Setup) -> None:
+    """Raise ResultsError where a seed's folder holds a run of other data or options: it would be lost."""
+    if not (place / RUN_FILE).is_file():
+        return
+    run, options = load_run(place), json.loads(json.dumps(setup.described()))
+    other = [
+        f"{k} {run.options.get(k)}" for k in options | run.options if run.options.get(k) != options.get(k)
+    ]
+    if run.stream_digest != stream.digest:
+        other.insert(0, f"other data ({run.stream})")
+    if other:
+        raise ResultsError(f"{place} holds a run of {', '.join(other)}: name another folder with --out")
+
+
+def default_name(benchmark: str, stream: Stream, setup: Setup) -> str:
+    """Return a name for a folder of runs: what tables compare, and a digest of the data and every option."""
+    words = [benchmark, setup.learner, setup.options.scheme, str(setup.memory), setup.architecture.backbone]
+    return "-".join([*words, _digest(stream.digest, setup.described())[:8]])
+
+
+def _parts(place: Path, stream: Stream, setup: Setup, seed: int) -> Path:
+    """Return the folder of what a run has done so far: another one for other data or options."""
+    return place / "parts" / _digest(stream.digest, setup.described(), seed)[:16]
+
+
+def _digest(*facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=list).encode()).hexdigest()
 
 
 def _one(
@@ -70,24 +107,23 @@ def _one(
     plain: bool,
     progress: Progress,
 ) -> tuple[Run, dict[str, RejectionScores]]:
-    parts = place / "parts"
+    parts = _parts(place, stream, setup, seed)
+    parts.mkdir(parents=True, exist_ok=True)
 
     def said(stage: str, *at: int) -> None:
         progress(f"seed {seed}: {stage}", *at)
 
-    columns, steps, scores = Continual(stream, setup, seed, parts, said).run()
+    continual = Continual(stream, setup, seed, parts, said)
+    columns, steps, scores = continual.run()
+    first = setup.rejection[0]
     matrix = [[c[i] if i < len(c) else float("nan") for c in columns] for i in range(len(columns))]
     joint_aa, joint_s = _joint(stream, setup, seed, parts, said)
-    rejected = [step.figures.unseen for step in steps if step.figures.unseen.auc is not None]
-    unseen, source_known = mean_unseen(rejected), Unseen()
-    by_score: dict[str, Unseen] = {}
+    by_score = {name: mean_unseen(found) for name, found in continual.unseen.items()}
     by_score_known: dict[str, Unseen] = {}
     if leave_families_out:
         out = _left_out(stream, setup, seed, parts, kinds, False, plain, said)
         known = _left_out(stream, setup, seed, parts, kinds, True, False, said)
-        first = setup.rejection[0]
         by_score, by_score_known = _by_score(setup, out), _by_score(setup, known)
-        unseen, source_known = by_score[first], by_score_known[first]
         scores |= {f"without {one[first].family}": one[first].scores for one in out}
     updates = [step.seconds["training"] for step in steps[1:]]
     last = steps[-1].figures
@@ -96,9 +132,9 @@ def _one(
             "joint_aa": joint_aa,
             "af": af(matrix),
             "af_paper": af_paper(matrix),
-            "unseen": unseen,
-            "source_known": source_known,
-            "update_cost": float(np.mean(updates)) / joint_s if updates else None,
+            "unseen": by_score.get(first, Unseen()),
+            "source_known": by_score_known.get(first, Unseen()),
+            "update_cost": float(np.mean(updates)) / joint_s if updates and joint_s else None,
         }
     )
     run = Run(
@@ -118,7 +154,8 @@ def _one(
         rejection=by_score,
         rejection_source_known=by_score_known,
     )
-    save_run(place, run, scores)
+    if is_first():
+        save_run(place, run, scores)
     return run, scores
 
 
@@ -128,8 +165,10 @@ def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, U
 
 def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progress) -> tuple[float, float]:
     """Return the AA of training on all tasks at once, in points, and the seconds that it took."""
-    done = parts / "joint.json"
-    if not done.is_file():
+    done, clock = parts / "joint-aa.json", parts / "joint.json"
+    if done.is_file():
+        joint_aa = float(json.loads(done.read_bytes()))
+    else:
         train = joined([task.train for task in stream.tasks])
         step = Step(
             train,
@@ -139,15 +178,16 @@ def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progr
             recipe=setup.recipe(len(train), first=True),
             seed=seed,
             device=setup.torch_device,
+            checkpoint=parts / "joint.safetensors",
+            start_from=setup.start_from.without_head() if setup.start_from else None,
             progress=lambda stage, *at: progress(f"joint: {stage}", *at),
         )
-        began = time.perf_counter()
-        learnt = LEARNERS["joint"](step)
-        seconds = time.perf_counter() - began
-        told = [rightly_told(learnt, setup, task.test) for task in stream.tasks]
-        write_durably(done, json.dumps([100 * float(np.mean(told)), seconds]).encode())
-    joint_aa, seconds = json.loads(done.read_bytes())
-    return float(joint_aa), float(seconds)
+        with timed(clock):
+            learnt = LEARNERS["joint"](step)
+        joint_aa = 100 * float(np.mean([rightly_told(learnt, setup, task.test) for task in stream.tasks]))
+        if is_first():
+            write_durably(done, json.dumps(joint_aa).encode())
+    return joint_aa, seconds_in(clock)
 
 
 def _left_out(

@@ -12,8 +12,10 @@ from detector.network import NetworkOutput
 from detector.reference import Reference
 from updater.benchmark.setup import Setup
 from updater.calibrate import (
+    CalibrationError,
     ItemScores,
     Targets,
+    common_scales,
     fit_gate,
     item_scores,
     make_reference,
@@ -23,6 +25,7 @@ from updater.calibrate import (
 from updater.learners import schemes
 from updater.learners.pools import backbone_rows, classify_items, forensic_rows
 from updater.learners.step import Learnt
+from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection.evidence import Score, evidence_of, known_of
 from updater.training_data import LabelledCrops
 
@@ -38,6 +41,18 @@ def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> Net
     return NetworkOutput(*(one.cpu() for one in found))
 
 
+ODIN = "odin"
+"""the one score that reads crops instead of evidence"""
+
+
+def scores_offered() -> tuple[str, ...]:
+    """Return the names of all scores of rejection, those with a trained head of their own among them."""
+    from updater.rejection.methods import POST_HOC
+    from updater.rejection.training.heads import HEADS
+
+    return (*POST_HOC, ODIN, *HEADS)
+
+
 @dataclass(frozen=True)
 class Judge:
     """A trained network with its gate, calibrated on held-back items of the classes that it knows."""
@@ -47,7 +62,7 @@ class Judge:
     gate: GateParameters
     reference: Reference | None
     rejection: dict[str, Score]
-    """the setup's post-hoc scores, fitted, by name"""
+    """the setup's scores of evidence, fitted, by name"""
 
     @property
     def fake(self) -> torch.Tensor:
@@ -63,13 +78,19 @@ class Judge:
             families=np.array(items.families, str),
             groups=np.array(items.groups, str),
             column=np.asarray(output.logits.argmax(1).numpy()),
-            fake=np.asarray(self.fake[output.logits.argmax(1)].numpy()),
+            right=_right(self.learnt, self.setup, output, items),
             fake_probability=measured.fake_probability,
             energy=measured.energy,
             unknown_score=unknown_scores(measured, self.gate),
             labels=_labels(measured, self.gate),
-            rejection={name: score(evidence) for name, score in self.rejection.items()},
+            rejection={name: score(evidence) for name, score in self.rejection.items()}
+            | (self._odin(items) if ODIN in self.setup.rejection else {}),
         )
+
+    def _odin(self, items: LabelledCrops) -> dict[str, NDArray[np.float64]]:
+        from updater.rejection import odin
+
+        return {ODIN: odin.scores(self.learnt.network, items, device=self.setup.torch_device)}
 
 
 @dataclass(frozen=True)
@@ -81,8 +102,8 @@ class Judged:
     groups: NDArray[np.str_]
     column: NDArray[np.int64]
     """[n], the highest logit"""
-    fake: NDArray[np.bool_]
-    """[n], whether that stands for fakes: the classifier's answer, the gate aside"""
+    right: NDArray[np.bool_]
+    """[n], whether that is right, the gate aside: as `rightly_told` counts it"""
     fake_probability: NDArray[np.float32]
     energy: NDArray[np.float32]
     unknown_score: NDArray[np.float32]
@@ -93,15 +114,23 @@ class Judged:
 
 
 def calibrated(
-    learnt: Learnt, setup: Setup, train: LabelledCrops, calibration: LabelledCrops, names: tuple[str, ...]
+    learnt: Learnt,
+    setup: Setup,
+    train: LabelledCrops,
+    calibration: LabelledCrops,
+    *,
+    new: int | None = None,
+    seed: int,
 ) -> Judge:
-    """Fit the gate, and the post-hoc scores of these names, as a release does.
+    """Fit the gate, and the setup's scores, as a release does.
 
-    train: what the network was trained on; calibration: items of its classes that it was not. Raises
+    train: what the network was trained on, of which all but the first `new` items are exemplars of earlier
+    steps; calibration: items of its classes that it was not. seed: of heads that are trained. Raises
     CalibrationError, EvidenceError.
     """
     # Importing them takes seconds, which whoever only trains should not wait for.
     from updater.rejection.methods import POST_HOC
+    from updater.rejection.training.heads import HEADS
 
     device = setup.torch_device
     fake = schemes.fake_columns(schemes.columns(learnt.classes, setup.options))
@@ -110,7 +139,7 @@ def calibrated(
     if learnt.network.forensics is not None:
         reference = make_reference(known, train.families, train.ids)
     measured = _measured(held, reference, fake)
-    gate = fit_gate(measured, np.array(calibration.families), np.array(calibration.groups), Targets())
+    gate = _gate(measured, calibration)
     evidence = known_of(
         learnt.network,
         evidence_of(learnt.network, known),
@@ -118,20 +147,48 @@ def calibrated(
         evidence_of(learnt.network, held),
         _columns(calibration, learnt, setup),
     )
-    return Judge(learnt, setup, gate, reference, {name: POST_HOC[name](evidence) for name in names})
+    old = np.arange(len(train)) >= (len(train) if new is None else new)
+    names = [name for name in setup.rejection if name != ODIN]
+    return Judge(
+        learnt,
+        setup,
+        gate,
+        reference,
+        {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names},
+    )
+
+
+def _gate(measured: ItemScores, calibration: LabelledCrops) -> GateParameters:
+    """Fit the gate as a release has it; among classes without reals, by the share of each class alone."""
+    if not len(calibration):
+        raise CalibrationError("no item is held back for calibration: hold some back")
+    families, groups = np.array(calibration.families), np.array(calibration.groups)
+    if reals(families).any():
+        return fit_gate(measured, families, groups, Targets())
+    weights, targets = balanced_weights(families, groups), Targets()
+    gate = common_scales(measured, weights, targets)
+    threshold = weighted_quantile(unknown_scores(measured, gate), weights, 1 - targets.classes_unknown)
+    return gate.model_copy(update={"unknown_threshold": threshold})
 
 
 def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops) -> float:
-    """Return the share told rightly real or fake by the highest logit (CDDB section 4), 0..1."""
-    names = schemes.columns(learnt.classes, setup.options)
-    column = output_of(learnt, items, setup.torch_device).logits.argmax(1)
-    told = schemes.fake_columns(names)[column].numpy()
-    return float((told == ~reals(items.families)).mean())
+    """Return the share told rightly by the highest logit, 0..1.
+
+    Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
+    """
+    return float(_right(learnt, setup, output_of(learnt, items, setup.torch_device), items).mean())
 
 
-def herding_features(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
+def _right(learnt: Learnt, setup: Setup, output: NetworkOutput, items: LabelledCrops) -> NDArray[np.bool_]:
+    names, column = schemes.columns(learnt.classes, setup.options), output.logits.argmax(1)
+    if not reals(learnt.classes).any():
+        return np.asarray(np.array(names)[column.numpy()] == np.array(items.families))
+    return np.asarray(schemes.fake_columns(names)[column].numpy() == ~reals(items.families))
+
+
+def herding_features(learnt: Learnt, items: LabelledCrops, device: torch.device) -> torch.Tensor:
     """Return what exemplars are chosen by, float32 [n, D]: the network's embedding of each item."""
-    return np.asarray(output_of(learnt, items, device).embedding.numpy(), np.float32)
+    return output_of(learnt, items, device).embedding.float()
 
 
 def _columns(items: LabelledCrops, learnt: Learnt, setup: Setup) -> NDArray[np.int64]:

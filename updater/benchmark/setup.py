@@ -1,13 +1,14 @@
 """How a benchmark trains: the method, the network, the budget of exemplars, and for how long."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from pydantic import JsonValue
 
 from detector.architecture import Architecture
 from updater.learners.step import Options, Recipe
+from updater.learners.weights import Weights
 
 Progress = Callable[[str, int, int], None]
 
@@ -32,11 +33,18 @@ class Setup:
     rejection: tuple[str, ...] = ("fused",)
     """names of post-hoc scores; the first is the one that the figures are of"""
     device: str = "cpu"
+    start_from: Weights | None = None
+    """what a first network begins with; else at random"""
 
     def described(self) -> dict[str, JsonValue]:
-        """Return every option by name, for the record."""
-        whole = asdict(self) | {"architecture": self.architecture.model_dump(mode="json")}
-        return whole | {"rejection": list(self.rejection)}
+        """Return every option by name, for the record; weights by their digest, where there are some."""
+        whole = asdict(replace(self, start_from=None))
+        del whole["start_from"]
+        if self.start_from is not None:
+            whole["start_from"] = self.start_from.digest
+        whole |= {"architecture": self.architecture.model_dump(mode="json")}
+        # Each of several processes has a GPU of its own number.
+        return whole | {"rejection": list(self.rejection), "device": self.torch_device.type}
 
     def recipe(self, items: int, *, first: bool) -> Recipe:
         """Return the recipe for so many items: equal steps an item, whether all at once or task by task."""

@@ -82,16 +82,28 @@ def matrix_grid(runs: Sequence[Run]) -> Grid:
 
 
 def rejection_grid(runs: Sequence[Run]) -> Grid:
-    """Return the post-hoc scores one a row, mean and deviation over the runs; no row where there are none."""
-    head = ("score", "AUC", "caught at 5 %", "control AUC", "AUC, source known", "caught, source known")
+    """Return the scores one a row, mean and deviation over the runs; no row where there are none."""
+    head = (
+        "score",
+        "AUC",
+        "FPR95 (pos. known)",
+        "AP",
+        "caught at 5 %",
+        "control AUC",
+        "AUC, source known",
+        "caught, source known",
+    )
     rows = []
     for score in runs[0].rejection:
         out = [run.rejection[score] for run in runs if score in run.rejection]
         known = [run.rejection_source_known[score] for run in runs if score in run.rejection_source_known]
-        cells = [_spread_of([one.auc for one in out]), _spread_of([one.caught_at_5 for one in out])]
-        cells += [_spread_of([one.control_auc for one in out]), _spread_of([one.auc for one in known])]
-        rows.append((score, *cells, _spread_of([one.caught_at_5 for one in known])))
-    return Grid("rejection of each family left out once", head, tuple(rows))
+        cells = [
+            _spread_of([getattr(one, figure) for one in out])
+            for figure in ("auc", "fpr95", "ap", "caught_at_5", "control_auc")
+        ]
+        cells += [_spread_of([getattr(one, figure) for one in known]) for figure in ("auc", "caught_at_5")]
+        rows.append((score, *cells))
+    return Grid("rejection of what was never trained on, by score", head, tuple(rows))
 
 
 def _spread_of(values: Sequence[float | None]) -> str:

@@ -65,6 +65,17 @@ def wait() -> None:
         dist.barrier()
 
 
+def first_ones(value: Tensor) -> Tensor:
+    """Return the first process's value of a tensor that all have computed: rounding may differ on GPUs."""
+    if count() == 1:
+        return value
+    # NCCL takes tensors of the GPU alone.
+    device = torch.device("cuda") if dist.get_backend() == "nccl" else value.device
+    shared = value.detach().clone().to(device)
+    dist.broadcast(shared, 0)
+    return shared.to(value.device)
+
+
 def agree(network: nn.Module) -> None:
     """Give all processes the first one's network: rounding on a GPU may have moved them apart."""
     if count() > 1:
