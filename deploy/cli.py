@@ -22,6 +22,9 @@ app = typer.Typer(
     help="Forgewatch: a streaming deployment monitor for media forgery, which learns while it runs.",
 )
 
+# What a shell reports after Ctrl-C, and what typer returns then without a word.
+_STOPPED = 130
+
 _PANELS = {
     "The stack": (cli_stack.up, cli_stack.down, cli_stack.topics, cli_stack.demo, cli_stack.bench),
     "Look": (cli_status.status, cli_status.doctor, cli_stream.verdicts),
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsWrong as error:
         return _fail(*settings_problems(error), code=2)
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("stopped", code=130)
+        return _fail("stopped", code=_STOPPED)
     except BrokenPipeError:
         return 0  # the reader of our output has seen enough
     except StackError as error:
@@ -75,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), code=1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), code=1)
+    if code == _STOPPED:
+        return _fail("stopped", code=_STOPPED)
     return int(code or 0)
 
 
