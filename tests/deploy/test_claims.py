@@ -12,6 +12,7 @@ from deploy.demo.claims import (
     report,
     shares,
 )
+from deploy.demo.plan import DEFAULT_UNSEEN
 from detector.records import Label, Timings, Verdict
 from ingest.records import MediaItem
 
@@ -87,14 +88,16 @@ def test_reals_of_both_releases_count_by_their_number() -> None:
 def told() -> Callable[..., dict[str, bool]]:
     """The claims of a small perfect run; give `twice` or `lost` to break it."""
 
-    def tell(*, lost: bool = False, twice: bool = False, failed: int = 0) -> dict[str, bool]:
+    def tell(
+        *, lost: bool = False, twice: bool = False, failed: int = 0, unseen: str = DEFAULT_UNSEEN
+    ) -> dict[str, bool]:
         truth = [
             ("real", "real"),
             ("old", "fake"),
-            ("new", "unknown"),
+            (unseen, "unknown"),
             ("real", "real"),
             ("old", "fake"),
-            ("new", "fake"),
+            (unseen, "fake"),
         ]
         sent, verdicts = [], {}
         for number, (family, label) in enumerate(truth):
@@ -105,7 +108,7 @@ def told() -> Callable[..., dict[str, bool]]:
             verdicts[found.id] = found
         sent.append(Sent("t-0-9", None, "hostile"))
         ids = list(verdicts)[1 if lost else 0 :] + (["t-0-2"] if twice else [])
-        return report(0, "new", {}, sent, verdicts, (ids, ["t-0-9"]), OLD, failed).claims
+        return report(0, unseen, {}, sent, verdicts, (ids, ["t-0-9"]), OLD, failed).claims
 
     return tell
 
@@ -117,3 +120,12 @@ def test_a_perfect_run_holds_every_claim(told: Callable[..., dict[str, bool]]) -
 @pytest.mark.parametrize("fault", [{"lost": True}, {"twice": True}, {"failed": 1}])
 def test_a_fault_breaks_a_claim(told: Callable[..., dict[str, bool]], fault: dict[str, int]) -> None:
     assert not all(told(**fault).values())
+
+
+def test_what_is_claimed_of_the_default_choice_is_not_claimed_of_others(
+    told: Callable[..., dict[str, bool]],
+) -> None:
+    assert set(told()) - set(told(unseen="another")) == {
+        "before: 80% of the unseen fakes are not called real",
+        "before: 50% of the unseen fakes are called unknown",
+    }
