@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from detector.architecture import Architecture
+from ingest.records import CropPlan
 from updater.benchmark import left_out, run, scoring
 from updater.benchmark.continual import Continual
 from updater.benchmark.items import with_features
 from updater.benchmark.results import Run
 from updater.benchmark.run import default_name, run_benchmark
-from updater.benchmark.run_folder import ResultsError
+from updater.benchmark.run_folder import ResultsError, save_run
 from updater.benchmark.setup import Setup
 from updater.data.tasks import OutlierSet, Stream, Task
 from updater.learners.learnt_file import load_learnt, save_learnt
@@ -230,6 +231,10 @@ def test_families_left_out_later_need_no_task_learnt_again(stream, whole, tmp_pa
     [
         (lambda stream, setup: (stream, replace(setup, memory=20)), "memory 10"),
         (lambda stream, setup: (replace(stream, tasks=stream.tasks[1:]), setup), "other data"),
+        (
+            lambda stream, setup: (replace(stream, plan=CropPlan(stride_px=64)), setup),
+            r"a run of crops\.stride_px None: name",
+        ),
     ],
 )
 def test_a_finished_run_of_other_options_or_data_is_not_written_over(stream, tmp_path, change, told):
@@ -241,6 +246,32 @@ def test_a_finished_run_of_other_options_or_data_is_not_written_over(stream, tmp
     assert "\n" not in str(error.value)
     assert "--out" in str(error.value)
     assert (tmp_path / "seed-0/run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_run_of_other_features_or_of_features_that_nobody_wrote_down_is_refused(
+    stream, whole, tmp_path, monkeypatch, recorded
+):
+    options = {k: v for k, v in whole[0].options.items() if recorded or k not in ("crops", "feature_version")}
+    save_run(tmp_path / "seed-0", whole[0].model_copy(update={"options": options}), {})
+    told = "no crops on record, no feature_version on record"
+    if recorded:
+        monkeypatch.setattr(run, "FEATURE_VERSION", "next")
+        told = "feature_version 1"
+    with pytest.raises(ResultsError, match=f"holds a run of {told}: name another folder with --out"):
+        start(stream, tmp_path)
+
+
+def test_what_is_half_done_with_other_crops_is_not_mixed_in(stream, tmp_path, steps):
+    def stop(said, done, total):
+        if said == "seed 0: joint: balanced":
+            raise StopError
+
+    with pytest.raises(StopError):
+        start(replace(stream, plan=CropPlan(stride_px=64)), tmp_path, progress=stop)
+    del steps[:]
+    start(stream, tmp_path)
+    assert len(steps) == 4
 
 
 def test_what_is_half_done_with_other_options_is_not_mixed_in(stream, whole, tmp_path, steps):

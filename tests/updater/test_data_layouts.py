@@ -197,7 +197,9 @@ def test_the_digest_is_of_the_media_and_not_of_their_place_or_plan(tmp_path, rea
     stream = load_cddb(cddb(tmp_path / "a"), "gan", reader)
     (tmp_path / "a").rename(tmp_path / "b")
     with CropReader(PLAN.model_copy(update={"patches": 1}), processes=1) as other:
-        assert load_cddb(tmp_path / "b", "gan", other).digest == stream.digest
+        again = load_cddb(tmp_path / "b", "gan", other)
+    assert again.digest == stream.digest
+    assert (again.plan, stream.plan) == (other.plan, PLAN)
     (tmp_path / "b/gan/val/1_fake/0.png").write_bytes(picture(999))
     assert load_cddb(tmp_path / "b", "gan", reader).digest != stream.digest
 
@@ -241,6 +243,7 @@ def test_classes_lie_in_any_of_three_layouts(tmp_path, reader, places, train, te
     shown = {s.name: [len(s.at(step, 2)) for step in range(2)] for s in stream.outliers}
     assert shown == {"places": [1, 3], "svhn": [3, 6]}
     assert stream.outliers[0].items.counts() == {"places": 3}
+    assert stream.plan == PLAN
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ def load(cache: Path | None, families=("periodic", "smoothed")) -> Stream:
 
 def test_each_family_is_a_task_with_reals_of_its_own(tmp_path, monkeypatch):
     stream = load(tmp_path)
+    assert stream.plan == PLAN
     assert [task.name for task in stream.tasks] == ["periodic", "smoothed"]
     for task in stream.tasks:
         real, fake = f"{task.name}/real", f"{task.name}/fake"

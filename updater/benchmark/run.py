@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from pydantic import JsonValue
 
+from detector.architecture import FEATURE_VERSION
 from memory.crop_store import write_durably
 from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.continual import Continual, mean_unseen
@@ -47,7 +49,7 @@ def run_benchmark(
     leave_families_out: measure rejection by leaving each task out in turn; else by the stream's outliers.
     The energy of a plain network beside it is measured for the first seed alone: it takes longest. Of several
     processes that train together the first writes. Raises ResultsError where the folder holds a run of other
-    data or options, ValueError for a stream or an option that does not fit, and OSError.
+    data, crop plan, features or options, ValueError for a stream or an option that does not fit, and OSError.
     """
     if leave_families_out and len(stream.tasks) < 2:
         raise ValueError("one task cannot be left out of one: name more tasks, or leave none out")
@@ -67,28 +69,45 @@ def run_benchmark(
 
 
 def _check(place: Path, stream: Stream, setup: Setup) -> None:
-    """Raise ResultsError where a seed's folder holds a run of other data or options: it would be lost."""
+    """Raise ResultsError where a seed's folder has a run of other data, crops or options: else it is lost."""
     if not (place / RUN_FILE).is_file():
         return
-    run, options = load_run(place), json.loads(json.dumps(setup.described()))
-    other = [
-        f"{k} {run.options.get(k)}" for k in options | run.options if run.options.get(k) != options.get(k)
-    ]
+    run = load_run(place)
+    # Both as JSON has them, where a tuple is a list.
+    other = list(_differing(run.options, json.loads(json.dumps(_described(stream, setup)))))
     if run.stream_digest != stream.digest:
         other.insert(0, f"other data ({run.stream})")
     if other:
         raise ResultsError(f"{place} holds a run of {', '.join(other)}: name another folder with --out")
 
 
+def _described(stream: Stream, setup: Setup) -> dict[str, JsonValue]:
+    """Return all that a run follows from, its media and seed aside: options, crop plan, feature version."""
+    crops = stream.plan.model_dump(mode="json")
+    return setup.described() | {"crops": crops, "feature_version": FEATURE_VERSION}
+
+
+def _differing(
+    there: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue], above: str = ""
+) -> Iterator[str]:
+    """Tell each value that is there and not wanted, by its whole name."""
+    for name in dict.fromkeys([*wanted, *there]):
+        had, wants, full = there.get(name), wanted.get(name), above + name
+        if isinstance(had, dict) and isinstance(wants, dict):
+            yield from _differing(had, wants, f"{full}.")
+        elif had != wants:
+            yield f"{full} {had}" if name in there else f"no {full} on record"
+
+
 def default_name(benchmark: str, stream: Stream, setup: Setup) -> str:
-    """Return a name for a folder of runs: what tables compare, and a digest of the data and every option."""
+    """Return a name for a folder of runs: what tables compare, and a digest of all that they follow from."""
     words = [benchmark, setup.learner, setup.options.scheme, str(setup.memory), setup.architecture.backbone]
-    return "-".join([*words, _digest(stream.digest, setup.described())[:8]])
+    return "-".join([*words, _digest(stream.digest, _described(stream, setup))[:8]])
 
 
 def _parts(place: Path, stream: Stream, setup: Setup, seed: int) -> Path:
     """Return the folder of what a run has done so far: another one for other data or options."""
-    return place / "parts" / _digest(stream.digest, setup.described(), seed)[:16]
+    return place / "parts" / _digest(stream.digest, _described(stream, setup), seed)[:16]
 
 
 def _digest(*facts: object) -> str:
@@ -142,7 +161,7 @@ def _one(
         stream=stream.name,
         stream_digest=stream.digest,
         command=command,
-        options=setup.described(),
+        options=_described(stream, setup),
         versions={"python": platform.python_version()}
         | {package: importlib.metadata.version(package) for package in _PACKAGES},
         device=setup.device,

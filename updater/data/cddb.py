@@ -77,7 +77,7 @@ def load_cddb(
         train = reader.read(f"read {name}/train", name, files[name, "train"])
         kept, held = hold_back(train, calibration_share, seed)
         tasks.append(Task(name, kept, held, reader.read(f"read {name}/val", name, files[name, "val"])))
-    return Stream(f"cddb-{sequence}", tuple(tasks))
+    return Stream(f"cddb-{sequence}", tuple(tasks), plan=reader.plan)
 
 
 def with_unseen_families(stream: Stream, folder: Path, reader: CropReader, seed: int = 0) -> Stream:

@@ -72,7 +72,7 @@ def load_folders(
         files = [MediaFile(path, path.relative_to(folder).as_posix(), name) for path in paths]
         items = reader.read(f"read ood/{name}", name, files)
         outliers.append(OutlierSet(name, shuffled(items, seed)))
-    return Stream("opencil", tuple(tasks), tuple(outliers))
+    return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan)
 
 
 def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:

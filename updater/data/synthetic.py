@@ -38,7 +38,7 @@ def load_synthetic(
             for part, items in parts.items()
         }
         tasks.append(Task(name, **own))
-    return Stream("synthetic", tuple(tasks))
+    return Stream("synthetic", tuple(tasks), plan=reader.plan)
 
 
 def _part(reader: CropReader, seed: int, families: Sequence[str], part: str, count: int) -> LabelledCrops:

@@ -3,11 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from ingest.records import CropPlan
 from memory.records import REAL
 from updater.training_data import LabelledCrops
 
@@ -76,12 +77,14 @@ class Stream:
     name: str
     tasks: tuple[Task, ...]
     outliers: tuple[OutlierSet, ...] = ()
+    plan: CropPlan = field(default_factory=CropPlan)
+    """by which every item was cut"""
 
     @cached_property
     def digest(self) -> str:
         """SHA-256, hexadecimal, over every part's name, its items' classes and their media's digests.
 
-        Neither the place of the files nor the crop plan is in it.
+        The place of the files is not in it, nor the crop plan: `plan` has that.
         """
         total = hashlib.sha256()
         for line in self._lines():
