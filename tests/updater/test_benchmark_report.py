@@ -14,7 +14,16 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from updater.benchmark.report import compare, report_json, report_markdown, report_page, show, write_reports
-from updater.benchmark.results import Figures, RejectionScores, Run, Step, Unseen, measure_unseen, summarise
+from updater.benchmark.results import (
+    Figures,
+    Interval,
+    RejectionScores,
+    Run,
+    Step,
+    Unseen,
+    measure_unseen,
+    summarise,
+)
 from updater.benchmark.run_folder import ResultsError, load_run, load_runs, load_scores, save_run
 
 HOSTILE = "<script>alert(1)</script>[red]|`$\\frac$"
@@ -99,10 +108,60 @@ def test_the_report_has_the_fields_that_were_promised(tmp_path):
     assert told["options"] == {"learner": "icarl", "memory": 500}
 
 
+def drawn(seed: int, aa: float) -> Run:
+    """A run with its figures drawn anew: AA evenly over aa ± 10, and an AUC that one draw lacks."""
+    return run(
+        seed,
+        aa,
+        resampled={
+            "aa": tuple(np.linspace(aa - 10, aa + 10, 1001)),
+            "unseen.auc": (math.nan, *np.linspace(0.7, 0.9, 1000)),
+        },
+    )
+
+
+def test_the_interval_is_of_the_mean_over_the_seeds_on_the_same_images():
+    found = summarise([drawn(0, 80), drawn(1, 90)]).interval
+    assert (found.low.aa, found.high.aa) == pytest.approx((75.5, 94.5))
+    assert (found.low.unseen.auc, found.high.unseen.auc) == pytest.approx((0.705, 0.895))
+    assert found.low.af is None
+    # Draws that go against each other make the mean steadier than each seed is.
+    steady = [drawn(0, 80), drawn(1, 80)]
+    turned = {"aa": steady[1].resampled["aa"][::-1]}
+    found = summarise([steady[0], steady[1].model_copy(update={"resampled": turned})]).interval
+    assert (found.low.aa, found.high.aa) == pytest.approx((80, 80))
+
+
+def test_a_figure_that_one_seed_did_not_draw_anew_has_no_interval():
+    assert summarise([drawn(0, 80), run(1, 90)]).interval == Interval()
+
+
+def test_every_table_shows_the_intervals_and_says_what_they_are(tmp_path):
+    runs = [drawn(0, 80), drawn(1, 84)]
+    for one in runs:
+        save_run(tmp_path / "a" / f"seed-{one.seed}", one, {})
+        save_run(tmp_path / "b" / f"seed-{one.seed}", run(one.seed), {})
+    console = Console(record=True, width=200, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    show(console, runs)
+    console.print(compare([tmp_path / "a", tmp_path / "b"]).terminal())
+    console.file.close()
+    terminal = console.export_text()
+    assert terminal.count("82.00 ± 2.83 [72.50, 91.50]") == 2
+    assert terminal.count("in brackets 95 % over images") == 2
+    for text in (report_markdown(runs), report_page(runs, [{}, {}])):
+        assert "82.00 ± 2.83 [72.50, 91.50]" in text
+        assert "in brackets 95 % over images" in text
+    told = json.loads(report_json(runs))["interval"]
+    assert (told["low"]["aa"], told["high"]["aa"]) == pytest.approx((72.5, 91.5))
+    assert told["low"]["unseen"]["auc"] == pytest.approx(0.705)
+    assert "brackets" not in report_markdown([run(0)])
+
+
 def test_a_run_is_read_as_it_was_saved(tmp_path):
     kept = {"step-2": scores(0), "step-3": scores(1)}
-    save_run(tmp_path / "seed-0", run(0), kept)
-    assert load_run(tmp_path / "seed-0") == run(0)
+    save_run(tmp_path / "seed-0", run(0, resampled={"aa": (80.0, 81.5)}), kept)
+    assert load_run(tmp_path / "seed-0") == run(0, resampled={"aa": (80.0, 81.5)})
+    assert "81.5" not in (tmp_path / "seed-0/run.json").read_text()
     read = load_scores(tmp_path / "seed-0")
     assert read.keys() == kept.keys()
     for name, one in kept.items():
@@ -119,6 +178,9 @@ def test_a_folder_of_runs_is_read_by_seed_and_a_broken_one_is_one_line(tmp_path)
         load_runs(tmp_path)
     assert "seed-2/run.json" in str(error.value)
     assert "\n" not in str(error.value)
+    (tmp_path / "seed-10/resampled.safetensors").write_bytes(b"half")
+    with pytest.raises(ResultsError, match=r"seed-10/resampled.safetensors cannot be read"):
+        load_run(tmp_path / "seed-10")
     with pytest.raises(ResultsError, match="name the folder of a benchmark"):
         load_runs(tmp_path / "elsewhere")
 

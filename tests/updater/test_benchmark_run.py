@@ -9,13 +9,14 @@ import torch
 
 from detector.architecture import Architecture
 from ingest.records import CropPlan
-from updater.benchmark import left_out, run, scoring
-from updater.benchmark.continual import Continual
+from updater.benchmark import continual, left_out, resampled, run, scoring
+from updater.benchmark.continual import Continual, rejection_scores
 from updater.benchmark.items import with_features
-from updater.benchmark.results import Run
+from updater.benchmark.results import Run, figure_of
 from updater.benchmark.run import default_name, run_benchmark
 from updater.benchmark.run_folder import ResultsError, save_run
 from updater.benchmark.setup import Setup
+from updater.calibrate import reals
 from updater.data.tasks import OutlierSet, Stream, Task
 from updater.learners.learnt_file import load_learnt, save_learnt
 from updater.learners.methods import LEARNERS
@@ -124,6 +125,46 @@ def test_families_left_out_give_figures_for_both_settings_and_scores_of_each(who
     assert len(scores["without a"].unknown) == 15  # every forgery of the family, not only those for testing
     assert len(scores["without a"].control) == 15
     assert len(scores["without a"].known) == 20
+
+
+def test_figures_on_images_drawn_anew_lie_around_those_on_all_of_them(whole):
+    one = whole[0]
+    assert set(one.resampled) == {"aa", "real_fake_auc"} | {
+        f"{part}.{name}" for part in ("unseen", "source_known") for name in ("auc", "caught_at_5")
+    }
+    for name, values in one.resampled.items():
+        assert len(values) == 1000
+        assert np.nanmin(values) <= figure_of(one.figures, name) <= np.nanmax(values), name
+
+
+def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monkeypatch):
+    scored, drawn = [], []
+    draw = resampled._rejection
+
+    def spy(known, unseen, name):
+        scored.append(
+            [
+                [group for one in known for group in one.groups],
+                unseen.groups[~reals(unseen.families)].tolist(),
+            ]
+        )
+        return rejection_scores(known, unseen, name)
+
+    def drawn_for(scores, known, unknown, images):
+        drawn.append([known, unknown])
+        return draw(scores, known, unknown, images)
+
+    monkeypatch.setattr(left_out, "rejection_scores", spy)
+    monkeypatch.setattr(continual, "rejection_scores", spy)
+    monkeypatch.setattr(resampled, "_rejection", drawn_for)
+    ((one, _),) = start(replace(stream, tasks=stream.tasks[:2]), tmp_path / "left out", leave=True)
+    # Where its reals are known, a family's control is scored after it.
+    assert drawn == scored[:2] + scored[2::2]
+    assert one.resampled.keys() > {"source_known.auc"}
+    del scored[:], drawn[:]
+    start(classes, tmp_path / "outliers")
+    assert len(scored) == 2
+    assert drawn == scored
 
 
 def test_the_budget_is_never_exceeded_and_a_shrinking_class_keeps_its_best(stream, tmp_path, monkeypatch):
@@ -256,8 +297,8 @@ def test_a_run_of_other_features_or_of_features_that_nobody_wrote_down_is_refuse
     save_run(tmp_path / "seed-0", whole[0].model_copy(update={"options": options}), {})
     told = "no crops on record, no feature_version on record"
     if recorded:
+        told = f"feature_version {run.FEATURE_VERSION}"
         monkeypatch.setattr(run, "FEATURE_VERSION", "next")
-        told = "feature_version 1"
     with pytest.raises(ResultsError, match=f"holds a run of {told}: name another folder with --out"):
         start(stream, tmp_path)
 

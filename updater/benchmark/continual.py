@@ -37,6 +37,8 @@ class Continual:
         """exemplars of each class, the best first"""
         self.unseen: dict[str, list[Unseen]] = {}
         """by score, the figures of rejection after each step that has outliers"""
+        self.on_tests: list[Judged] = []
+        """the tests of all tasks so far, after the last step"""
 
     def run(self) -> tuple[list[list[float]], list[Step], dict[str, RejectionScores]]:
         """Learn every task; return the columns of B, each step's figures, and scores of outliers by step."""
@@ -124,7 +126,7 @@ class Continual:
     def _measured(self, judge: Judge, number: int) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
         tasks = self.stream.tasks[: number + 1]
         self.progress(f"{tasks[-1].name}: evaluation", 0, 0)
-        on_tests = [judge.judged(task.test) for task in tasks]
+        on_tests = self.on_tests = [judge.judged(task.test) for task in tasks]
         column = [accuracy(one) for one in on_tests]
         figures = figures_of(on_tests, judge)
         scores: dict[str, RejectionScores] = {}

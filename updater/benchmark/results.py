@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from updater.bootstrap import interval
 from updater.measures import auroc, average_precision, caught_at, fpr95
 
 
@@ -86,10 +87,20 @@ class Figures(BaseModel):
 _REJECTION = ("unseen", "source_known")
 
 
+class Interval(BaseModel):
+    """The ends of an interval, for each figure that has one."""
+
+    low: Figures = Figures()
+    high: Figures = Figures()
+
+
 class Summary(Figures):
     """The mean over the runs of each figure, and under `sd` its standard deviation over them (n - 1)."""
 
     sd: Figures = Figures()
+    interval: Interval = Field(
+        Interval(), description="95 % of the means over the runs lie in it where the images are drawn anew"
+    )
     runs: int = Field(description="how many runs, one a seed")
 
 
@@ -128,6 +139,12 @@ class Run(BaseModel):
     )
     rejection_source_known: Mapping[str, Unseen] = Field(
         {}, description="the same where the reals of the family's source are trained on"
+    )
+    resampled: Mapping[str, tuple[float, ...]] = Field(
+        {},
+        exclude=True,
+        description="figures (such as unseen.auc) on images drawn again, with the same draws in every run of"
+        " a stream; they have a file of their own",
     )
 
     @model_validator(mode="after")
@@ -188,7 +205,38 @@ def summarise(runs: Sequence[Run]) -> Summary:
     if not runs:
         raise ValueError("there are no runs to summarise")
     figures = [run.figures for run in runs]
-    return Summary(**_spread(figures, "mean").model_dump(), sd=_spread(figures, "sd"), runs=len(runs))
+    return Summary(
+        **_spread(figures, "mean").model_dump(),
+        sd=_spread(figures, "sd"),
+        interval=_interval(runs),
+        runs=len(runs),
+    )
+
+
+def figure_of(figures: Figures, name: str) -> float | None:
+    """Return a figure by its name, or by its group's and its own, such as "unseen.auc"."""
+    group, _, own = name.rpartition(".")
+    value: float | None = getattr(getattr(figures, group) if group else figures, own)
+    return value
+
+
+def _interval(runs: Sequence[Run]) -> Interval:
+    """Return the intervals of the means over the runs, of what every run that has the figure drew again."""
+    low: dict[str, dict[str, float]] = {}
+    high: dict[str, dict[str, float]] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.resampled):
+        having = [run for run in runs if figure_of(run.figures, name) is not None]
+        if not all(name in run.resampled for run in having):
+            continue
+        found = interval(np.mean([run.resampled[name] for run in having], 0)) if having else None
+        if found is not None:
+            group, _, own = name.rpartition(".")
+            low.setdefault(group, {})[own], high.setdefault(group, {})[own] = found
+    return Interval(low=_grouped(low), high=_grouped(high))
+
+
+def _grouped(found: Mapping[str, Mapping[str, float]]) -> Figures:
+    return Figures.model_validate({**found.get("", {}), **{name: found[name] for name in found if name}})
 
 
 def _spread(figures: Sequence[Figures], kind: str) -> Figures:

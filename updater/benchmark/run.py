@@ -16,6 +16,7 @@ from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.continual import Continual, mean_unseen
 from updater.benchmark.items import joined, with_features
 from updater.benchmark.left_out import LeftOut, leave_out
+from updater.benchmark.resampled import resampled
 from updater.benchmark.results import Figures, RejectionScores, Run, Unseen
 from updater.benchmark.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
 from updater.benchmark.scoring import rightly_told
@@ -139,11 +140,13 @@ def _one(
     joint_aa, joint_s = _joint(stream, setup, seed, parts, said)
     by_score = {name: mean_unseen(found) for name, found in continual.unseen.items()}
     by_score_known: dict[str, Unseen] = {}
+    left_out: list[list[LeftOut]] = [[], []]
     if leave_families_out:
         out = _left_out(stream, setup, seed, parts, kinds, False, plain, said)
         known = _left_out(stream, setup, seed, parts, kinds, True, False, said)
         by_score, by_score_known = _by_score(setup, out), _by_score(setup, known)
         scores |= {f"without {one[first].family}": one[first].scores for one in out}
+        left_out = [[one[first] for one in each] for each in (out, known)]
     updates = [step.seconds["training"] for step in steps[1:]]
     last = steps[-1].figures
     figures = last.model_copy(
@@ -172,6 +175,7 @@ def _one(
         figures=Figures.model_validate(figures.model_dump()),
         rejection=by_score,
         rejection_source_known=by_score_known,
+        resampled=resampled(stream, continual.on_tests, scores, *left_out),
     )
     if is_first():
         save_run(place, run, scores)

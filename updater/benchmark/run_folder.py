@@ -1,4 +1,8 @@
-"""A run is a folder: run.json says what was measured and how to repeat it, scores.safetensors has scores."""
+"""A run is a folder: run.json says what was measured and how to repeat it.
+
+Beside it scores.safetensors has the scores of rejection, and resampled.safetensors figures on images drawn
+anew.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +16,7 @@ from safetensors.numpy import load_file, save
 from memory.crop_store import write_durably
 from updater.benchmark.results import RejectionScores, Run
 
-RUN_FILE, SCORES_FILE = "run.json", "scores.safetensors"
+RUN_FILE, SCORES_FILE, RESAMPLED_FILE = "run.json", "scores.safetensors", "resampled.safetensors"
 
 
 class ResultsError(Exception):
@@ -20,23 +24,31 @@ class ResultsError(Exception):
 
 
 def save_run(folder: Path, run: Run, scores: Mapping[str, RejectionScores]) -> None:
-    """Write run.json and scores.safetensors, each whole or not at all; run.json last, so it means done.
+    """Write all three files, each whole or not at all; run.json last, so it means done.
 
     scores: by a name such as a step's or a left-out family's, without "/". Raises OSError.
     """
     arrays = {f"{name}/{field}": array for name, one in scores.items() for field, array in vars(one).items()}
     contiguous = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
     write_durably(folder / SCORES_FILE, save(contiguous))
+    drawn = {name: np.array(values, np.float64) for name, values in run.resampled.items()}
+    write_durably(folder / RESAMPLED_FILE, save(drawn))
     write_durably(folder / RUN_FILE, run.model_dump_json(indent=1).encode())
 
 
 def load_run(folder: Path) -> Run:
-    """Read run.json of a run's folder. Raises ResultsError."""
-    path = folder / RUN_FILE
+    """Read run.json of a run's folder, and what was drawn again if that is there. Raises ResultsError."""
+    path, drawn = folder / RUN_FILE, folder / RESAMPLED_FILE
     try:
-        return Run.model_validate_json(path.read_bytes())
+        run = Run.model_validate_json(path.read_bytes())
+        resampled = load_file(drawn) if drawn.is_file() else {}
+        return run.model_copy(
+            update={"resampled": {name: tuple(values.tolist()) for name, values in sorted(resampled.items())}}
+        )
     except OSError as error:
         raise ResultsError(f"{path} cannot be read ({error.strerror}): is {folder} a run?") from error
+    except SafetensorError as error:
+        raise ResultsError(f"{drawn} cannot be read: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

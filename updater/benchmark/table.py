@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from updater.benchmark.results import Figures, Run, Summary, summarise
+from updater.benchmark.results import Interval, Run, Summary, figure_of, summarise
 
 # Name, where it lies in Figures, and digits.
 _FIGURES = (
@@ -67,7 +67,9 @@ def figures_grid(runs: Sequence[Run]) -> Grid:
     rows = [
         (name, _shown(summary, field, digits)) for name, field, digits in _FIGURES if _has(summary, field)
     ]
-    return Grid(f"mean ± sd over {_seeds(summary)}", ("figure", "value"), tuple(rows))
+    return Grid(
+        f"mean ± sd over {_seeds(summary)}{_about_intervals([summary])}", ("figure", "value"), tuple(rows)
+    )
 
 
 def matrix_grid(runs: Sequence[Run]) -> Grid:
@@ -128,7 +130,11 @@ def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> Grid:
         if any(_has(summary, field) for summary in summaries)
     ]
     rows.append(("seeds", *(str(summary.runs) for summary in summaries)))
-    return Grid("mean ± sd over seeds", ("figure", *(name for name, _ in named)), tuple(rows))
+    return Grid(
+        f"mean ± sd over seeds{_about_intervals(summaries)}",
+        ("figure", *(name for name, _ in named)),
+        tuple(rows),
+    )
 
 
 def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
@@ -145,21 +151,23 @@ def _differing(named: Sequence[tuple[str, Sequence[Run]]]) -> dict[str, list[str
     return {name: values for name, values in found.items() if len(set(values)) > 1}
 
 
+def _about_intervals(summaries: Sequence[Summary]) -> str:
+    there = any(summary.interval != Interval() for summary in summaries)
+    return "; in brackets 95 % over images drawn anew for these networks" if there else ""
+
+
 def _has(summary: Summary, field: str) -> bool:
-    return _value(summary, field) is not None
+    return figure_of(summary, field) is not None
 
 
 def _shown(summary: Summary, field: str, digits: int) -> str:
-    mean, sd = _value(summary, field), _value(summary.sd, field)
+    mean, sd = figure_of(summary, field), figure_of(summary.sd, field)
+    low, high = (figure_of(end, field) for end in (summary.interval.low, summary.interval.high))
     if mean is None:
         return _NOTHING
-    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
-
-
-def _value(figures: Figures, field: str) -> float | None:
-    group, _, name = field.rpartition(".")
-    value: float | None = getattr(getattr(figures, group) if group else figures, name)
-    return value
+    spread = "" if sd is None else f" ± {sd:.{digits}f}"
+    around = "" if low is None or high is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{mean:.{digits}f}{spread}{around}"
 
 
 def _seeds(summary: Summary) -> str:

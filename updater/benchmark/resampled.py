@@ -1,0 +1,105 @@
+"""A run's figures on images drawn again: what the intervals in its tables are of."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from updater.benchmark.left_out import LeftOut
+from updater.benchmark.results import RejectionScores
+from updater.benchmark.scoring import Judged
+from updater.bootstrap import Resamples, Values, aurocs, caught_shares, shares
+from updater.calibrate import reals
+from updater.data.tasks import Stream, is_real
+from updater.training_data import LabelledCrops
+
+
+def resampled(
+    stream: Stream,
+    on_tests: Sequence[Judged],
+    scores: Mapping[str, RejectionScores],
+    left_out: Sequence[LeftOut],
+    left_out_source_known: Sequence[LeftOut],
+) -> dict[str, tuple[float, ...]]:
+    """Return a run's figures on each draw of the stream's images, by their names in `Figures`.
+
+    AA and real/fake AUC are of on_tests, the tests of each task after the last; AUC and share caught at 5 %
+    are means over the families left out, or where none is over the steps (scores: by `step NUMBER`).
+    """
+    images = _images(stream)
+    unseen = [_of_left_out(stream, one, images, source_known=False) for one in left_out]
+    known = [_of_left_out(stream, one, images, source_known=True) for one in left_out_source_known]
+    figures = _continual(on_tests, images)
+    figures |= _mean("unseen", unseen or list(_of_steps(stream, scores, images)))
+    figures |= _mean("source_known", known)
+    return {name: tuple(values.tolist()) for name, values in figures.items()}
+
+
+def _images(stream: Stream) -> Resamples:
+    # Each class of each part of a task keeps its own number.
+    parts = [
+        (f"{part} {name}", group)
+        for task in stream.tasks
+        for part in ("test", "calibration", "train")
+        for items in [getattr(task, part)]
+        for name, group in zip(items.families, items.groups, strict=True)
+    ]
+    parts += [
+        (f"outliers {one.name} {name}", group)
+        for one in stream.outliers
+        for name, group in zip(one.items.families, one.items.groups, strict=True)
+    ]
+    return Resamples([group for _, group in parts], [stratum for stratum, _ in parts])
+
+
+def _continual(on_tests: Sequence[Judged], images: Resamples) -> dict[str, Values]:
+    drawn = [images.of(one.groups.tolist()) for one in on_tests]
+    accuracies = [shares(one.right, counts) for one, counts in zip(on_tests, drawn, strict=True)]
+    found = {"aa": 100 * np.mean(accuracies, 0)}
+    fakes = [~reals(one.families) for one in on_tests]
+    if all(0 < fake.sum() < len(fake) for fake in fakes):
+        areas = [
+            aurocs(one.fake_probability[fake], one.fake_probability[~fake], counts[:, fake], counts[:, ~fake])
+            for one, counts, fake in zip(on_tests, drawn, fakes, strict=True)
+        ]
+        found["real_fake_auc"] = np.mean(areas, 0)
+    return found
+
+
+def _of_left_out(stream: Stream, one: LeftOut, images: Resamples, *, source_known: bool) -> dict[str, Values]:
+    (left,) = (task for task in stream.tasks if task.name == one.family)
+    # In the order in which `leave_out` scores them.
+    known = [group for task in stream.tasks if task is not left for group in task.test.groups]
+    if source_known:
+        known += _groups(left.test, fake=False)
+    unknown = [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
+    return _rejection(one.scores, known, unknown, images)
+
+
+def _of_steps(
+    stream: Stream, scores: Mapping[str, RejectionScores], images: Resamples
+) -> Iterator[dict[str, Values]]:
+    for number in range(len(stream.tasks)):
+        if (of_step := scores.get(f"step {number + 1}")) is not None:
+            known = [group for task in stream.tasks[: number + 1] for group in task.test.groups]
+            outliers = [one.at(number, len(stream.tasks)) for one in stream.outliers]
+            unknown = [group for items in outliers for group in _groups(items, fake=True)]
+            yield _rejection(of_step, known, unknown, images)
+
+
+def _groups(items: LabelledCrops, *, fake: bool) -> list[str]:
+    pairs = zip(items.families, items.groups, strict=True)
+    return [group for name, group in pairs if is_real(name) is not fake]
+
+
+def _rejection(
+    scores: RejectionScores, known: Sequence[str], unknown: Sequence[str], images: Resamples
+) -> dict[str, Values]:
+    drawn = images.of(unknown), images.of(known)
+    return {
+        "auc": aurocs(scores.unknown, scores.known, *drawn),
+        "caught_at_5": caught_shares(scores.unknown, scores.known, *drawn),
+    }
+
+
+def _mean(part: str, found: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+    return {f"{part}.{name}": np.mean([one[name] for one in found], 0) for name in (found or [{}])[0]}
