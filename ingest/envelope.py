@@ -100,14 +100,15 @@ def _media(inline: bytes | None, dataref: object, settings: IngestSettings) -> b
 
 
 def _event_headers(headers: Headers) -> dict[str, str]:
-    """Keep the headers that an event is made of, as text, names in lower case."""
+    """Keep the headers that an event is made of, as text, names in lower case.
+
+    A null header is an attribute that is not set: clients write one for each that they know.
+    """
     named = {}
     for raw_name, raw in headers:
         name = raw_name.lower()
-        if name != "content-type" and not name.startswith("ce_"):
+        if raw is None or (name != "content-type" and not name.startswith("ce_")):
             continue
-        if raw is None:
-            raise EnvelopeError("bad_header", f"the header {name[:64]!r} is null")
         try:
             named[name] = raw.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -139,6 +140,10 @@ def _structured(content_type: str, value: bytes | None) -> tuple[BaseCloudEvent,
         raise EnvelopeError("bad_event", "the value is no JSON document") from error
     if not isinstance(document, dict):
         raise EnvelopeError("bad_event", "the value is no JSON object")
+    if None in document.values():
+        # The format allows null for what is not set; the library does not.
+        document = {name: content for name, content in document.items() if content is not None}
+        value = json.dumps(document).encode()
     _check(document)
     try:
         event = from_structured_event(KafkaMessage(headers={}, key=None, value=value))
