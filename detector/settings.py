@@ -37,6 +37,9 @@ class DetectorSettings(BaseSettings):
     deploy_token: SecretStr | None = Field(None, description="bearer token for the deploy server")
     model_threads: int = Field(1, ge=1, description="threads of ONNX Runtime in one TorchServe worker")
     batch_items: int = Field(64, ge=1, description="most items of one transaction")
+    batch_duration_s: float = Field(
+        2.0, gt=0, description="how long a batch should take: of slow media it has fewer items, seconds"
+    )
     request_crops: int = Field(
         256, ge=1, description="most crops of one request to TorchServe, unless one item has more"
     )

@@ -1,6 +1,7 @@
 """The detector worker: media in, verdicts out; a batch and its offsets are one Kafka transaction."""
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -56,9 +57,11 @@ class Worker:
         """Take, judge, commit, until told to stop.
 
         While a batch is scored the next one decodes and the one before is committed. A commit is only
-        begun once the one before has held, so what follows a failed one was never sent.
+        begun once the one before has held, so what follows a failed one was never sent. No item waits
+        long for the others of its batch: how many are taken follows from how long the last ones took.
         """
         ahead: Taken | None = None
+        most = 1
         committing: Future[None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="commit") as committer:
             while not self.stop.is_set():
@@ -66,12 +69,15 @@ class Worker:
                 if self.serving.live is None:
                     self.stop.wait(self.settings.poll_timeout_s)
                     continue
-                taken, ahead = ahead, self._take(wait=ahead is None)
+                began = time.monotonic()
+                taken, ahead = ahead, self._take(most, wait=ahead is None)
                 try:
                     judged = self._judge(taken.batch) if taken else []
                     if committing is not None:
                         committing.result()
                     committing = committer.submit(self._commit, taken, judged) if taken else None
+                    if taken:
+                        most = self._most_items((time.monotonic() - began) / len(taken.records))
                 except Stopped:
                     return
                 except (CommitError, SandboxStartError) as error:
@@ -81,8 +87,12 @@ class Worker:
                     ahead, committing = None, None
                     self._rewind()
 
-    def _take(self, *, wait: bool) -> Taken | None:
-        records = self.source.poll(self.settings.batch_items, self.settings.poll_timeout_s if wait else 0.0)
+    def _most_items(self, item_s: float) -> int:
+        """How many items that take item_s seconds each make a batch."""
+        return max(1, min(self.settings.batch_items, int(self.settings.batch_duration_s / max(item_s, 1e-6))))
+
+    def _take(self, most: int, *, wait: bool) -> Taken | None:
+        records = self.source.poll(most, self.settings.poll_timeout_s if wait else 0.0)
         if not records:
             return None
         batch = open_batch(records, self.serving.artifact, self.sandbox, self.ingest)

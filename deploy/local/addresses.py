@@ -7,6 +7,8 @@ from pathlib import Path
 
 from deploy.local.processes import free_port, port_is_free
 
+_DECODERS = 4
+
 
 @dataclass(frozen=True)
 class Ports:
@@ -83,7 +85,12 @@ def stack_settings(run: Path, ports: Ports, management: str, model_store: Path) 
     token = kept.get("FORGEWATCH_DEPLOY_TOKEN")
     if token is not None:
         kept |= {"FORGEWATCH_DETECTOR_DEPLOY_TOKEN": token, "FORGEWATCH_UPDATER_DEPLOY_TOKEN": token}
-    return {"FORGEWATCH_INGEST_CLAIM_CHECK_ROOT": f"{run}/media", **kept, **own}
+    defaults = {
+        "FORGEWATCH_INGEST_CLAIM_CHECK_ROOT": f"{run}/media",
+        # Decoding and looking for faces is what large photographs wait for; a stack has its one worker.
+        "FORGEWATCH_INGEST_DECODE_PROCESSES": str(min(_DECODERS, len(os.sched_getaffinity(0)))),
+    }
+    return {**defaults, **kept, **own}
 
 
 def _tuning(environment: Mapping[str, str]) -> dict[str, str]:

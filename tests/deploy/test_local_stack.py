@@ -102,7 +102,9 @@ def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credenti
     monkeypatch.setenv("FORGEWATCH_INGEST_SECURITY_PROTOCOL", "SASL_SSL")
     monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "hidden")
     monkeypatch.setenv("FORGEWATCH_DEPLOY_TOKEN", "shared")
+    monkeypatch.setenv("FORGEWATCH_INGEST_DECODE_PROCESSES", "7")
     variables = settings_of_a_stack()
+    assert variables["FORGEWATCH_INGEST_DECODE_PROCESSES"] == "7"
     assert variables["FORGEWATCH_UPDATER_SCHEDULE_CRON"] == "0 3 * * *"
     assert variables["FORGEWATCH_MEMORY_DATABASE_URL"] == "sqlite:////run/memory/memory.sqlite"
     assert variables["FORGEWATCH_INGEST_SECURITY_PROTOCOL"] == "PLAINTEXT"

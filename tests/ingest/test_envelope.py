@@ -69,7 +69,7 @@ def test_what_the_stock_client_sends_is_understood_in_both_modes(write: Any) -> 
 
 
 def test_a_null_header_is_an_attribute_that_is_not_set() -> None:
-    # As the JavaScript client writes them, and kafkajs sends them.
+    # The JavaScript client makes a header of every attribute that it knows, with or without a value.
     unset: Headers = [("content-type", None), ("ce_subject", None), ("ce_dataschema", None)]
     item, media = opened(binary(ce_datacontenttype=b"image/png") + unset, MEDIA)
     assert (item.media_id, item.declared_type, media) == ("7", "image/png", MEDIA)
