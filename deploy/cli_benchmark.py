@@ -1,4 +1,4 @@
-"""`forgewatch benchmark cddb|opencil|synthetic`: what is learnt, forgotten and rejected, measured."""
+"""`forgewatch benchmark cddb|opencil|synthetic|speed`: learning, forgetting, rejection, speed, measured."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from deploy.cli_output import CommandError, say
+from deploy.cli_output import CommandError, print_table, say
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +29,10 @@ HOME = Path(".forgewatch/benchmarks")
 
 def benchmark(
     which: Annotated[
-        Literal["cddb", "opencil", "synthetic"],
-        typer.Argument(help="whose layout, or the own stream, which needs no data"),
+        Literal["cddb", "opencil", "synthetic", "speed"],
+        typer.Argument(
+            help="whose layout, or the own stream, which needs no data; speed: does training wait for data"
+        ),
     ],
     data: Annotated[Path | None, typer.Option(help="the folder of the data")] = None,
     sequence: Annotated[
@@ -86,12 +88,15 @@ def benchmark(
             "exposure": exposure,
             "rejection": training,
         }
-        source = Source(which, data, sequence, base, increment)
         with joined(_device(device)) as own:
             setup = _setup(learner, options, memory, backbone, head, rejection)
             weights = _weights(setup.architecture, checkpoint, pretrained)
             setup = replace(setup, device=str(own), start_from=weights)
-            _run(source, setup, leave_out, range(seed, seed + seeds), out, compare or [], report)
+            if which == "speed":
+                _speed(setup, seed, report)
+            else:
+                source = Source(which, data, sequence, base, increment)
+                _run(source, setup, leave_out, range(seed, seed + seeds), out, compare or [], report)
 
 
 @contextmanager
@@ -243,6 +248,27 @@ def _run(
     if others:
         Console().print(compare([folder, *others]).terminal())
     say(f"the page of it: {folder / 'report.html'}")
+
+
+def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
+    from updater.benchmark.speed import measure_on_own_stream, speed_json
+    from updater.data.crops import CropReader
+    from updater.learners.processes import is_first
+
+    for folder in (HOME, report.parent if report else HOME):
+        _writable(folder)
+    with (
+        _bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
+        CropReader(cache=HOME / "crops", progress=progress) as reader,
+    ):
+        found = measure_on_own_stream(reader, setup, seed, progress)
+    if not is_first():
+        return
+    columns = ("stage", "training, images/s", "same steps on a fixed batch", "share")
+    rows = ((one.stage, f"{one.loop:.0f}", f"{one.fixed:.0f}", f"{one.share:.2f}") for one in found)
+    print_table(f"training of {setup.architecture.backbone} on {setup.device}", columns, rows)
+    if report:
+        report.write_text(speed_json(found, setup))
 
 
 def _writable(folder: Path) -> None:

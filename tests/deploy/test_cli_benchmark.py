@@ -140,6 +140,24 @@ def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
     assert (tmp_path / "runs/seed-0/run.json").is_file()
 
 
+def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from updater.benchmark import speed
+
+    monkeypatch.setattr(speed, "_ROUNDS", 1)
+    words = ["benchmark", "speed", "--backbone", "none", "--device", "cpu", "--report", "r/speed.json"]
+    assert main(words) == 0
+    told = json.loads((tmp_path / "r/speed.json").read_text())
+    assert told["device"] == "cpu"
+    assert told["options"]["architecture"]["backbone"] == "none"
+    (balanced,) = told["stages"].values()
+    assert balanced["share"] == balanced["images_per_second"] / balanced["fixed_images_per_second"]
+    row = next(line for line in capsys.readouterr().out.splitlines() if "balanced" in line)
+    assert f"{balanced['images_per_second']:.0f}" in row
+    assert f"{balanced['share']:.2f}" in row
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

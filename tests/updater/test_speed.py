@@ -32,10 +32,25 @@ def test_it_tells_how_much_of_the_time_is_waited_for_batches(step, monkeypatch):
     quick = {one.stage: one for one in speed.measure(step, (20, 48))}
     monkeypatch.setattr("updater.learners.training.ready_pools", slow)
     waiting = {one.stage: one for one in speed.measure(step, (20, 48))}
-    assert list(quick) == ["backbone", "balanced"]
+    assert list(quick) == ["balanced"], "there is no backbone to train"
     assert waiting["balanced"].share < 0.5 < quick["balanced"].share
     assert waiting["balanced"].loop < 8 / 0.02
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_backbone_is_a_stage_of_its_own_and_every_step_is_told(step, monkeypatch):
+    monkeypatch.setattr(speed, "_ROUNDS", 1)
+    told = []
+    one = replace(
+        step,
+        architecture=NONE.model_copy(update={"backbone": "lcnet_035"}),
+        progress=lambda stage, done, total: told.append((stage, done, total)),
+    )
+    found = speed.measure(one, (18, 20))
+    assert [of.stage for of in found] == ["backbone", "balanced"]
+    assert all(of.loop > 0 and of.fixed > 0 for of in found)
+    of_training = [tuple(at) for stage, *at in told if stage in ("backbone", "balanced")]
+    assert of_training == [(done, 76) for done in range(1, 77)]
 
 
 def test_batches_made_in_a_row_come_in_order_and_none_twice():

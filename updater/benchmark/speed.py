@@ -1,8 +1,9 @@
 """How busy the network is kept: images/s of the training loop, and of its steps on a batch made before."""
 
 import itertools
+import json
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -11,7 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from detector.network import Network
+from detector.network import Network, NoBackbone
+from updater.benchmark.setup import Progress, Setup
+from updater.data.crops import CropReader
+from updater.data.synthetic import load_synthetic
 from updater.learners import training
 from updater.learners.checkpoint import Checkpoint
 from updater.learners.forward import Images, Pools
@@ -27,7 +31,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one stage of the training: "backbone", on crops, or "balanced", on rows."""
+    """Of one stage of the training: "backbone", on crops, where there is one, or "balanced", on rows."""
 
     stage: str
     loop: float
@@ -54,10 +58,10 @@ class _OnOneBatch(Training):
 
 
 def measure(step: Step, steps: tuple[int, int] = (46, 336)) -> list[Speed]:
-    """Train on a step's items and return the speed of both stages, each the median of three rounds.
+    """Train on a step's items and return the speed of each stage, the median of three rounds.
 
-    steps: of each stage and round. Loop and fixed batch take turns, since a machine's speed drifts.
-    The network is thrown away.
+    steps: of both stages, for one round. Loop and fixed batch take turns, since a machine's speed drifts.
+    The network is thrown away. The step's progress is told of every training step as one of all.
     """
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         torch.manual_seed(step.seed)
@@ -65,12 +69,15 @@ def measure(step: Step, steps: tuple[int, int] = (46, 336)) -> list[Speed]:
         data = training.training_set(step, network)
         training.standardise(network, data.features[: len(step.train.crops)])
         loss, weights = classification(step, data), item_weights(data.targets, 0.5)
-        speeds = []
-        for stage, count in zip(("backbone", "balanced"), steps, strict=True):
+        stages = dict(zip(("backbone", "balanced"), steps, strict=True))
+        if isinstance(network.backbone, NoBackbone):
+            del stages["backbone"]  # nothing would train it
+        speeds, done, total = [], itertools.count(1), 2 * _ROUNDS * sum(stages.values())
+        for stage, count in stages.items():
             rows = None if stage == "backbone" else backbone_rows(network, data.crops, step.device)
             times: dict[type[Training], list[float]] = {Training: [], _OnOneBatch: []}
             for _, kind in itertools.product(range(_ROUNDS), times):
-                clock = _Clock(step.device)
+                clock = _Clock(step.device, lambda stage: step.progress(stage, next(done), total))
                 run = kind(replace(step, progress=clock), data, Checkpoint(None, "", (stage,)))
                 run.run(stage, network, loss, weights, steps=count, rate=1e-4, rows=rows)
                 times[kind].append(clock.seconds / (count - _WARM))
@@ -79,14 +86,50 @@ def measure(step: Step, steps: tuple[int, int] = (46, 336)) -> list[Speed]:
     return speeds
 
 
+def measure_on_own_stream(reader: CropReader, setup: Setup, seed: int, progress: Progress) -> list[Speed]:
+    """Return the speed of a setup's first step on a few media of the own stream; its learner has no part.
+
+    Raises what `load_synthetic` raises.
+    """
+    (task,) = load_synthetic(reader, families=("upsampled",), train=32, calibration=1, test=1).tasks
+    return measure(
+        Step(
+            task.train,
+            task.classes,
+            setup.architecture,
+            options=setup.options,
+            recipe=setup.recipe(len(task.train), first=True),
+            seed=seed,
+            device=setup.torch_device,
+            start_from=setup.start_from,
+            progress=progress,
+        )
+    )
+
+
+def speed_json(speeds: Sequence[Speed], setup: Setup) -> str:
+    """Return the speeds, and the options that they are of."""
+    stages = {
+        one.stage: {
+            "images_per_second": one.loop,
+            "fixed_images_per_second": one.fixed,
+            "share": one.share,
+        }
+        for one in speeds
+    }
+    about = {"benchmark": "speed", "device": setup.device, "options": setup.described()}
+    return json.dumps(about | {"stages": stages}, indent=1) + "\n"
+
+
 class _Clock:
     """Called after each step; `seconds` is the time from the last warm step to now."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._started, self.seconds = device, 0.0, 0.0
+    def __init__(self, device: torch.device, tell: Callable[[str], None]) -> None:
+        self._device, self._tell, self._started, self.seconds = device, tell, 0.0, 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if done in (_WARM, total):
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             self._started, self.seconds = time.perf_counter(), time.perf_counter() - self._started
+        self._tell(stage)
