@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from deploy.records import Action
-from deploy.schema import ledger, metadata, open_engine
+from deploy.schema import ledger, metadata
+from memory.database import READS, open_engine
 from updater.records import Candidate
 
 
@@ -63,7 +64,7 @@ class Ledger:
     def events(self) -> tuple[Event, ...]:
         """Every event in order; raises LedgerError."""
         try:
-            with self._engine.connect() as connection:
+            with self._engine.connect().execution_options(**{READS: True}) as connection:
                 return _read(connection)
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot read the ledger: {_cause(error)}") from error

@@ -1,22 +1,15 @@
 """The SQL table of the ledger, the same on SQLite and PostgreSQL."""
 
-from pathlib import Path
-from typing import Any
-
 from sqlalchemy import (
     DDL,
     Column,
-    Connection,
-    Engine,
     Integer,
     MetaData,
     String,
     Table,
     Text,
-    create_engine,
     event,
 )
-from sqlalchemy.engine import make_url
 
 metadata = MetaData()
 ledger = Table(
@@ -53,29 +46,3 @@ for _statement in (
         "after_create",
         DDL(_statement).execute_if(dialect="postgresql"),  # type: ignore[no-untyped-call]
     )
-
-
-def open_engine(database_url: str) -> Engine:
-    """Return an engine for a SQLAlchemy URL; SQLite's files are made, durable and locked to one writer.
-
-    Raises SQLAlchemyError, OSError, ImportError (the URL's driver is not installed).
-    """
-    url = make_url(database_url)
-    if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
-    if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url)
-
-    @event.listens_for(engine, "connect")
-    def _durable(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA busy_timeout=10000")
-
-    @event.listens_for(engine, "begin")
-    def _lock_before_reading(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine

@@ -10,11 +10,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from deploy.artifacts import ArtifactStore
 from deploy.ledger import Ledger
 from deploy.publish import Publisher
-from deploy.schema import open_engine
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings, kafka_options
 from memory.crop_store import CropStore
+from memory.database import open_engine
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable

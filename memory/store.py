@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
+from sqlalchemy import Connection, Engine, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
 
+from memory.database import READS, open_engine
 from memory.schema import SCHEMA, metadata, revision
-
-_LOCK_WAIT_S = 30
-_WRITES = "forgewatch_writes"
 
 
 class ExemplarMemoryError(Exception):
@@ -87,7 +84,7 @@ class Store:
     def _connection(self, *, writes: bool) -> Iterator[Connection]:
         try:
             with self._engine.connect() as connection:
-                options: dict[str, Any] = {_WRITES: writes}
+                options: dict[str, Any] = {READS: not writes}
                 if not writes and connection.dialect.name != "sqlite":
                     options["isolation_level"] = "REPEATABLE READ"
                 connection = connection.execution_options(**options)
@@ -106,37 +103,11 @@ def current_revision(connection: Connection) -> int:
 
 def _engine(url: str) -> Engine:
     try:
-        parsed = make_url(url)
-        sqlite = parsed.get_backend_name() == "sqlite"
-        if sqlite and parsed.database in (None, "", ":memory:"):
-            raise WrongStoreError("the memory needs an SQLite file: several processes open it")
-        if sqlite:
-            Path(str(parsed.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            engine = create_engine(parsed, connect_args={"timeout": _LOCK_WAIT_S})
-            event.listen(engine, "connect", _on_sqlite_connect)
-            event.listen(engine, "begin", _on_sqlite_begin)
-            return engine
-        return create_engine(parsed, pool_pre_ping=True)
+        return open_engine(url)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise WrongStoreError(f"cannot open {_shown(url)}: {error}") from error
     except OSError as error:
         raise WrongStoreError(f"cannot make the folder of {_shown(url)}: {error}") from error
-
-
-def _on_sqlite_connect(connection: Any, _record: object) -> None:
-    # The driver must not open transactions by itself: it would open them as readers, and a reader
-    # that turns into a writer is refused at once, without waiting for the lock.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-def _on_sqlite_begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _shown(url: str) -> str:

@@ -13,8 +13,9 @@ from typing import get_args
 from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from memory.database import READS, open_engine
 from updater.records import RunState, Trigger, UpdateRun
-from updater.schema import metadata, open_engine, runs
+from updater.schema import metadata, runs
 from updater.settings import UpdaterSettings
 
 ERROR_CHARACTERS = 1_000
@@ -57,6 +58,7 @@ class RunTable:
         self, engine: Engine, *, lease_s: float, takeovers_most: int, clock: Callable[[], datetime] = utc_now
     ) -> None:
         self._engine = engine
+        self._reader = engine.execution_options(**{READS: True})
         self._lease = timedelta(seconds=lease_s)
         self._takeovers_most = takeovers_most
         self._clock = clock
@@ -141,14 +143,14 @@ class RunTable:
 
     def newest(self, limit: int = 20) -> list[UpdateRun]:
         """Return the runs, the newest first."""
-        with self._engine.connect() as connection:
+        with self._reader.connect() as connection:
             rows = connection.execute(select(runs).order_by(runs.c.id.desc()).limit(limit)).mappings()
             return [UpdateRun.model_validate(dict(row)) for row in rows]
 
     def labels_seen(self, *, by: Collection[RunState] = get_args(RunState)) -> int:
         """Return the number of the newest label that any run in these states had seen; 0 if none."""
         query = select(func.max(runs.c.labels_seen)).where(runs.c.state.in_(by))
-        with self._engine.connect() as connection:
+        with self._reader.connect() as connection:
             return connection.execute(query).scalar() or 0
 
     def close(self) -> None:
@@ -157,12 +159,12 @@ class RunTable:
 
     def count_by_state(self) -> dict[str, int]:
         """Return how many runs are in each state that any run is in."""
-        with self._engine.connect() as connection:
+        with self._reader.connect() as connection:
             rows = connection.execute(select(runs.c.state, func.count().label("runs")).group_by(runs.c.state))
             return {row.state: row.runs for row in rows}
 
     def _claimable(self, now: datetime) -> UpdateRun | None:
-        with self._engine.connect() as connection:
+        with self._reader.connect() as connection:
             running = connection.execute(select(runs).where(runs.c.state == "running")).mappings().first()
             if running is not None:
                 run = UpdateRun.model_validate(dict(running))
@@ -192,7 +194,7 @@ class RunTable:
                 raise LeaseLost(f"run {lease.run} is no longer held with token {lease.token}")
 
     def _one(self, condition: ColumnElement[bool]) -> UpdateRun:
-        with self._engine.connect() as connection:
+        with self._reader.connect() as connection:
             row = connection.execute(select(runs).where(condition)).mappings().first()
         if row is None:
             raise KeyError("no such update run")

@@ -1,26 +1,20 @@
 """The SQL table of update runs, the same on SQLite and PostgreSQL."""
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Column,
     DateTime,
     Dialect,
-    Engine,
     Index,
     Integer,
     MetaData,
     String,
     Table,
     Text,
-    create_engine,
-    event,
     text,
 )
-from sqlalchemy.engine import make_url
 from sqlalchemy.types import TypeDecorator
 
 
@@ -75,22 +69,3 @@ Index(
     sqlite_where=text("state = 'running'"),
     postgresql_where=text("state = 'running'"),
 )
-
-
-def open_engine(database_url: str) -> Engine:
-    """Return an engine for an SQLAlchemy URL; an SQLite file is made, and survives a power cut.
-
-    Raises SQLAlchemyError, OSError, ImportError (the URL's driver is not installed).
-    """
-    url = make_url(database_url)
-    if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
-    Path(str(url.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": 30})
-
-    @event.listens_for(engine, "connect")
-    def _durable(connection: Any, _record: Any) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-
-    return engine

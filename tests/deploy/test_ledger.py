@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from deploy.ledger import Event, Ledger, LedgerError, Move
-from deploy.schema import open_engine
 from updater.records import Candidate
 
 DIGEST = "a" * 64
@@ -59,12 +58,14 @@ def test_the_database_itself_refuses_to_change_the_past(ledger: Ledger, url: str
     assert ledger.events() == appended
 
 
-def test_a_commit_is_on_the_disk_when_it_returns(url: str) -> None:
-    engine = open_engine(url)
-    with engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
-    engine.dispose()
+def test_who_reads_waits_for_no_writer(ledger: Ledger, url: str) -> None:
+    appended = ledger.append(lambda history: [move()])
+    other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        assert ledger.events() == appended
+    finally:
+        other.close()
 
 
 def test_a_refused_decision_writes_nothing(ledger: Ledger) -> None:

@@ -99,7 +99,7 @@ def test_another_layout_is_refused(settings: MemorySettings, store: Store) -> No
 
 
 def test_a_locked_database_is_a_retryable_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.store._LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("memory.database._LOCK_WAIT_S", 0.1)
     store = Store(f"sqlite:///{tmp_path}/memory.sqlite")
     other = sqlite3.connect(tmp_path / "memory.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -140,8 +140,8 @@ def run_deploy(folder, memory_settings):
     from deploy.settings import DeploySettings
     from detector.settings import DetectorSettings
     from ingest.settings import IngestSettings
+    from memory.database import open_engine
     from updater.runs import RunTable
-    from updater.schema import open_engine
 
     settings = DeploySettings(
         artifacts=folder / "artifacts", database_url=f"sqlite:///{folder / 'deploy.sqlite'}"

@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from detector.artifact import verify
+from memory.database import open_engine
 from updater import candidate
 from updater.records import Candidate
 from updater.runner import open_parts, work
 from updater.runs import LeaseLost, RunTable, utc_now
-from updater.schema import open_engine
 from updater.settings import UpdaterSettings
 from updater.worker import run_once
 

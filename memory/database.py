@@ -1,0 +1,44 @@
+"""Opens a database for any room that keeps rows: an SQLite file on one host, or PostgreSQL."""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+_LOCK_WAIT_S = 30
+READS = "forgewatch_reads"
+"""Execution option of an engine or a connection that only reads: on SQLite it then waits for no writer."""
+
+
+def open_engine(database_url: str) -> Engine:
+    """Return an engine for an SQLAlchemy URL; an SQLite file is made where it is missing.
+
+    SQLite runs in WAL with synchronous=FULL, so what was committed survives a power cut. A transaction takes
+    the one write lock as it begins, unless it has the option READS. PostgreSQL's driver is the caller's.
+    Raises SQLAlchemyError (also for SQLite without a file), OSError, ImportError (no driver for the URL).
+    """
+    url = make_url(database_url)
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    if url.database in (None, "", ":memory:"):
+        raise ArgumentError("an SQLite file is needed: several processes open it")
+    Path(str(url.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": _LOCK_WAIT_S})
+    event.listen(engine, "connect", _make_durable)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _make_durable(connection: Any, _record: object) -> None:
+    # The driver must not open transactions by itself: it would open them as readers, and a reader
+    # that turns into a writer is refused at once, without waiting for the lock.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin(connection: Connection) -> None:
+    reads = connection.get_execution_options().get(READS, False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
