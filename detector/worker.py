@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from kafka.errors import KafkaTimeoutError
 
 from detector import metrics
 from detector.artifact import Artifact
@@ -142,7 +143,7 @@ class Worker:
             try:
                 self.sink.recover()
                 self.source.rewind()
-            except CommitError as error:
+            except (CommitError, KafkaTimeoutError) as error:  # so long, too, as a killed neighbour's is open
                 log.warning("the broker does not answer, trying again", error=str(error))
                 self._wait_as_member()
             else:

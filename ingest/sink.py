@@ -93,6 +93,9 @@ class TransactionalSink:
             size = record_bytes(record.key, record.value, record.headers)
             if size > self._settings.max_record_bytes:
                 raise RecordTooLargeError(record, size, self._settings.max_record_bytes)
+        if offsets and group_metadata.generation_id < 0:
+            # The broker takes offsets without a generation from anyone, whoever reads the partition now.
+            raise CommitError("the group has put this member out")
         self.recover()
         producer, flush_timeout_s = self._producer, self._settings.request_timeout_s
         began = time.monotonic()

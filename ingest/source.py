@@ -45,7 +45,7 @@ class Source:
         )
         self._next: dict[TopicPartition, int] = {}
         self._paused = False
-        self._consumer.subscribe([self._topic], listener=_KeepPaused(self))
+        self._consumer.subscribe([self._topic], listener=_Rebalanced(self))
 
     def __enter__(self) -> Self:
         return self
@@ -123,14 +123,18 @@ class Source:
         self._consumer.close()
 
 
-class _KeepPaused(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Pauses what a rebalance brings while the source is paused."""
+class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Forgets positions before a rebalance, and pauses what it brings while the source is paused."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         log.info("partitions_revoked", partitions=sorted(partition.partition for partition in revoked))
+        # kafka-python keeps the position of a partition that it has before and after. What another
+        # member committed in between, or what this one took and may not commit any more, would be
+        # done twice or left out; so each is read from the group's offsets, as Java's client does.
+        self._source._consumer._subscription.assign_from_subscribed([])
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         log.info("partitions_assigned", partitions=sorted(partition.partition for partition in assigned))

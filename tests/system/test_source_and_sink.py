@@ -229,6 +229,34 @@ def test_a_paused_source_stays_a_member_and_reads_on_after(settings: IngestSetti
         assert source.lag() == 0
 
 
+def test_after_a_rebalance_every_partition_is_read_from_the_groups_offsets(settings: IngestSettings) -> None:
+    send(settings, 20)
+    with Source(settings, "group") as first:
+        taken = take(first, 20)
+        with Source(settings, "group") as second:
+            # Nothing was committed, and the first may not do so any more.
+            again: set[tuple[int, int]] = set()
+            for _ in range(150):
+                read = first.poll(20, timeout_s=0.1) + second.poll(20, timeout_s=0.1)
+                again |= {(record.partition, record.offset) for record in read}
+                if len(again) == 20:
+                    break
+            assert len(first.assigned()) == len(second.assigned()) == 1
+    assert again == {(record.partition, record.offset) for record in taken}
+
+
+def test_offsets_of_a_member_that_was_put_out_are_not_committed(settings: IngestSettings) -> None:
+    send(settings, 2)
+    with Source(settings, "group") as source, TransactionalSink(settings, "slot-out") as sink:
+        records = take(source, 2)
+        source._consumer._coordinator.reset_generation()  # as a refused heartbeat does
+        with pytest.raises(CommitError, match="put this member out"):
+            sink.commit([], source.offsets_after(records), source.group_metadata())
+        sink.recover()
+        source.rewind()
+        assert take(source, 2) == records
+
+
 def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(
     settings: IngestSettings,
 ) -> None:
