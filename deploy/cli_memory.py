@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -20,7 +19,8 @@ from deploy.cli_output import (
     short,
     warn,
 )
-from deploy.client import Client, ServerRefused
+from deploy.client import Client
+from memory.records import is_cluster_id
 from updater.records import UpdateRun
 
 _FOLLOW_INTERVAL_S = 0.5
@@ -56,7 +56,10 @@ def sheet(
 def label(
     what: Annotated[
         list[str],
-        typer.Argument(metavar="CLUSTER|ID… FAMILY|real|ignore", help="what to label, then the name"),
+        typer.Argument(
+            metavar="CLUSTER|ID… FAMILY|real|ignore",
+            help="one cluster as it was shown, or exemplars by id; then the name",
+        ),
     ],
     actor: ActorOption = None,
     as_json: JsonFlag = False,
@@ -65,8 +68,10 @@ def label(
     if len(what) < 2:
         raise typer.BadParameter("give a cluster or exemplar ids, and then the name")
     *items, family = what
+    if len(items) > 1 and any(map(is_cluster_id, items)):
+        raise typer.BadParameter("label one cluster at a time, or exemplars by id")
     with client(actor) as api:
-        if len(items) == 1 and _is_cluster(api, items[0]):
+        if is_cluster_id(items[0]):
             done = api.label(family, cluster=items[0])
         else:
             done = api.label(family, ids=items)
@@ -167,16 +172,6 @@ def import_(
             warn(f"left out: {file.path}: {file.reason}")
     if done.skipped and not done.new and not done.already:
         raise CommandError(f"none of the {len(done.skipped)} files below {folder} could be imported")
-
-
-def _is_cluster(api: Client, name: str) -> bool:
-    try:
-        api.cluster(name)
-    except ServerRefused as refused:
-        if refused.status == httpx.codes.NOT_FOUND:
-            return False
-        raise
-    return True
 
 
 def _follow(api: Client, run: UpdateRun, *, quiet: bool) -> UpdateRun:

@@ -16,10 +16,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
+from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, UNCLUSTERED
 from memory.scaling import Scaling
 from memory.whitening import whiten
-
-UNCLUSTERED = "unclustered"
 
 _FOLDS = 5
 _FEWEST_OF_A_CLASS = 10
@@ -199,11 +198,9 @@ def _describe(
 
 
 def _name(members: Sequence[str]) -> str:
-    # No vowels and nothing that looks like something else, so that it can be read out and typed.
-    letters = "23456789bcdfghjkmnpqrstvwxz"
     number = int.from_bytes(hashlib.sha256("\n".join(sorted(members)).encode()).digest()[:8])
     name = ""
-    for _ in range(6):
-        number, digit = divmod(number, len(letters))
-        name += letters[digit]
+    for _ in range(CLUSTER_ID_LENGTH):
+        number, digit = divmod(number, len(CLUSTER_LETTERS))
+        name += CLUSTER_LETTERS[digit]
     return name

@@ -171,6 +171,7 @@ def test_empty_lists_say_so(served: Terminal) -> None:
     ("arguments", "told"),
     [
         (("label", "nothing", "blend"), "no exemplar"),
+        (("label", "bcd234", "blend"), "there is no cluster bcd234; list the clusters again"),
         (("label", "a", "b", "not a name"), "no family name"),
         (("sheet", "nothing", "-o", "x.png"), "no cluster"),
         (("undo", "7"), "no label 7"),
@@ -193,10 +194,11 @@ def test_a_server_that_is_down_is_one_line(terminal: Terminal, command: str) -> 
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nonsense",), ("approve",), ("status", "--nonsense"), ("label", "only-one"), ("undo", "x")]
+    "line",
+    ["nonsense", "approve", "status --nonsense", "label only-one", "label bcd234 x-0-1 blend", "undo x"],
 )
-def test_a_wrong_command_is_one_line_and_exit_code_2(terminal: Terminal, arguments: tuple[str, ...]) -> None:
-    terminal.fails(*arguments, code=2)
+def test_a_wrong_command_is_one_line_and_exit_code_2(terminal: Terminal, line: str) -> None:
+    terminal.fails(*line.split(), code=2)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from memory.clusters import UNCLUSTERED, Cluster, cluster
+from memory.clusters import Cluster, cluster
+from memory.records import UNCLUSTERED, is_cluster_id
 
 WIDTH = 60
 KINDS = {"real": 0.0, "gan": 1.0, "blend": 2.0, "new": 3.0, "newer": 4.0}
@@ -79,6 +80,12 @@ def test_every_item_lies_in_exactly_one_cluster_and_members_are_ordered_by_close
         assert c.spread == pytest.approx(np.sqrt(np.mean(np.square(c.distances))))
         assert c.medoid == c.members[0]
     assert [c.id for c in found if c.size < 8] in ([], [UNCLUSTERED])
+    assert all(is_cluster_id(c.id) for c in found)
+
+
+@pytest.mark.parametrize("name", ["forgewatch.media-0-17", "import-bcd234", "bcd23", "bcd2345", "abcdef", ""])
+def test_no_exemplars_id_passes_for_a_clusters(name: str) -> None:
+    assert not is_cluster_id(name)
 
 
 def test_a_few_unknowns_wait_unclustered() -> None:
