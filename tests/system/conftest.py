@@ -1,13 +1,16 @@
 """The real servers that the system tests share: started once, on free ports, and stopped at the end."""
 
 import signal
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.local.broker import start_broker
 from deploy.local.torchserve import TorchServe, start_torchserve
+from ingest.settings import IngestSettings
+from ingest.topics import Topic, ensure_topics
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,3 +41,25 @@ def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServe]
     server = start_torchserve(tmp_path_factory.mktemp("torchserve"))
     yield server
     server.stop()
+
+
+@pytest.fixture
+def settings(broker: str, tmp_path: Path) -> IngestSettings:
+    """Settings with a media topic and a claim check root of the test's own; no topic is made."""
+    root = tmp_path / "claims"
+    root.mkdir()
+    return IngestSettings(
+        bootstrap_servers=broker, media_topic=f"media-{uuid.uuid4().hex}", claim_check_root=root
+    )
+
+
+@pytest.fixture
+def make_topic(settings: IngestSettings) -> Callable[..., str]:
+    """Makes a topic, under a new name unless one is given; returns the name."""
+
+    def make(partitions: int = 1, *, compacted: bool = False, name: str | None = None) -> str:
+        topic = Topic(name or f"t-{uuid.uuid4().hex}", 1_200_000, partitions, compacted=compacted)
+        ensure_topics(settings, [topic])
+        return topic.name
+
+    return make

@@ -1,5 +1,6 @@
-"""A memory with labelled exemplars, and a deploy server that really runs."""
+"""A memory with labelled exemplars, a deploy server that really runs, and updates that are soon done."""
 
+import dataclasses
 import threading
 import time
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from memory.index import Index
 from memory.labels import extend_label, open_label
 from memory.settings import MemorySettings
 from memory.store import Store
+from updater.settings import UpdaterSettings
 
 CROP_PX = 64
 
@@ -177,3 +179,49 @@ def run_deploy(folder, memory_settings):
         ledger.close()
         store.close()
         engine.dispose()
+
+
+def shorten(monkeypatch, backbone_steps, balanced_steps):
+    from updater import candidate
+
+    for name in ("FIRST", "UPDATE"):
+        recipe = getattr(candidate, name)
+        steps = {"backbone_steps": backbone_steps, "balanced_steps": balanced_steps, "batch": 16}
+        monkeypatch.setattr(candidate, name, dataclasses.replace(recipe, **steps))
+
+
+@pytest.fixture
+def short_recipes(monkeypatch):
+    """The families of conftest are told apart after so few steps."""
+    shorten(monkeypatch, 28, 60)
+
+
+@pytest.fixture
+def scant_recipes(monkeypatch):
+    """Enough to go through every stage."""
+    shorten(monkeypatch, 2, 2)
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    """Settings with gates that any network passes, unless said otherwise."""
+
+    def make(url, where="runner", **changed):
+        loose = {
+            "most_reals_unknown": 1.0,
+            "most_reals_fake": 1.0,
+            "most_forgotten_points": 100.0,
+            "most_rejection_points": 100.0,
+            "least_new_named": 0.0,
+        }
+        return UpdaterSettings(
+            database_url=f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
+            work_dir=tmp_path / where,
+            deploy_url=url,
+            threads=1,
+            device="cpu",
+            backbone="lcnet_050",
+            **(loose | changed),
+        )
+
+    return make

@@ -1,0 +1,161 @@
+"""A runner that dies, is replaced or is told to end loses nothing and proposes nothing twice."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from memory.database import open_engine
+from updater.runner import open_parts, work
+from updater.runs import LeaseLost, RunTable, utc_now
+from updater.worker import run_once
+
+
+class Killed(BaseException):
+    """Stands for the kernel ending a runner: nothing in the runner may catch it."""
+
+
+def die_at(stage, done):
+    def show(at, so_far, total):
+        if at == stage and so_far >= done:
+            raise Killed
+
+    return show
+
+
+def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifact(
+    short_recipes, make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 40)
+    remember("blocky", 40)
+    with deploy_server() as (url, _):
+        unbroken = run_once(make_settings(url, "unbroken"), memory_settings)
+        settings = make_settings(url, "killed", lease_s=0.2)
+        with open_parts(settings, memory_settings) as parts:
+            table = parts.table
+            run, _ = table.request("manual/1", "manual", "ann")
+
+            def successor(show):
+                lease = None
+                while lease is None:  # until the dead runner's lease has run out
+                    lease = table.claim("successor")
+                return work(parts, lease, threading.Event(), show)
+
+            def seen_by(until):
+                stages = []
+                show = die_at(*until) if until else lambda *at: None
+
+                def both(*at):
+                    stages.append(at)
+                    show(*at)
+
+                if until:
+                    with pytest.raises(Killed):
+                        successor(both)
+                else:
+                    successor(both)
+                return stages
+
+            seen_by(("backbone", 27))
+            resumed = seen_by(("evaluate candidate", 1))
+            # Steps 1 to 25 were saved: the next one reported is the 26th.
+            assert next(done for stage, done, _ in resumed if stage == "backbone") == 26
+
+            # The control: with nothing kept, a successor begins at step 1.
+            kept = settings.work_dir / f"run-{run.id}"
+            aside = settings.work_dir / "aside"
+            shutil.copytree(kept, aside)
+            shutil.rmtree(kept)
+            with table._engine.begin() as connection:  # three deaths would end the run
+                connection.exec_driver_sql("update updater_runs set takeovers = 0")
+            afresh = seen_by(("backbone", 2))
+            assert next(done for stage, done, _ in afresh if stage == "backbone") == 1
+            shutil.rmtree(kept)
+            aside.rename(kept)
+
+            finished = seen_by(None)
+            assert not {"backbone", "balanced", "reference"} & {stage for stage, _, _ in finished}
+            ended = table.get(run.id)
+        assert ended.state == "proposed"
+        assert ended.candidate == unbroken.candidate
+
+
+def test_a_runner_that_lost_its_lease_proposes_nothing(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 40)
+    remember("blocky", 40)
+    with deploy_server() as (url, _):
+        settings = make_settings(url)
+        with open_parts(settings, memory_settings) as parts:
+            run, _ = parts.table.request("manual/1", "manual", "ann")
+            zombie = parts.table.claim("zombie")
+
+            def taken_over_late(stage, done, total):
+                if stage == "propose":
+                    engine = open_engine(settings.database_url)
+                    tomorrow = utc_now() + timedelta(days=1)
+                    other = RunTable(engine, lease_s=60, takeovers_most=2, clock=lambda: tomorrow)
+                    assert other.claim("successor").token == zombie.token + 1
+                    engine.dispose()
+
+            with pytest.raises(LeaseLost):
+                work(parts, zombie, threading.Event(), taken_over_late)
+            assert parts.table.get(run.id).state == "running"
+        assert httpx.get(f"{url}/releases").json() == []
+
+
+def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to_end(
+    make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 60)
+    remember("blocky", 60)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with deploy_server() as (url, _):
+        settings = make_settings(url, metrics_port=port, poll_interval_s=0.2)
+        environment = {
+            **os.environ,
+            "FORGEWATCH_UPDATER_DATABASE_URL": settings.database_url,
+            "FORGEWATCH_UPDATER_WORK_DIR": str(settings.work_dir),
+            "FORGEWATCH_UPDATER_DEPLOY_URL": url,
+            "FORGEWATCH_UPDATER_METRICS_PORT": str(port),
+            "FORGEWATCH_UPDATER_LEASE_S": "2",
+            "FORGEWATCH_UPDATER_THREADS": "1",
+            "FORGEWATCH_UPDATER_BACKBONE": "lcnet_050",
+            "FORGEWATCH_MEMORY_DATABASE_URL": memory_settings.database_url,
+            "FORGEWATCH_MEMORY_CROPS_URL": memory_settings.crops_url,
+        }
+        engine = open_engine(settings.database_url)
+        table = RunTable(engine, lease_s=2, takeovers_most=2)
+        run, _ = table.request("manual/1", "manual", "ann")
+        process = subprocess.Popen([sys.executable, "-m", "updater"], env=environment)
+        try:
+            deadline = time.monotonic() + 60
+            while table.get(run.id).stage != "backbone":
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                text = answer.read().decode()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+        ended = table.get(run.id)
+        engine.dispose()
+    assert 'forgewatch_updater_runs{state="running"} 1.0' in text
+    assert "forgewatch_updater_progress_ratio" in text
+    assert (ended.state, ended.lease_until, ended.takeovers) == ("queued", None, 0)
+    assert (settings.work_dir / f"run-{run.id}" / "made-from").is_file()
