@@ -29,7 +29,7 @@ lint: .venv/installed
 
 lock: ## pins and hashes of everything in pyproject.toml; needs uv
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-		--quiet --extra dev pyproject.toml -o requirements.lock
+		--quiet --extra dev --extra postgres pyproject.toml -o requirements.lock
 
 clean: ## all but the source
 	rm -rf .venv .forgewatch

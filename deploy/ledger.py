@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from deploy.records import Action
 from deploy.schema import ledger, metadata
-from memory.database import READS, open_engine
+from memory.database import READS, make_tables, open_engine
 from updater.records import Candidate
 
 
@@ -53,7 +53,8 @@ class Ledger:
         """Open or create the ledger at a SQLAlchemy URL; raises LedgerError."""
         try:
             self._engine = open_engine(database_url)
-            metadata.create_all(self._engine)
+            with self._engine.begin() as connection:
+                make_tables(connection, metadata)
         except (SQLAlchemyError, OSError, ImportError) as error:
             raise LedgerError(f"cannot open the ledger: {_cause(error)}") from error
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
 
-from memory.database import READS, open_engine
+from memory.database import READS, make_tables, open_engine
 from memory.schema import SCHEMA, metadata, revision
 
 
@@ -48,7 +48,7 @@ class Store:
 
     def _prepare(self) -> None:
         with self._connection(writes=True) as connection:
-            metadata.create_all(connection)
+            make_tables(connection, metadata)
             found = connection.execute(select(revision.c.schema_number)).scalar()
             if found is None:
                 connection.execute(insert(revision).values(id=1, number=0, schema_number=SCHEMA))
@@ -91,7 +91,8 @@ class Store:
                 with connection.begin():
                     yield connection
         except OperationalError as error:
-            raise StoreUnavailableError(f"the memory's database failed: {error.orig}") from error
+            cause = " ".join(str(error.orig).split())  # PostgreSQL's has several lines
+            raise StoreUnavailableError(f"the memory's database failed: {cause}") from error
         except (DataError, IntegrityError) as error:
             raise RefusedRowError(f"the memory's database refused a row: {error.orig}") from error
 

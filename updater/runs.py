@@ -13,7 +13,7 @@ from typing import get_args
 from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from memory.database import READS, open_engine
+from memory.database import READS, make_tables, open_engine
 from updater.records import RunState, Trigger, UpdateRun
 from updater.schema import metadata, runs
 from updater.settings import UpdaterSettings
@@ -62,7 +62,8 @@ class RunTable:
         self._lease = timedelta(seconds=lease_s)
         self._takeovers_most = takeovers_most
         self._clock = clock
-        metadata.create_all(engine)
+        with engine.begin() as connection:
+            make_tables(connection, metadata)
 
     def request(self, slot: str, trigger: Trigger, requested_by: str) -> tuple[UpdateRun, bool]:
         """Write the slot's row if there is none yet. Returns the row and whether this call made it."""
