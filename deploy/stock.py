@@ -53,6 +53,7 @@ def _make(folder: Path) -> Artifact:
         pseudo=unit,
         novelty=unit,
         embedding_novelty=unit,
+        trace_novelty=unit,
         clip=1,
         unknown_threshold=9,
         fake_threshold=1,

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-FEATURE_VERSION = "1"
+FEATURE_VERSION = "2"
 """Of the forensic features: raise it with every change after which old rows mean something else."""
 
 NO_BACKBONE = "none"

@@ -14,7 +14,7 @@ from detector.architecture import Architecture
 from detector.gate import GateParameters
 from ingest.records import CropPlan
 
-FORMAT = 2
+FORMAT = 3
 """The number that manifests are written with. Raise it when an older reader would misread the new one."""
 
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "detector.onnx", "weights.safetensors"
@@ -51,7 +51,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     classes: tuple[str, ...] = Field(min_length=2, description="by logit; the first is real")
     architecture: Architecture
     crop_plan: CropPlan
@@ -164,9 +164,17 @@ def _lift_1(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "format": 2, "gate": gate}
 
 
+def _lift_2(fields: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 knew no trace novelty: it weighs nothing."""
+    gate = dict(fields["gate"])
+    gate["trace_novelty"] = {"median": 0.0, "scale": 1.0}
+    gate["weights"] = [*gate["weights"], 0.0]
+    return {**fields, "format": 3, "gate": gate}
+
+
 # One function for each older format that is still read: it turns the JSON of a manifest of that
 # format into JSON of the next.
-_LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _lift_1}
+_LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _lift_1, 2: _lift_2}
 
 
 def sha256_of(path: Path) -> str:

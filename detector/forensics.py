@@ -4,14 +4,35 @@ Everything is a convolution, a matrix product, a mean or a top-k, so that the fe
 ONNX with the network; nothing is rounded into bins, so a difference of 1e-4 in stays small.
 """
 
+import itertools
 import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from detector.edge_detail import EdgeDetail
+from detector.local_noise import LocalNoise, spread
+
 _RINGS = 16
 _LOCAL_WINDOW, _LOCAL_STEP = 12, 6
+_WIDTHS = {
+    "residuals": 42,
+    "autocorrelation": 30,
+    "spectrum": 37,
+    "blocks": 127,
+    "grid": 28,
+    "local noise": 18,
+    "edges": 18,
+    "colour": 42,
+}
+"""Of the groups of features, in their order."""
+WIDTH = sum(_WIDTHS.values())
+_TRACES = ("residuals", "spectrum", "local noise", "edges")
+_ENDS = dict(zip(_WIDTHS, itertools.accumulate(_WIDTHS.values()), strict=True))
+TRACES: tuple[slice, ...] = tuple(slice(_ENDS[name] - _WIDTHS[name], _ENDS[name]) for name in _TRACES)
+"""The columns of those groups that each see one kind of trace: a forgery that disturbs one group alone is
+drowned in a distance over all columns."""
 
 
 class ForensicFeatures(nn.Module):
@@ -25,7 +46,8 @@ class ForensicFeatures(nn.Module):
       written as matrix products; peaks at the frequencies that an upsampling by 2, 4, 8 repeats;
     - 8x8 DCT on the JPEG grid: log mean magnitude and truncated mean of each coefficient;
     - the residual's energy by its phase on the 8x8 and on the 2x2 (Bayer) grid;
-    - how much the noise level, and the noise's sharpness, vary from place to place;
+    - how much the noise level, and the noise's sharpness, vary from place to place, as such and beyond
+      what texture and brightness explain (`LocalNoise`); how much detail lies along edges (`EdgeDetail`);
     - colour: the residuals of Cb and Cr, and how the residuals of R, G and B go together.
     """
 
@@ -67,9 +89,9 @@ class ForensicFeatures(nn.Module):
         self._constant("peak_at", at)
         self._constant("peak_around", around)
         eighth = 2 * math.pi / 8 * torch.outer(torch.arange(8), torch.arange(1, 5)).double()
+        self.local_noise, self.edge_detail = LocalNoise(), EdgeDetail()
         self._constant("phase_dft", torch.cat([eighth.cos(), eighth.sin()], 1).float())
-        with torch.no_grad():
-            self.width = int(self(torch.zeros(1, 3, crop_px, crop_px)).shape[1])
+        self.width = WIDTH
 
     def _constant(self, name: str, value: Tensor) -> None:
         # Not in the state dict: they follow from the feature version.
@@ -88,6 +110,8 @@ class ForensicFeatures(nn.Module):
             self._blocks(luma),
             self._grid_phase(luma),
             _local_noise(residuals),
+            self.local_noise(planes),
+            self.edge_detail(luma),
             self._colour(planes, laplacian),
         ]
         return torch.cat(groups, 1)
@@ -188,17 +212,7 @@ def _local_noise(residuals: Tensor) -> Tensor:
     coarse = F.avg_pool2d(residuals[:, 1:2].square(), _LOCAL_WINDOW, _LOCAL_STEP).flatten(1)
     noise = torch.log(fine + 0.5)
     sharpness = noise - torch.log(coarse + 0.5)
-    return torch.cat([_spread(noise), _spread(sharpness)], 1)
-
-
-def _spread(values: Tensor) -> Tensor:
-    tenth = max(1, values.shape[1] // 10)
-    mean = values.mean(1)
-    centred = values - mean[:, None]
-    deviation = torch.sqrt(centred.square().mean(1) + 1e-4)
-    highest = values.topk(tenth, dim=1).values.mean(1) - mean
-    lowest = values.topk(tenth, dim=1, largest=False).values.mean(1) - mean
-    return torch.stack([mean, deviation, highest, lowest], 1)
+    return torch.cat([spread(noise), spread(sharpness)], 1)
 
 
 def _residual_kernels() -> Tensor:

@@ -24,7 +24,7 @@ class Standard(BaseModel):
 class GateParameters(BaseModel):
     """Everything between a network's outputs and a label.
 
-    The unknown score is the sum over energy, pseudo, novelty and embedding_novelty of
+    The unknown score is the sum over energy, pseudo, novelty, embedding_novelty and trace_novelty of
     weight * clip(z, -clip, clip); higher means less familiar. The weights follow that order.
     """
 
@@ -35,8 +35,9 @@ class GateParameters(BaseModel):
     pseudo: Standard
     novelty: Standard
     embedding_novelty: Standard
+    trace_novelty: Standard
     clip: float = Field(gt=0, description="a standardised score is cut at this many scales, both sides")
-    weights: tuple[float, float, float, float] = (1.0, 1.0, 2.0, 2.0)
+    weights: tuple[float, float, float, float, float] = (1.0, 1.0, 2.0, 2.0, 3.0)
     unknown_threshold: float = Field(description="unknown above this unknown score")
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
 

@@ -29,7 +29,7 @@ class DetectorGraph(nn.Module):
     """A network with the gate's parameters and the reference set as constants.
 
     forward(crops uint8 [N, S, S, 3], pooling float32 [M, N] with rows summing to 1) → GraphOutput of
-    M rows. A network without forensic features takes no reference: then both novelties are 0, and there
+    M rows. A network without forensic features takes no reference: then its novelties are 0, and there
     are no neighbours (n = 0). Raises ValueError when only one of the two is forensic.
     """
 
@@ -41,6 +41,9 @@ class DetectorGraph(nn.Module):
     embedding_whitening: Tensor
     embedding_reference: Tensor
     embedding_reach: Tensor
+    trace_whitening: Tensor
+    traces: Tensor
+    trace_reach: Tensor
 
     def __init__(self, network: Network, gate: GateParameters, reference: Reference | None) -> None:
         super().__init__()
@@ -60,6 +63,10 @@ class DetectorGraph(nn.Module):
             )
             self.register_buffer("embedding_reference", torch.from_numpy(reference.embeddings).float())
             self.register_buffer("embedding_reach", scores.reference_reach(self.embedding_reference))
+            self.trace_widths = [int(width) for width in reference.trace_widths]
+            self.register_buffer("trace_whitening", torch.from_numpy(reference.trace_whitening).float())
+            self.register_buffer("traces", torch.from_numpy(reference.traces).float())
+            self.register_buffer("trace_reach", scores.trace_reach(self.traces, self.trace_widths))
 
     def forward(self, crops: Tensor, pooling: Tensor) -> GraphOutput:
         """Score M pools of N crops."""
@@ -71,9 +78,11 @@ class DetectorGraph(nn.Module):
             novelty, index, distance = scores.novelty(whitened, self.reference, self.reach)
             embedded = (output.embedding - self.embedding_mean) @ self.embedding_whitening
             embedding_novelty = scores.novelty(embedded, self.embedding_reference, self.embedding_reach)[0]
+            traced = (output.features - self.mean) @ self.trace_whitening
+            trace_novelty = scores.trace_novelty(traced, self.traces, self.trace_reach, self.trace_widths)
         else:
-            novelty = embedding_novelty = torch.zeros_like(energy)
+            novelty = embedding_novelty = trace_novelty = torch.zeros_like(energy)
             distance = output.logits[:, :0]
             index = distance.long()
-        unknown_score = scores.fused(energy, pseudo, novelty, embedding_novelty, self.gate)
+        unknown_score = scores.fused(energy, pseudo, novelty, embedding_novelty, trace_novelty, self.gate)
         return GraphOutput(*output, energy, novelty, unknown_score, index, distance)

@@ -130,7 +130,7 @@ class Network(nn.Module):
     """
 
     feature_mean: Tensor
-    feature_scale: Tensor
+    feature_whitening: Tensor
 
     def __init__(self, architecture: Architecture, classes: int) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class Network(nn.Module):
             self.forensics = ForensicFeatures(size)
             count = self.forensics.width
             self.register_buffer("feature_mean", torch.zeros(count))
-            self.register_buffer("feature_scale", torch.ones(count))
+            self.register_buffer("feature_whitening", torch.eye(count))
             self.branch = nn.Sequential(
                 nn.Linear(count, 2 * width),
                 nn.GELU(),
@@ -193,6 +193,6 @@ class Network(nn.Module):
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the forensic part of the embedding from raw features [M, F], float32 [M, width]."""
-        standardised = (features - self.feature_mean) / self.feature_scale
-        part: Tensor = self.branch(standardised.clamp(-_WHITENED_CLIP, _WHITENED_CLIP))
+        whitened = (features - self.feature_mean) @ self.feature_whitening
+        part: Tensor = self.branch(whitened.clamp(-_WHITENED_CLIP, _WHITENED_CLIP))
         return part

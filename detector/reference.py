@@ -7,7 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-_ARRAYS = ("features", "embeddings", "mean", "whitening", "embedding_mean", "embedding_whitening")
+_ARRAYS = (
+    *("features", "mean", "whitening"),
+    *("embeddings", "embedding_mean", "embedding_whitening"),
+    *("traces", "trace_whitening", "trace_widths"),
+)
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,9 @@ class Reference:
     forensic feature row f, float32 (F,), is whitened as (f - mean) @ whitening, with mean (F,) and
     whitening (F, W) of the within-class covariance. embeddings is float32 (R, V), the network's own
     embeddings of the same exemplars, whitened alike by embedding_mean (D,) and embedding_whitening (D, V).
+    traces is float32 (R, T), the groups of features that each see one kind of trace, every group whitened
+    for itself, beside one another: (f - mean) @ trace_whitening (F, T), so many columns a group as
+    trace_widths int64 (G,) says.
     """
 
     features: NDArray[np.float32]
@@ -28,17 +35,23 @@ class Reference:
     embeddings: NDArray[np.float32]
     embedding_mean: NDArray[np.float32]
     embedding_whitening: NDArray[np.float32]
+    traces: NDArray[np.float32]
+    trace_whitening: NDArray[np.float32]
+    trace_widths: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         rows = len(self.features)
-        if not rows == len(self.embeddings) == len(self.ids) == len(self.families):
+        if not rows == len(self.embeddings) == len(self.traces) == len(self.ids) == len(self.families):
             raise ValueError(
-                f"{rows} rows of features, {len(self.embeddings)} of embeddings, {len(self.ids)} ids and "
-                f"{len(self.families)} families"
+                f"{rows} rows of features, {len(self.embeddings)} of embeddings, "
+                f"{len(self.traces)} of traces, {len(self.ids)} ids and {len(self.families)} families"
             )
+        if self.trace_widths.sum() != self.traces.shape[1]:
+            raise ValueError(f"traces of {self.trace_widths} columns are not {self.traces.shape[1]} in all")
         for mean, whitening, whitened in (
             (self.mean, self.whitening, self.features),
             (self.embedding_mean, self.embedding_whitening, self.embeddings),
+            (self.mean, self.trace_whitening, self.traces),
         ):
             if whitening.shape != (len(mean), whitened.shape[1]):
                 raise ValueError(f"whitening is {whitening.shape}, not {(len(mean), whitened.shape[1])}")
@@ -55,10 +68,15 @@ class Reference:
         )
         return whitened
 
+    def whiten_traces(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Raw forensic features (n, F) in the coordinates of each group of traces, float32 (n, T)."""
+        whitened: NDArray[np.float32] = ((raw - self.mean) @ self.trace_whitening).astype(np.float32)
+        return whitened
+
     def save(self, path: Path) -> None:
         """Write the arrays; ids and families belong into the manifest."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        save_file({name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}, path)
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
 
 
 def load_reference(path: Path, ids: tuple[str, ...], families: tuple[str, ...]) -> Reference:

@@ -71,18 +71,41 @@ def _nearest(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tenso
     return found.gather(1, order), distance
 
 
+def trace_novelty(whitened: Tensor, reference: Tensor, reach: Tensor, widths: list[int]) -> Tensor:
+    """Return the mean over groups of columns of the novelty in each group alone, float32 [M].
+
+    whitened: float32 [M, T]; reference: float32 [R, T], whitened alike; reach: float32 [R, G], of each
+    group; widths: the columns of the G groups, T in all.
+    """
+    groups = zip(
+        torch.split(whitened, widths, 1), torch.split(reference, widths, 1), reach.unbind(1), strict=True
+    )
+    return torch.stack([novelty(rows, known, near)[0] for rows, known, near in groups]).mean(0)
+
+
+def trace_reach(reference: Tensor, widths: list[int]) -> Tensor:
+    """Return `reference_reach` in each group of columns alone, float32 [R, G], from [R, T]."""
+    return torch.stack([reference_reach(known) for known in torch.split(reference, widths, 1)], 1)
+
+
 def fused(
-    energy: Tensor, pseudo: Tensor, novelty: Tensor, embedding_novelty: Tensor, gate: GateParameters
+    energy: Tensor,
+    pseudo: Tensor,
+    novelty: Tensor,
+    embedding_novelty: Tensor,
+    trace_novelty: Tensor,
+    gate: GateParameters,
 ) -> Tensor:
-    """Return the unknown score of the gate, float32 [M], from four scores of that shape."""
+    """Return the unknown score of the gate, float32 [M], from five scores of that shape."""
 
     def standardised(score: Tensor, standard: Standard) -> Tensor:
         return ((score - standard.median) / standard.scale).clamp(-gate.clip, gate.clip)
 
-    of_energy, of_pseudo, of_novelty, of_embedding = gate.weights
+    of_energy, of_pseudo, of_novelty, of_embedding, of_traces = gate.weights
     return (
         of_energy * standardised(energy, gate.energy)
         + of_pseudo * standardised(pseudo, gate.pseudo)
         + of_novelty * standardised(novelty, gate.novelty)
         + of_embedding * standardised(embedding_novelty, gate.embedding_novelty)
+        + of_traces * standardised(trace_novelty, gate.trace_novelty)
     )

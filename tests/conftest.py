@@ -55,6 +55,9 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         embeddings - embeddings.mean(0),
         embeddings.mean(0),
         np.eye(embeddings.shape[1], dtype=np.float32),
+        ((raw - mean) @ whitening)[:, :30].astype(np.float32),
+        whitening[:, :30],
+        np.array([10, 20]),
     )
     unit = Standard(median=0, scale=1)
     gate = GateParameters(
@@ -62,6 +65,7 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         pseudo=unit,
         novelty=Standard(median=10, scale=5),
         embedding_novelty=Standard(median=1, scale=2),
+        trace_novelty=Standard(median=1, scale=2),
         clip=4,
         unknown_threshold=2,
         fake_threshold=0.5,

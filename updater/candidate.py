@@ -28,7 +28,7 @@ from updater.calibrate import calibrate
 from updater.evaluate import batch
 from updater.learners import softmax_rehearsal
 from updater.learners.step import FIRST, UPDATE, Learnt, Step
-from updater.plan import Parent, Plan
+from updater.plan import Parent, Plan, Refused
 from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
@@ -174,8 +174,13 @@ class Workshop:
 
 
 def load_parent(artifact: Artifact) -> Parent:
-    """Load the network of a release for training on."""
+    """Load the network of a release for training on. Raises Refused where it reads other features."""
     manifest = artifact.manifest
+    if manifest.feature_version not in (None, FEATURE_VERSION):
+        raise Refused(
+            f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
+            f"this version makes {FEATURE_VERSION}: import the labelled media into an empty memory and train"
+        )
     weights = artifact.folder / WEIGHTS
     return Parent(artifact, load_network(weights, manifest.architecture, manifest.classes))
 

@@ -71,6 +71,7 @@ def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
             pseudo=unit,
             novelty=unit,
             embedding_novelty=unit,
+            trace_novelty=unit,
             clip=4,
             unknown_threshold=1,
             fake_threshold=0.5,

@@ -58,8 +58,8 @@ def test_a_missing_file_is_found(copy: Artifact) -> None:
 
 def test_an_unknown_format_is_refused_by_its_number(copy: Artifact) -> None:
     fields = json.loads((copy.folder / MANIFEST).read_bytes())
-    fields["format"] = 3
-    with pytest.raises(UnknownFormatError, match="format is 3; this version reads 1"):
+    fields["format"] = 4
+    with pytest.raises(UnknownFormatError, match="format is 4; this version reads 1"):
         read_manifest(json.dumps(fields).encode())
 
 
@@ -98,10 +98,14 @@ def test_an_archive_holds_the_artifact_and_a_file_with_one_class(
     assert shim.count("class ") == 1
 
 
-def test_a_manifest_of_the_format_before_is_read_and_knows_no_embedding_novelty(copy: Artifact) -> None:
+def test_a_manifest_of_the_format_before_is_read_and_knows_no_trace_novelty(copy: Artifact) -> None:
     fields = json.loads((copy.folder / MANIFEST).read_text())
+    fields["format"] = 2
+    del fields["gate"]["trace_novelty"]
+    fields["gate"]["weights"] = [1.0, 1.0, 2.0, 2.0]
+    assert read_manifest(json.dumps(fields).encode()).gate.weights == (1, 1, 2, 2, 0)
     fields["format"] = 1
     del fields["gate"]["embedding_novelty"]
     fields["gate"]["weights"] = [1.0, 1.0, 2.0]
     gate = read_manifest(json.dumps(fields).encode()).gate
-    assert gate.weights == (1, 1, 2, 0)
+    assert gate.weights == (1, 1, 2, 0, 0)

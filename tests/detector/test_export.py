@@ -35,6 +35,7 @@ def gate() -> GateParameters:
         pseudo=unit,
         novelty=Standard(median=3, scale=2),
         embedding_novelty=Standard(median=1, scale=2),
+        trace_novelty=Standard(median=1, scale=2),
         clip=50,
         unknown_threshold=0,
         fake_threshold=0.5,
@@ -73,6 +74,9 @@ def graph_on(backbone: str) -> DetectorGraph:
         ((embeddings - embeddings.mean(0)) @ embedded).astype(np.float32),
         embeddings.mean(0),
         embedded,
+        features[:, :30],
+        whitening[:, :30],
+        np.array([10, 20]),
     )
     return DetectorGraph(network, gate(), reference)
 

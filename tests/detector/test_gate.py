@@ -12,6 +12,7 @@ GATE = GateParameters(
     pseudo=UNIT,
     novelty=UNIT,
     embedding_novelty=UNIT,
+    trace_novelty=UNIT,
     clip=6,
     unknown_threshold=4,
     fake_threshold=0.6,

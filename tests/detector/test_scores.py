@@ -102,9 +102,18 @@ def test_fused_weighs_clipped_standard_scores() -> None:
         pseudo=Standard(median=0, scale=1),
         novelty=Standard(median=10, scale=5),
         embedding_novelty=Standard(median=1, scale=2),
+        trace_novelty=Standard(median=0, scale=4),
         clip=3,
         unknown_threshold=0,
         fake_threshold=0.5,
     )
-    of = [torch.tensor([value]) for value in (5.0, -9.0, 20.0, 2.0)]
-    assert scores.fused(*of, gate).item() == pytest.approx(2 - 3 + 2 * 2 + 2 * 0.5)
+    of = [torch.tensor([value]) for value in (5.0, -9.0, 20.0, 2.0, 2.0)]
+    assert scores.fused(*of, gate).item() == pytest.approx(2 - 3 + 2 * 2 + 2 * 0.5 + 3 * 0.5)
+
+
+def test_trace_novelty_is_the_mean_of_the_novelties_of_the_groups() -> None:
+    rows, reference = torch.randn(3, 5), torch.randn(20, 5)
+    first = scores.novelty(rows[:, :2], reference[:, :2], scores.reference_reach(reference[:, :2]))[0]
+    second = scores.novelty(rows[:, 2:], reference[:, 2:], scores.reference_reach(reference[:, 2:]))[0]
+    both = scores.trace_novelty(rows, reference, scores.trace_reach(reference, [2, 3]), [2, 3])
+    assert torch.allclose(both, (first + second) / 2)

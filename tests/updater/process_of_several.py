@@ -54,7 +54,7 @@ def one_step(step: Step, rate: float) -> Network:
     network = training.start(step)
     data = training.training_set(step, network)
     if step.previous is None:
-        training.standardise(network, data.features)
+        training.whiten(network, step, data)
     saved = training.checkpoint(step, "test", ("crops", "rows"))
     run, loss = Training(step, data, saved), interpolated(classification(step, data), step, data)
     weights = item_weights(data.targets, 0.5)

@@ -15,11 +15,11 @@ from updater.calibrate import (
     fit_gate,
     make_reference,
     unknown_scores,
-    within_class_whitening,
 )
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection import forensic_knn, fused, mahalanobis, novelty
 from updater.rejection.evidence import Evidence, EvidenceError, Known
+from updater.whitening import within_class_whitening
 
 NAMES = np.array(["real", "blended"])
 
@@ -118,6 +118,11 @@ def gate_parts(evidence: Evidence) -> ItemScores:
             embedded,
             scores.reference_reach(embedded),
         )[0].numpy(),
+        trace_novelty=scores.novelty(
+            torch.from_numpy(reference.whiten_traces(evidence.features)),
+            torch.from_numpy(reference.traces),
+            scores.reference_reach(torch.from_numpy(reference.traces)),
+        )[0].numpy(),
         fake_probability=scores.fake_probability(logits).numpy(),
         logits=evidence.logits,
     )
@@ -148,6 +153,7 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
 
     expected = standardised("energy") + standardised("pseudo")
     expected = expected + 2 * standardised("novelty") + 2 * standardised("embedding_novelty")
+    expected = expected + 3 * standardised("trace_novelty")
     assert fused.fit(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 

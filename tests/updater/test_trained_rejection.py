@@ -134,7 +134,7 @@ def data(labelled, network):
     items = labelled({"real": 1, "blocky": 1, "striped": 1})
     features = forensic_rows(network, items.crops, CPU)
     network.feature_mean.copy_(features.mean(0))
-    network.feature_scale.copy_(features.std(0).clamp_min(1e-3))
+    network.feature_whitening.copy_(torch.diag(1 / features.std(0).clamp_min(1e-3)))
     fake = torch.tensor([False, True, True])
     return items, TrainingSet(np.arange(3), fake, items.crops, items.starts, features)
 

@@ -67,7 +67,7 @@ def measure(step: Step, steps: tuple[int, int] = (46, 336)) -> list[Speed]:
         torch.manual_seed(step.seed)
         network = training.start(step)
         data = training.training_set(step, network)
-        training.standardise(network, data.features[: len(step.train.crops)])
+        training.whiten(network, step, data)
         loss, weights = classification(step, data), item_weights(data.targets, 0.5)
         stages = dict(zip(("backbone", "balanced"), steps, strict=True))
         if isinstance(network.backbone, NoBackbone):

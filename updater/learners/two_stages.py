@@ -56,7 +56,7 @@ def train(
         data = training.training_set(step, network)
         # Weights of a whole network were learnt with scales of their own.
         if step.previous is None and not (step.start_from and step.start_from.whole):
-            training.standardise(network, data.features[: len(step.train.crops)])
+            training.whiten(network, step, data)
         loss = loss_of(network, data)
         rows = run_both(Training(step, data, saved), network, loss, below=below, update=update)
     saved.remove()

@@ -13,8 +13,8 @@ returns half of the distance.
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.calibrate import within_class_whitening
 from updater.rejection.evidence import Evidence, EvidenceError, Known, Score, checked
+from updater.whitening import within_class_whitening
 
 
 def fit(known: Known) -> Score:
