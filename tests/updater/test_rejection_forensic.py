@@ -1,5 +1,7 @@
 """The scores that read the forensic features: distances to the reference set, Mahalanobis, the fused gate."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
 from detector import scores
+from detector.forensics import TRACES, WIDTH
 from updater.calibrate import (
     CalibrationError,
     ItemScores,
@@ -17,7 +20,7 @@ from updater.calibrate import (
     unknown_scores,
 )
 from updater.measures import balanced_weights, weighted_quantile
-from updater.rejection import forensic_knn, fused, mahalanobis, novelty
+from updater.rejection import forensic_knn, fused, mahalanobis, novelty, trace_novelty
 from updater.rejection.evidence import Evidence, EvidenceError, Known
 from updater.whitening import within_class_whitening
 
@@ -71,6 +74,20 @@ def test_the_forensic_distance_is_the_numerator_of_the_gates_novelty() -> None:
     )
 
 
+def test_each_group_of_traces_is_whitened_and_measured_alone() -> None:
+    many, fresh = known(width=WIDTH), items(2, 12, WIDTH)
+    alone = []
+    for columns in TRACES:
+        part = Known(
+            replace(many.evidence, features=many.evidence.features[:, columns]),
+            many.targets,
+            many.head_weight,
+            many.head_bias,
+        )
+        alone.append(novelty.fit(part)(replace(fresh, features=fresh.features[:, columns])))
+    assert trace_novelty.fit(many)(fresh) == pytest.approx(np.mean(alone, axis=0), rel=1e-3)
+
+
 def test_forensic_distances_do_not_see_the_units_of_the_features() -> None:
     units = np.array([10, 0.1, 3, 1, 50], "f")
 
@@ -78,7 +95,7 @@ def test_forensic_distances_do_not_see_the_units_of_the_features() -> None:
         return Evidence(of.logits, of.embedding, of.features * units, of.pseudo_logit)
 
     changed = Known(in_units(KNOWN.evidence), KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
-    for method in (forensic_knn, novelty, mahalanobis):
+    for method in (forensic_knn, novelty, trace_novelty, mahalanobis):
         assert method.fit(changed)(in_units(FRESH)) == pytest.approx(method.fit(KNOWN)(FRESH), rel=1e-3)
 
 
@@ -165,7 +182,7 @@ def test_without_calibration_items_nothing_can_be_fused() -> None:
 
 def test_without_forensic_features_only_the_fused_score_is_left() -> None:
     blind = known(width=0)
-    for method in (forensic_knn, novelty, mahalanobis):
+    for method in (forensic_knn, novelty, trace_novelty, mahalanobis):
         with pytest.raises(EvidenceError, match="the network has none"):
             method.fit(blind)
     assert np.isfinite(fused.fit(blind)(items(2, 12, width=0))).all()

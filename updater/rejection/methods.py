@@ -15,6 +15,7 @@ from updater.rejection import (
     pseudo,
     react,
     relation,
+    trace_novelty,
 )
 from updater.rejection.evidence import Fit
 
@@ -30,6 +31,7 @@ POST_HOC: dict[str, Fit] = {
     "embedding_knn": embedding_knn.fit,
     "forensic_knn": forensic_knn.fit,
     "novelty": novelty.fit,
+    "trace_novelty": trace_novelty.fit,
     "mahalanobis": mahalanobis.fit,
     "pseudo": pseudo.fit,
     "fused": fused.fit,
