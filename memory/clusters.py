@@ -15,6 +15,7 @@ from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from threadpoolctl import threadpool_limits
 
 from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, UNCLUSTERED
 from memory.scaling import Scaling
@@ -70,6 +71,18 @@ def cluster(
     """
     if not ids:
         return []
+    # Its many small products gain nothing from threads, and beside busy processes lose five times over.
+    with threadpool_limits(1):
+        return _clusters(ids, raw, known, classes, smallest)
+
+
+def _clusters(
+    ids: Sequence[str],
+    raw: NDArray[np.float32],
+    known: NDArray[np.float32],
+    classes: Sequence[str],
+    smallest: int,
+) -> list[Cluster]:
     order = sorted(range(len(ids)), key=lambda i: ids[i])
     names, raw = [ids[i] for i in order], raw[order]
     known, labels = _balanced(known, classes)

@@ -20,7 +20,7 @@ from detector.forensics import TRACES, WIDTH
 from detector.gate import GateParameters, Standard, decide
 from detector.network import Network, NetworkOutput
 from detector.reference import Reference
-from updater.learners.pools import backbone_rows, classify_items, forensic_rows
+from updater.learners.pools import backbone_rows, classify_items, crop_features
 from updater.learners.step import is_real
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training_data import LabelledCrops
@@ -115,7 +115,7 @@ def _output(
     stage: str,
     progress: Callable[[str, int, int], None],
 ) -> NetworkOutput:
-    features = forensic_rows(network, items.crops, device, lambda *at: progress(stage, *at))
+    features = crop_features(network, items, device, lambda *at: progress(stage, *at))
     seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
     return NetworkOutput(*(one.cpu() for one in classify_items(network, seen, features, items.starts)))
 

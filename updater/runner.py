@@ -22,7 +22,7 @@ from memory.crop_store import CropStore, CropsUnavailableError, write_durably
 from memory.settings import MemorySettings
 from memory.shelves import apply_budget
 from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
-from updater.candidate import Calibrated, Progress, Workshop, identity, load_parent
+from updater.candidate import Calibrated, Progress, Workshop, identity, load_parent, with_features
 from updater.deploy_client import DeployClient, DeployUnavailable
 from updater.evaluate import judge
 from updater.metrics import timed
@@ -117,6 +117,7 @@ def _candidate(parts: Parts, lease: Lease, heart: Heart) -> Candidate:
         plan = make_plan(settings, parent, load_splits(parts.store, parts.crops, report_at))
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
+        plan = with_features(plan, report_at)
         network = workshop.learnt(plan, report_at)
     with timed("calibrate"):
         calibrated, reference = workshop.calibrated(plan, network, report_at)

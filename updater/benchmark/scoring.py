@@ -23,7 +23,7 @@ from updater.calibrate import (
     unknown_scores,
 )
 from updater.learners import schemes
-from updater.learners.pools import backbone_rows, classify_items, forensic_rows
+from updater.learners.pools import backbone_rows, classify_items, crop_features
 from updater.learners.step import Learnt
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection.evidence import Score, evidence_of, known_of
@@ -33,10 +33,7 @@ from updater.training_data import LabelledCrops
 def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NetworkOutput:
     """Return what the network says of each whole item, on the CPU."""
     network = learnt.network
-    cached = items.crop_features if network.forensics is not None else None
-    features = (
-        forensic_rows(network, items.crops, device) if cached is None else torch.from_numpy(cached).to(device)
-    )
+    features = crop_features(network, items, device)
     found = classify_items(network, backbone_rows(network, items.crops, device), features, items.starts)
     return NetworkOutput(*(one.cpu() for one in found))
 

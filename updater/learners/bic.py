@@ -25,7 +25,7 @@ from updater.learners import schemes, two_stages
 from updater.learners.distillation import interpolated
 from updater.learners.heads import with_head
 from updater.learners.losses import classification
-from updater.learners.pools import backbone_rows, classify_items, forensic_rows
+from updater.learners.pools import backbone_rows, classify_items, crop_features
 from updater.learners.step import Learnt, Step
 from updater.training_data import LabelledCrops
 
@@ -111,9 +111,5 @@ def corrected(network: Network, alpha: float, beta: float, old: int) -> Network:
 
 
 def _logits(network: Network, items: LabelledCrops, device: torch.device) -> Tensor:
-    if items.crop_features is not None and network.forensics is not None:
-        features = torch.from_numpy(items.crop_features).to(device)
-    else:
-        features = forensic_rows(network, items.crops, device)
-    rows = backbone_rows(network, items.crops, device)
+    features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
     return classify_items(network, rows, features, items.starts).logits

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from detector.network import Network, NetworkOutput, NoBackbone
+from updater.training_data import LabelledCrops
 
 _ROWS_AT_ONCE = 4
 
@@ -41,6 +42,18 @@ def forensic_rows(
     if forensics is None:
         return torch.zeros(len(crops), 0, device=device)
     return by_rows(lambda images: forensics(images), crops, device, progress)
+
+
+def crop_features(
+    network: Network,
+    items: LabelledCrops,
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tensor:
+    """Return the raw forensic features of each crop, float32 [T, F]: the items' own, or computed now."""
+    if items.crop_features is not None and network.forensics is not None:
+        return torch.from_numpy(items.crop_features).to(device)
+    return forensic_rows(network, items.crops, device, progress)
 
 
 def backbone_rows(

@@ -30,7 +30,7 @@ from updater.learners.forward import (
     ready_pools,
 )
 from updater.learners.heads import trained
-from updater.learners.pools import forensic_rows, pooled
+from updater.learners.pools import crop_features, forensic_rows, pooled
 from updater.learners.precision import loss_scale, unscale
 from updater.learners.step import Step
 from updater.learners.weights import put
@@ -56,7 +56,7 @@ def training_set(step: Step, network: Network) -> TrainingSet:
     count = round(len(train) * step.recipe.pseudo_share) if options.exposure != "none" else 0
     targets = schemes.targets(train.families, step.classes, options) + [len(names)] * count
     crops, starts = train.crops, train.starts
-    features = _crop_features(step, network)
+    features = crop_features(network, train, step.device, lambda *at: step.progress("features", *at))
     if count:
         outliers = expose(
             train, count, step.without, step.seed, lambda *at: step.progress("pseudo-forgeries", *at)
@@ -69,13 +69,6 @@ def training_set(step: Step, network: Network) -> TrainingSet:
         features = torch.cat([features, forged])
     exposure = Exposure(train, step.without) if count else None
     return TrainingSet(np.array(targets), schemes.fake_columns(names), crops, starts, features, exposure)
-
-
-def _crop_features(step: Step, network: Network) -> Tensor:
-    cached = step.train.crop_features
-    if cached is not None and network.forensics is not None:
-        return torch.from_numpy(cached).to(step.device)
-    return forensic_rows(network, step.train.crops, step.device, lambda *at: step.progress("features", *at))
 
 
 @dataclass(frozen=True)
