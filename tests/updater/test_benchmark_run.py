@@ -134,7 +134,9 @@ def test_figures_on_images_drawn_anew_lie_around_those_on_all_of_them(whole):
     }
     for name, values in one.resampled.items():
         assert len(values) == 1000
-        assert np.nanmin(values) <= figure_of(one.figures, name) <= np.nanmax(values), name
+        # Means of the same items in another order differ in the last digit.
+        lowest, highest = np.nanmin(values) - 1e-9, np.nanmax(values) + 1e-9
+        assert lowest <= figure_of(one.figures, name) <= highest, name
 
 
 def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monkeypatch):
