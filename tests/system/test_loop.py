@@ -224,7 +224,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
         stop(running[0])
         server.stop()
     assert_each_answered_once(traffic, sent)
-    assert traffic.dead_letter_ids == []
+    assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
 
 
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
