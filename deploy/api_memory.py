@@ -22,7 +22,7 @@ ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from
 
 @router.get("/clusters", tags=["memory"])
 def list_clusters(parts: Parts) -> list[ClusterSummary]:
-    """Gather the unknowns that wait into clusters; takes about a second for 500.
+    """Gather the unknowns that wait into clusters; takes several seconds for 500.
 
     What is shown under an id stays that for seven days, so that a label means what its giver saw.
     """

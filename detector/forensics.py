@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.edge_detail import EdgeDetail
-from detector.local_noise import LocalNoise, spread
+from detector.local_noise import LocalNoise, noise_levels
 
 _RINGS = 16
-_LOCAL_WINDOW, _LOCAL_STEP = 12, 6
 _WIDTHS = {
     "residuals": 42,
     "autocorrelation": 30,
@@ -47,7 +46,8 @@ class ForensicFeatures(nn.Module):
     - 8x8 DCT on the JPEG grid: log mean magnitude and truncated mean of each coefficient;
     - the residual's energy by its phase on the 8x8 and on the 2x2 (Bayer) grid;
     - how much the noise level, and the noise's sharpness, vary from place to place, as such and beyond
-      what texture and brightness explain (`LocalNoise`); how much detail lies along edges (`EdgeDetail`);
+      what texture and brightness explain (`local_noise`);
+    - how much detail lies along edges, for how steep they are (`edge_detail`);
     - colour: the residuals of Cb and Cr, and how the residuals of R, G and B go together.
     """
 
@@ -89,8 +89,8 @@ class ForensicFeatures(nn.Module):
         self._constant("peak_at", at)
         self._constant("peak_around", around)
         eighth = 2 * math.pi / 8 * torch.outer(torch.arange(8), torch.arange(1, 5)).double()
-        self.local_noise, self.edge_detail = LocalNoise(), EdgeDetail()
         self._constant("phase_dft", torch.cat([eighth.cos(), eighth.sin()], 1).float())
+        self.local_noise, self.edge_detail = LocalNoise(), EdgeDetail()
         self.width = WIDTH
 
     def _constant(self, name: str, value: Tensor) -> None:
@@ -109,7 +109,7 @@ class ForensicFeatures(nn.Module):
             self._spectrum(luma[:, 0]),
             self._blocks(luma),
             self._grid_phase(luma),
-            _local_noise(residuals),
+            noise_levels(residuals),
             self.local_noise(planes),
             self.edge_detail(luma),
             self._colour(planes, laplacian),
@@ -205,14 +205,6 @@ def _autocorrelation(residuals: Tensor) -> Tensor:
         ],
         1,
     )
-
-
-def _local_noise(residuals: Tensor) -> Tensor:
-    fine = F.avg_pool2d(residuals[:, 4:5].square(), _LOCAL_WINDOW, _LOCAL_STEP).flatten(1)
-    coarse = F.avg_pool2d(residuals[:, 1:2].square(), _LOCAL_WINDOW, _LOCAL_STEP).flatten(1)
-    noise = torch.log(fine + 0.5)
-    sharpness = noise - torch.log(coarse + 0.5)
-    return torch.cat([spread(noise), spread(sharpness)], 1)
 
 
 def _residual_kernels() -> Tensor:

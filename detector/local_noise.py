@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_WINDOW = 16
+_WINDOW, _SMALL_WINDOW = 16, 12
 
 
 class LocalNoise(nn.Module):
@@ -38,9 +38,9 @@ class LocalNoise(nn.Module):
         explained_by = [texture, brightness, brightness.square()]
         return torch.cat(
             [
-                spread(_unexplained(noise, explained_by))[:, 1:],
-                spread(_unexplained(colour, explained_by))[:, 1:],
-                spread(colour),
+                _spread(_unexplained(noise, explained_by))[:, 1:],
+                _spread(_unexplained(colour, explained_by))[:, 1:],
+                _spread(colour),
             ],
             1,
         )
@@ -50,7 +50,19 @@ class LocalNoise(nn.Module):
         return F.conv2d(F.pad(plane, (reach, reach, reach, reach), mode="replicate"), kernels)
 
 
-def spread(values: Tensor) -> Tensor:
+def noise_levels(residuals: Tensor) -> Tensor:
+    """How far the levels of noise, and of its sharpness, spread: float32 [N, 6, H, W] → [N, 8].
+
+    residuals: those of `detector.forensics`, whose fifth is the Laplacian and whose second the slope.
+    """
+    fine = F.avg_pool2d(residuals[:, 4:5].square(), _SMALL_WINDOW, _SMALL_WINDOW // 2).flatten(1)
+    coarse = F.avg_pool2d(residuals[:, 1:2].square(), _SMALL_WINDOW, _SMALL_WINDOW // 2).flatten(1)
+    noise = torch.log(fine + 0.5)
+    sharpness = noise - torch.log(coarse + 0.5)
+    return torch.cat([_spread(noise), _spread(sharpness)], 1)
+
+
+def _spread(values: Tensor) -> Tensor:
     """float32 [N, L] → [N, 4]: mean, deviation, and how far above and below it the outermost tenths lie."""
     tenth = max(1, values.shape[1] // 10)
     mean = values.mean(1)

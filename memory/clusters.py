@@ -71,34 +71,24 @@ def cluster(
     """
     if not ids:
         return []
-    # Its many small products gain nothing from threads, and beside busy processes lose five times over.
-    with threadpool_limits(1):
-        return _clusters(ids, raw, known, classes, smallest)
-
-
-def _clusters(
-    ids: Sequence[str],
-    raw: NDArray[np.float32],
-    known: NDArray[np.float32],
-    classes: Sequence[str],
-    smallest: int,
-) -> list[Cluster]:
     order = sorted(range(len(ids)), key=lambda i: ids[i])
     names, raw = [ids[i] for i in order], raw[order]
     known, labels = _balanced(known, classes)
     scaling = Scaling.fit(known if len(known) else raw)
     z = scaling.apply(raw)
-    explained = _explained(z, scaling.apply(known) if len(known) else known, labels)
     parts: list[tuple[str | None, NDArray[np.int64]]] = []
     rest: list[NDArray[np.int64]] = []
-    for name in np.unique(explained):
-        rows = np.flatnonzero(explained == name)
-        divided = _divide(z, rows, smallest) if name == _NEW else [rows]
-        for part in divided:
-            if len(part) < smallest:
-                rest.append(part)
-            else:
-                parts.append((str(name) or None, part))
+    # These many small products gain nothing from threads, and beside busy processes lose five times over.
+    with threadpool_limits(1):
+        explained = _explained(z, scaling.apply(known) if len(known) else known, labels)
+        for name in np.unique(explained):
+            rows = np.flatnonzero(explained == name)
+            divided = _divide(z, rows, smallest) if name == _NEW else [rows]
+            for part in divided:
+                if len(part) < smallest:
+                    rest.append(part)
+                else:
+                    parts.append((str(name) or None, part))
     parts.sort(key=lambda p: (p[0] is not None, -len(p[1]), names[p[1][0]]))
     found = [_describe(names, z, rows, resembles) for resembles, rows in parts]
     if rest:

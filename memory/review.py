@@ -23,7 +23,7 @@ class UnknownClusterError(ExemplarMemoryError):
 def find_clusters(store: Store, settings: MemorySettings) -> list[Cluster]:
     """Cluster the newest unknowns, and keep on record what is shown under each cluster's name.
 
-    Takes about a second for 500. Raises StoreUnavailableError.
+    Takes several seconds for 500. Raises StoreUnavailableError.
     """
     with store.read() as connection:
         version = _newest_version(connection)

@@ -28,7 +28,7 @@ from memory.crop_store import write_durably
 from updater.calibrate import calibrate
 from updater.evaluate import batch
 from updater.learners import softmax_rehearsal
-from updater.learners.pools import crop_features
+from updater.learners.pools import with_crop_features
 from updater.learners.step import FIRST, UPDATE, Learnt, Step
 from updater.plan import Parent, Plan, Refused
 from updater.training_data import LabelledCrops
@@ -179,9 +179,7 @@ def with_features(plan: Plan, progress: Progress) -> Plan:
     """Return the plan with the forensic features of its training crops, which several stages read."""
     if not plan.architecture.forensic:
         return plan
-    network, train = Network(plan.architecture, len(plan.classes)).to(plan.device), plan.splits.train
-    rows = crop_features(network, train, plan.device, lambda *at: progress("features", *at))
-    train = replace(train, crop_features=rows.cpu().numpy())
+    train = with_crop_features(plan.splits.train, plan.device, lambda *at: progress("features", *at))
     return replace(plan, splits=replace(plan.splits, train=train))
 
 

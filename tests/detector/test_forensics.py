@@ -3,7 +3,7 @@ import pytest
 import scipy.fft
 import torch
 
-from detector.forensics import ForensicFeatures
+from detector.forensics import TRACES, ForensicFeatures
 
 
 def crops(seed: int, count: int = 2, side: int = 64) -> torch.Tensor:
@@ -23,6 +23,17 @@ def test_each_crop_gets_its_own_features_whatever_is_beside_it(features: Forensi
     together = features(both)
     assert together.shape == (2, features.width)
     assert torch.allclose(features(both[:1]), together[:1], atol=1e-4)
+
+
+def test_the_columns_of_each_kind_of_trace_are_its_own(features: ForensicFeatures) -> None:
+    images = crops(5)
+    planes = torch.einsum("dc,nchw->ndhw", features.ycc, images)
+    everything = features(images)
+    residuals, spectrum, noise, edges = (everything[:, columns] for columns in TRACES)
+    assert residuals.shape[1] == 6 * 7  # the first group: seven statistics of each residual
+    assert torch.allclose(spectrum, features._spectrum(planes[:, 0]), atol=1e-4)
+    assert torch.allclose(noise[:, -10:], features.local_noise(planes), atol=1e-4)
+    assert torch.allclose(edges, features.edge_detail(planes[:, :1]), atol=1e-4)
 
 
 def test_flat_black_and_saturated_crops_have_finite_features(features: ForensicFeatures) -> None:

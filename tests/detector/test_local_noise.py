@@ -1,6 +1,6 @@
 import torch
 
-from detector.local_noise import LocalNoise, _unexplained, spread
+from detector.local_noise import LocalNoise, _spread, _unexplained
 
 LUMA, COLOUR = slice(0, 3), slice(6, 10)
 
@@ -43,7 +43,7 @@ def test_what_a_straight_line_explains_is_taken_out_whatever_else_explains_it() 
     values = (3 * first - 2 * second + 0.1 * rest)[0]
     wanted = values - design @ torch.linalg.lstsq(design, values[:, None]).solution[:, 0]
     assert torch.allclose(left[0], wanted, atol=0.2)
-    assert spread(left)[:, 0].abs().max() < 1e-5
+    assert _spread(left)[:, 0].abs().max() < 1e-5
 
 
 def test_a_flat_crop_has_no_spread_and_no_surprise() -> None:

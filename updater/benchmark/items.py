@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from detector.forensics import ForensicFeatures
 from updater.benchmark.setup import Progress
 from updater.data.tasks import Stream, Task
-from updater.learners.pools import by_rows
+from updater.learners.pools import with_crop_features
 from updater.training_data import LabelledCrops
 
 
@@ -40,21 +39,15 @@ def with_features(stream: Stream, device: torch.device, progress: Progress) -> S
     total, done = sum(len(part.crops) for part in parts if part.crop_features is None), 0
     featured: list[LabelledCrops] = []
     for part in parts:
-        if part.crop_features is not None:
-            featured.append(part)
-            continue
         before = done
-        forensics = ForensicFeatures(part.crops.shape[1]).to(device)
-        rows = torch.zeros(0, forensics.width)
-        if len(part):
-            rows = by_rows(
-                forensics,
-                part.crops,
+        featured.append(
+            with_crop_features(
+                part,
                 device,
                 lambda now, of, before=before: progress("forensic features", before + now, total),  # type: ignore[misc]
             )
-        featured.append(replace(part, crop_features=rows.cpu().numpy()))
-        done += len(part.crops)
+        )
+        done += len(part.crops) if part.crop_features is None else 0
     ready = iter(featured)
     tasks = tuple(Task(one.name, next(ready), next(ready), next(ready)) for one in stream.tasks)
     outliers = tuple(replace(one, items=next(ready)) for one in stream.outliers)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from detector.forensics import ForensicFeatures
 from detector.network import Network, NetworkOutput, NoBackbone
 from updater.training_data import LabelledCrops
 
@@ -54,6 +56,21 @@ def crop_features(
     if items.crop_features is not None and network.forensics is not None:
         return torch.from_numpy(items.crop_features).to(device)
     return forensic_rows(network, items.crops, device, progress)
+
+
+def with_crop_features(
+    items: LabelledCrops,
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> LabelledCrops:
+    """Return the items with every crop's forensic features; those that have them as they are."""
+    if items.crop_features is not None:
+        return items
+    forensics = ForensicFeatures(items.crops.shape[1]).to(device)
+    rows = torch.zeros(0, forensics.width)
+    if len(items):
+        rows = by_rows(forensics, items.crops, device, progress)
+    return replace(items, crop_features=rows.cpu().numpy())
 
 
 def backbone_rows(
