@@ -13,12 +13,12 @@ from deploy.client import Client, ClientError
 from deploy.doctor_host import Wrong
 from deploy.health import processes_health
 from deploy.publish import PublishError, read_rollout
-from deploy.reach import absent
 from deploy.settings import DeploySettings
 from deploy.topics import all_topics
 from detector.artifact import version_of
 from detector.settings import DetectorSettings
 from detector.torchserve import TorchServe, TorchServeError
+from ingest.access import barred
 from ingest.settings import IngestSettings, kafka_options
 
 _WATCH_LAG_S = 3.0
@@ -27,8 +27,10 @@ _WATCH_LAG_S = 3.0
 def broker() -> str:
     """Somebody answers at the bootstrap servers."""
     settings = IngestSettings()
-    if problem := absent(kafka_options(settings), DeploySettings().kafka_timeout_s):
-        raise Wrong(problem, "start it (`forgewatch up`), or see FORGEWATCH_INGEST_BOOTSTRAP_SERVERS")
+    if problem := barred(kafka_options(settings), DeploySettings().kafka_timeout_s):
+        raise Wrong(
+            problem, "start it (`forgewatch up`), or see the FORGEWATCH_INGEST_… settings of the broker"
+        )
     try:
         admin = KafkaAdminClient(**kafka_options(settings), bootstrap_timeout_ms=_timeout_ms())
         brokers = admin.describe_cluster()["brokers"]
@@ -44,7 +46,7 @@ def broker() -> str:
 def topics() -> str:
     """The topics exist, as wide as what must fit into them."""
     ingest = IngestSettings()
-    if problem := absent(kafka_options(ingest), DeploySettings().kafka_timeout_s):
+    if problem := barred(kafka_options(ingest), DeploySettings().kafka_timeout_s):
         raise Wrong(problem, "see the check of the broker")
     wanted = all_topics(ingest, DetectorSettings(), partitions=1)
     try:

@@ -10,7 +10,7 @@ from kafka.errors import CoordinatorNotAvailableError, KafkaError
 from kafka.protocol.consumer.offsets import IsolationLevel
 
 from deploy.api_records import PartitionLag
-from deploy.reach import absent
+from ingest.access import barred
 
 _PROBE_S = 2.0
 
@@ -32,7 +32,7 @@ def group_lag(
     lag counts offsets, some of which hold the end of a transaction and no record; where nothing
     but such ends is left, it is 0. Transactions that are still open do not count.
     """
-    if problem := absent(options, timeout_s):
+    if problem := barred(options, timeout_s):
         raise LagError(problem)
     timeout_ms = int(timeout_s * 1000)
     try:

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from deploy import metrics
 from deploy.approval import fold
 from deploy.ledger import Ledger, LedgerError
-from deploy.reach import absent
 from detector.records import Rollout
+from ingest.access import barred
 
 _KEY = b"stable"
 
@@ -36,7 +36,7 @@ def read_rollout(options: Mapping[str, Any], topic: str, timeout_s: float) -> Ro
     options are kafka-python's connection options (ingest.settings.kafka_options). Raises
     PublishError where the broker is away or the topic does not exist.
     """
-    if problem := absent(options, timeout_s):
+    if problem := barred(options, timeout_s):
         raise PublishError(problem)
     try:
         consumer = KafkaConsumer(

@@ -1,4 +1,7 @@
-"""The stream as a client sees it: media in, verdicts out."""
+"""The stream as a client sees it: media in, verdicts out.
+
+Everything here may also raise ingest.access.BrokerRefusedError, which no other file or try would mend.
+"""
 
 import mimetypes
 import time
@@ -10,11 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import AuthorizationError, KafkaError
 from pydantic import ValidationError
 
-from deploy.reach import absent
 from detector.records import Verdict
+from ingest.access import absent, refused, require_entry
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings, kafka_options
 
 EVENT_TYPE = "io.forgewatch.media"
@@ -65,6 +68,8 @@ def send_file(producer: Any, settings: IngestSettings, path: Path, *, raw: bool)
     headers = None if raw else event_headers(path, by_reference=media is None)
     try:
         sent = producer.send(settings.media_topic, value=media or b"", headers=headers).get(timeout=_WAIT_S)
+    except AuthorizationError as error:
+        raise refused(error, kafka_options(settings)) from error
     except KafkaError as error:
         raise StreamError(f"{path}: not sent: {error}") from error
     return f"{sent.topic}-{sent.partition}-{sent.offset}"
@@ -118,6 +123,8 @@ def _verdict_reader(
         for part in parts:
             consumer.seek(part, max(starts[part], ends[part] - count * _OFFSETS_PER_VERDICT))
         yield consumer, ends
+    except AuthorizationError as error:
+        raise refused(error, kafka_options(settings)) from error
     except KafkaError as error:
         raise StreamError(f"cannot read {topic}: {error}") from error
     finally:
@@ -125,8 +132,10 @@ def _verdict_reader(
 
 
 def _require_broker(settings: IngestSettings) -> None:
-    if problem := absent(kafka_options(settings), _WAIT_S):
+    options = kafka_options(settings)
+    if problem := absent(options, _WAIT_S):
         raise StreamError(f"{problem}; start the stack with `forgewatch up`")
+    require_entry(options, _WAIT_S)
 
 
 def _poll(consumer: Any) -> Iterator[tuple[int, Verdict]]:

@@ -15,8 +15,9 @@ from detector.rollout import Serving
 from detector.settings import DetectorSettings
 from detector.torchserve import TorchServe
 from detector.worker import Worker
+from ingest.access import require_entry
 from ingest.sandbox import Sandbox, SandboxStartError
-from ingest.settings import IngestSettings
+from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import CommitError, SinkRefusedError, TransactionalSink
 from ingest.source import Source
 
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 
 
 def main() -> int:
-    """Run the worker. Returns the exit code: 0 told to stop, 1 cannot start, 2 a wrong setting."""
+    """Run the worker. Returns the exit code: 0 told to stop, 1 cannot start or go on, 2 a wrong setting."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -38,6 +39,7 @@ def main() -> int:
     with ExitStack() as parts:
         try:
             start_http_server(settings.metrics_port, settings.metrics_host)
+            require_entry(kafka_options(ingest), ingest.request_timeout_s)
             torchserve = parts.enter_context(TorchServe(settings))
             follower = parts.enter_context(ReleaseFollower(ingest, settings.releases_topic))
             serving = parts.enter_context(Serving(settings, torchserve, follower))
@@ -48,7 +50,11 @@ def main() -> int:
             print(f"the detector cannot start: {error}", file=sys.stderr)  # noqa: T201 - as above
             return 1
         log.info("detector ready", group=settings.group_id, transactional_id=settings.transactional_id)
-        Worker(source, sandbox, torchserve, serving, sink, ingest, settings, stop).run()
+        try:
+            Worker(source, sandbox, torchserve, serving, sink, ingest, settings, stop).run()
+        except (KafkaError, SinkRefusedError) as error:
+            print(f"the detector cannot go on: {error}", file=sys.stderr)  # noqa: T201 - as above
+            return 1
     return 0
 
 

@@ -5,10 +5,11 @@ from typing import Self
 
 import structlog
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import AuthorizationError, KafkaError, TopicAuthorizationFailedError
 from pydantic import ValidationError
 
 from detector.records import Rollout
+from ingest.access import refused
 from ingest.settings import IngestSettings, kafka_options
 
 log = structlog.get_logger()
@@ -20,8 +21,9 @@ class ReleaseFollower:
     def __init__(self, settings: IngestSettings, topic: str) -> None:
         """Assign the topic's only partition; nothing is read yet. Raises KafkaError without a broker."""
         self.wanted: Rollout | None = None
+        self._options = kafka_options(settings)
         self._consumer = KafkaConsumer(
-            **kafka_options(settings),
+            **self._options,
             group_id=None,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
@@ -41,10 +43,16 @@ class ReleaseFollower:
     def poll(self, timeout_s: float = 0.0) -> Rollout | None:
         """Read what is new and return what is wanted now; None before deploy has said anything.
 
-        A record with a lower sequence than one already seen is an echo and changes nothing.
+        A record with a lower sequence than one already seen is an echo and changes nothing. Raises
+        ingest.access.BrokerRefusedError where an ACL is in the way; any other fault is taken to pass.
         """
         try:
             batches = self._consumer.poll(timeout_ms=int(timeout_s * 1000))
+            # An assigned topic that may not even be described is waited for in silence.
+            if lacking := self._consumer._cluster.unauthorized_topics:
+                raise TopicAuthorizationFailedError(lacking)
+        except AuthorizationError as error:
+            raise refused(error, self._options) from error
         except KafkaError as error:
             log.warning("the releases topic cannot be read now", error=str(error))
             return self.wanted

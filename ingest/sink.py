@@ -10,10 +10,16 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import structlog
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.errors import AuthorizationError, KafkaError, UnsupportedVersionError
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    TransactionalIdAuthorizationFailedError,
+    UnsupportedVersionError,
+)
 from kafka.serializer import Serializer
 
 from ingest import metrics
+from ingest.access import refused
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings, kafka_options
 
@@ -154,8 +160,11 @@ class TransactionalSink:
     def _fail(self, error: Exception) -> NoReturn:
         self._discard()
         metrics.TRANSACTIONS_FAILED.inc()
+        if isinstance(error, AuthorizationError):
+            name = self._id if isinstance(error, TransactionalIdAuthorizationFailedError) else None
+            raise SinkRefusedError(str(refused(error, kafka_options(self._settings), name))) from error
         log.warning("transaction_failed", error=f"{type(error).__name__}: {error}")
-        if isinstance(error, (AuthorizationError, UnsupportedVersionError)):
+        if isinstance(error, UnsupportedVersionError):
             raise SinkRefusedError(str(error)) from error
         if isinstance(error, (KafkaError, TimeoutError, OSError)):
             raise CommitError(f"{type(error).__name__}: {error}") from error

@@ -5,8 +5,10 @@ from typing import Any, Self
 
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import AuthorizationError
 
 from ingest import metrics
+from ingest.access import refused
 from ingest.header_names import tolerate_header_names
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
@@ -26,11 +28,11 @@ class Source:
     """
 
     def __init__(self, settings: IngestSettings, group: str) -> None:
-        self._topic = settings.media_topic
+        self._topic, self._options = settings.media_topic, kafka_options(settings)
         self._timeout_ms = int(settings.request_timeout_s * 1000)
         tolerate_header_names()
         self._consumer = KafkaConsumer(
-            **kafka_options(settings),
+            **self._options,
             group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -59,10 +61,13 @@ class Source:
         """Read at most max_records, waiting at most about timeout_s seconds; in order a partition.
 
         To be called all the time, also while paused, or the group gives the partitions to another.
-        Raises kafka.errors.KafkaError; after a CorruptRecordError, and after any that is not retriable,
-        this source is of no more use.
+        Raises kafka.errors.KafkaError, which is a BrokerRefusedError where an ACL is in the way. After
+        that, a CorruptRecordError, or any that is not retriable, this source is of no more use.
         """
-        polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
+        try:
+            polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
+        except AuthorizationError as error:
+            raise refused(error, self._options) from error
         records = [_in_record(record) for batch in polled.values() for record in batch]
         for partition, batch in polled.items():
             self._next[partition] = batch[-1].offset + 1

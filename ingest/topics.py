@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka.admin import KafkaAdminClient, NewTopic
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import AuthorizationError, TopicAlreadyExistsError
 
+from ingest.access import refused, require_entry
 from ingest.settings import IngestSettings, kafka_options
 
 
@@ -34,12 +35,11 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
     Batches are stored uncompressed: media does not compress, and a batch that unpacks to a thousand
     times its size would be accepted by its packed size.
 
-    Raises kafka.errors.KafkaError.
+    Raises kafka.errors.KafkaError, which is a BrokerRefusedError where a setting or an ACL is in the way.
     """
-    timeout_ms = int(settings.request_timeout_s * 1000)
-    admin = KafkaAdminClient(
-        **kafka_options(settings), request_timeout_ms=timeout_ms, bootstrap_timeout_ms=timeout_ms
-    )
+    timeout_ms, options = int(settings.request_timeout_s * 1000), kafka_options(settings)
+    require_entry(options, settings.request_timeout_s)
+    admin = KafkaAdminClient(**options, request_timeout_ms=timeout_ms, bootstrap_timeout_ms=timeout_ms)
     try:
         present = set(admin.list_topics())
         missing = [topic for topic in topics if topic.name not in present]
@@ -56,6 +56,8 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
                 created.append(topic.name)
             except TopicAlreadyExistsError:
                 pass  # another process was quicker
+            except AuthorizationError as error:
+                raise refused(error, options, topic.name) from error
         return tuple(created)
     finally:
         admin.close()

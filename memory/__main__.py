@@ -7,7 +7,8 @@ from threading import Event
 import structlog
 from pydantic import ValidationError
 
-from ingest.settings import IngestSettings
+from ingest.access import BrokerRefusedError, require_entry
+from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import SinkError
 from memory import metrics
 from memory.settings import MemorySettings
@@ -28,6 +29,7 @@ def main() -> int:
 
         server, thread = metrics.serve(settings, store)
         try:
+            require_entry(kafka_options(ingest), ingest.request_timeout_s)
             run(ingest, settings, stop)
         finally:
             server.shutdown()
@@ -37,7 +39,7 @@ def main() -> int:
             where = ".".join(str(part).upper() for part in problem["loc"])
             print(f"memory: setting {where}: {problem['msg']}", file=sys.stderr)  # noqa: T201
         return 2
-    except (ExemplarMemoryError, SinkError, OSError) as error:
+    except (ExemplarMemoryError, SinkError, BrokerRefusedError, OSError) as error:
         print(f"memory: {str(error).splitlines()[0]}", file=sys.stderr)  # noqa: T201
         return 2
     return 0

