@@ -145,7 +145,12 @@ def _judge(
         unknown = None
         if verdict.label == "unknown":
             unknown = encode(
-                verdict, decoded.crops, scored.features[row], scored.embedding[row], unknown_bytes
+                verdict,
+                decoded.crops,
+                scored.features[row],
+                scored.embedding[row],
+                batch.artifact.manifest.feature_version,
+                unknown_bytes,
             )
         judged[i] = Judged(batch.opened[i].record, verdict, unknown, None, "score")
     return judged

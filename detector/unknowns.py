@@ -22,13 +22,18 @@ class UnknownMessageError(ValueError):
 @dataclass(frozen=True)
 class UnknownMessage:
     """crops uint8 (n, S, S, 3), the first n of the item's; features float32 (F,) raw forensic features
-    and embedding float32 (D,), of all its crops; left_out counts the crops that did not fit."""
+    and embedding float32 (D,), of all its crops; left_out counts the crops that did not fit.
+
+    feature_version is that of the release's manifest. It is None for a release without forensic
+    features, and in messages of before the field, which may be of any version.
+    """
 
     verdict: Verdict
     crops: NDArray[np.uint8]
     features: NDArray[np.float32]
     embedding: NDArray[np.float32]
     left_out: int
+    feature_version: str | None
 
 
 def encode(
@@ -36,16 +41,18 @@ def encode(
     crops: NDArray[np.uint8],
     features: NDArray[np.float32],
     embedding: NDArray[np.float32],
+    feature_version: str | None,
     limit_bytes: int = 900_000,
 ) -> bytes:
     """A message of at most limit_bytes, with as many of the leading crops as fit.
 
-    crops is uint8 (n, S, S, 3), features float32 (F,), embedding float32 (D,). Raises ValueError when
-    not even a message without crops fits.
+    crops is uint8 (n, S, S, 3), features float32 (F,) of that feature version, embedding float32 (D,).
+    Raises ValueError when not even a message without crops fits.
     """
+    version = {} if feature_version is None else {"feature_version": feature_version}
 
     def message(kept: int) -> bytes:
-        metadata = {"verdict": verdict.model_dump_json(), "left_out": str(len(crops) - kept)}
+        metadata = {"verdict": verdict.model_dump_json(), "left_out": str(len(crops) - kept)} | version
         arrays = {"crops": crops[:kept], "features": features, "embedding": embedding}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
 
@@ -69,11 +76,11 @@ def decode(data: bytes) -> UnknownMessage:
         crops, features, embedding = arrays["crops"], arrays["features"], arrays["embedding"]
     except (SafetensorError, ValidationError, KeyError, ValueError) as error:
         raise UnknownMessageError(f"not a message of unknowns: {error}") from error
-    if crops.dtype != np.uint8 or crops.ndim != 4 or crops.shape[3] != 3:
+    if crops.dtype != np.uint8 or crops.ndim != 4 or crops.shape[1:] != (crops.shape[1],) * 2 + (3,):
         raise UnknownMessageError(f"crops is {crops.dtype} {crops.shape}, not uint8 (n, S, S, 3)")
     if not features.dtype == embedding.dtype == np.float32 or not features.ndim == embedding.ndim == 1:
         raise UnknownMessageError("features and embedding must be float32 rows")
-    return UnknownMessage(verdict, crops, features, embedding, left_out)
+    return UnknownMessage(verdict, crops, features, embedding, left_out, metadata.get("feature_version"))
 
 
 def _metadata(data: bytes) -> dict[str, str]:

@@ -5,20 +5,18 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ingest.decode import DecodeError
 from ingest.records import CropPlan, Decoded
 from ingest.sandbox import Sandbox
 from memory.crop_store import CropStore
-from memory.features import FEATURE_VERSION, ItemFeatures
+from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures, one_torch_thread
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, checked_name, extend_label, open_label
@@ -97,14 +95,15 @@ def import_folder(
     """
     done = Imported()
     files = list(_files(folder, done))
-    index = Index.open(settings.index_path, store, FEATURE_VERSION)
+    index = Index.open(settings.index_path, store, FEATURE_VERSION, WIDTH)
     writer = _Writer(folder.resolve().name, store, crops, index, settings, actor, done)
     finished = len(done.skipped)
     total = finished + len(files)
     progress(finished, total)
     features = ItemFeatures(plan.crop_px)
     threads = len(os.sched_getaffinity(0))
-    with _one_torch_thread(), ThreadPoolExecutor(threads) as pool:
+    # Whole batches go to threads, so torch needs none of its own.
+    with one_torch_thread(), ThreadPoolExecutor(threads) as pool:
         computing: deque[tuple[_Batch, Future[NDArray[np.float32]]]] = deque()
         batch: _Batch = []
         for decoding in _decodings(files, store, sandbox, plan, max_file_bytes, done):
@@ -126,18 +125,6 @@ def import_folder(
         if batch:
             writer.write(batch, features([decoded.crops for _, decoded in batch]))
     return done
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    # Whole batches go to threads: threads that wait for each other at every small convolution make
-    # it ten times slower on a core that is shared.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Writer:

@@ -41,9 +41,9 @@ class Index:
     Not safe for use by several threads at once.
     """
 
-    def __init__(self, feature_version: str) -> None:
-        """Make an empty index; `catch_up` fills it."""
-        self.feature_version = feature_version
+    def __init__(self, feature_version: str, width: int) -> None:
+        """Make an empty index for that version's features (F = width); `catch_up` fills it."""
+        self.feature_version, self.width = feature_version, width
         self.revision = -1
         self.ids: list[str] = []
         self._scaling: Scaling | None = None
@@ -51,12 +51,12 @@ class Index:
         self._faiss: Any = None
 
     @classmethod
-    def open(cls, path: Path, store: Store, feature_version: str) -> Self:
+    def open(cls, path: Path, store: Store, feature_version: str, width: int) -> Self:
         """Return the index of the snapshot at path, brought up to the rows; built from them without one.
 
         Raises StoreUnavailableError.
         """
-        index = cls(feature_version)
+        index = cls(feature_version, width)
         try:
             index._load(path)
         except _SnapshotError as reason:
@@ -64,14 +64,9 @@ class Index:
         with store.read() as connection:
             if index.revision > current_revision(connection):
                 _log.warning("index is newer than the rows; it is rebuilt from them")
-                index = cls(feature_version)
+                index = cls(feature_version, width)
             index.catch_up(connection)
         return index
-
-    @property
-    def width(self) -> int | None:
-        """Count of features F; None while it saw none."""
-        return None if self._scaling is None else len(self._scaling.centre)
 
     def catch_up(self, connection: Connection, coming: NDArray[np.float32] | None = None) -> None:
         """Take in the rows written since the last time, as this transaction sees them.

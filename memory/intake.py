@@ -28,8 +28,8 @@ class UnfitItemError(ExemplarMemoryError, MediaError):
 class Arrival:
     """An item to be remembered.
 
-    crops is uint8 RGB (N, S, S, 3), N >= 1; features raw float32 (F,), the mean over its crops;
-    embedding float32 (D,) or None. group is None unless the item came with one.
+    crops is uint8 RGB (N, S, S, 3), N >= 1; features raw float32 (F,), the mean over its crops, of the
+    index's version; embedding float32 (D,) or None. group is None unless the item came with one.
     """
 
     id: str
@@ -128,12 +128,11 @@ def remember(
 
 
 def _matrix(index: Index, arrivals: Sequence[Arrival]) -> NDArray[np.float32]:
-    width = index.width or len(arrivals[0].features)
     for arrival in arrivals:
-        if len(arrival.features) != width:
+        if len(arrival.features) != index.width:
             raise UnfitItemError(
                 "bad_features",
-                f"{arrival.id} has {len(arrival.features)} features, not the {width} "
+                f"{arrival.id} has {len(arrival.features)} features, not the {index.width} "
                 f"of version {index.feature_version}",
             )
     return np.stack([a.features for a in arrivals])

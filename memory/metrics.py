@@ -24,6 +24,13 @@ DUPLICATES = Counter(
 )
 DEAD_LETTERS = Counter("forgewatch_memory_dead_letters", "Messages that could not be remembered.", ["reason"])
 FAILURES = Counter("forgewatch_memory_failures", "Rounds that failed and are done again.")
+REEXTRACTED = Counter(
+    "forgewatch_memory_reextracted", "Exemplars whose features were computed anew for a new feature version."
+)
+LEFT_BEHIND = Gauge(
+    "forgewatch_memory_left_behind_exemplars",
+    "Exemplars that keep features of an older version, since their crops are gone; in no index.",
+)
 PURGED = Counter("forgewatch_memory_purged", "Exemplars whose crops were purged past their time.")
 TRANSACTION_SECONDS = Histogram(
     "forgewatch_memory_transaction_seconds",

@@ -74,10 +74,12 @@ def select_exemplars(
     shelf: Shelf | None = None,
     family: str | None = None,
     split: Split | None = None,
+    feature_version: str | None = None,
 ) -> list[Exemplar]:
     """Return the exemplars that agree with everything given, the oldest first."""
     query = select(*_RECORD, exemplars.c.received_ms)
-    for column, wanted in (("shelf", shelf), ("family", family), ("split", split)):
+    conditions = {"shelf": shelf, "family": family, "split": split, "feature_version": feature_version}
+    for column, wanted in conditions.items():
         if wanted is not None:
             query = query.where(exemplars.c[column] == wanted)
     query = query.order_by(exemplars.c.received_ms, exemplars.c.id)
@@ -139,6 +141,22 @@ def select_features(
         matrix=matrix.reshape(len(rows), -1) if rows else np.zeros((0, 0), np.float32),
         revision=max((row.revision for row in rows), default=after_revision),
     )
+
+
+def renew_features(
+    connection: Connection, computed: Mapping[str, NDArray[np.float32]], feature_version: str
+) -> int:
+    """Give exemplars of another feature version new raw features, float32 (F,) by id; return how many.
+
+    They count as written by this transaction, so that an index takes them in.
+    """
+    values = {"feature_version": feature_version, "revision": current_revision(connection)}
+    renewed = 0
+    for exemplar, features in computed.items():
+        outdated = (exemplars.c.id == exemplar) & (exemplars.c.feature_version != feature_version)
+        row = values | {"features": features.astype(_FLOATS).tobytes()}
+        renewed += connection.execute(update(exemplars).where(outdated).values(row)).rowcount
+    return renewed
 
 
 def feature_versions(connection: Connection) -> dict[str, int]:

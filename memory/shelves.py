@@ -8,26 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
+from detector.architecture import FEATURE_VERSION
 from memory.crop_store import CropStore
 from memory.herding import herd, shares
 from memory.records import Exemplar, Shelf, Split
 from memory.rows import (
     crops_in_use,
     drop,
-    feature_versions,
     select_exemplars,
     select_features,
 )
 from memory.scaling import Scaling
 from memory.schema import exemplars
-from memory.store import ExemplarMemoryError, Store
+from memory.store import Store
 
 TRAIN_SHARE, CALIBRATION_SHARE = 0.6, 0.2
 IGNORE = "ignore"
-
-
-class MixedFeaturesError(ExemplarMemoryError):
-    """Fatal for the request: the rehearsal shelf holds features of several versions."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +56,12 @@ def apply_budget(store: Store, crops: CropStore, budget: int, most_per_source: i
     """Herd the rehearsal shelf down to at most `budget` exemplars, and delete the crops of the rest.
 
     Each class (real is one) gets budget // classes places, filled in herding order; of one source
-    at most most_per_source. Raises MixedFeaturesError, StoreUnavailableError or CropsUnavailableError.
+    at most most_per_source. Exemplars whose features are not of FEATURE_VERSION cannot be compared:
+    they are neither counted nor dropped. Raises StoreUnavailableError or CropsUnavailableError.
     """
     with store.read() as connection:
-        shelf = select_exemplars(connection, shelf="rehearsal")
-        versions = feature_versions(connection)
-        matrix = _features(connection, shelf, versions)
+        shelf = select_exemplars(connection, shelf="rehearsal", feature_version=FEATURE_VERSION)
+        matrix = _features(connection, shelf)
     by_family: dict[str, list[int]] = {}
     for i, exemplar in enumerate(shelf):
         by_family.setdefault(str(exemplar.family), []).append(i)
@@ -130,13 +126,9 @@ def _delete_unused(store: Store, crops: CropStore, digests: set[str]) -> int:
     return len(unused)
 
 
-def _features(
-    connection: Connection, shelf: Sequence[Exemplar], versions: Mapping[str, int]
-) -> NDArray[np.float32]:
+def _features(connection: Connection, shelf: Sequence[Exemplar]) -> NDArray[np.float32]:
     """Return the shelf's robustly scaled features, float32 (n, F)."""
     if not shelf:
         return np.zeros((0, 0), np.float32)
-    if len(versions) > 1:
-        raise MixedFeaturesError(f"features of versions {', '.join(sorted(versions))} cannot be compared")
-    raw = select_features(connection, next(iter(versions)), ids=[e.id for e in shelf]).matrix
+    raw = select_features(connection, FEATURE_VERSION, ids=[e.id for e in shelf]).matrix
     return Scaling.fit(raw).apply(raw)

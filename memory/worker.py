@@ -11,7 +11,6 @@ from uuid import uuid4
 import structlog
 from kafka.errors import KafkaError
 
-from detector.architecture import FEATURE_VERSION
 from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import dead_letter
 from ingest.records import InRecord
@@ -19,8 +18,10 @@ from ingest.settings import IngestSettings
 from ingest.sink import CommitError, TransactionalSink
 from memory import metrics
 from memory.crop_store import CropStore, CropsUnavailableError
+from memory.features import FEATURE_VERSION, WIDTH, features_of, one_torch_thread
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
+from memory.reextract import reextract
 from memory.rows import load_offsets, now_ms, save_offsets
 from memory.settings import MemorySettings
 from memory.shelves import purge_expired, sweep
@@ -42,6 +43,7 @@ def run(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
         try:
             with ExitStack() as stack:
                 worker = Worker(ingest, settings, stack)
+                worker.renew(stop)
                 source = stack.enter_context(UnknownsSource(ingest, settings, worker.offsets))
                 while not stop.is_set():
                     worker.take(source.poll())
@@ -61,7 +63,7 @@ class Worker:
         self._store = Store(settings.database_url)
         stack.callback(self._store.close)
         self._crops = CropStore(settings.crops_url)
-        self._index = Index.open(settings.index_path, self._store, FEATURE_VERSION)
+        self._index = Index.open(settings.index_path, self._store, FEATURE_VERSION, WIDTH)
         # A dead letter may be written twice after a crash, so no identity need outlive this process.
         self._letters = TransactionalSink(ingest, f"{settings.consumer_group}-{uuid4().hex}")
         stack.callback(self._letters.close)
@@ -71,6 +73,15 @@ class Worker:
         """Return the next offset to read by (topic, partition). Raises StoreUnavailableError."""
         with self._store.read() as connection:
             return load_offsets(connection)
+
+    def renew(self, stop: Event) -> None:
+        """Bring older exemplars to today's feature version, before anything is compared with them.
+
+        Raises StoreUnavailableError or CropsUnavailableError.
+        """
+        done = reextract(self._store, self._crops, stop)
+        metrics.REEXTRACTED.inc(done.renewed)
+        metrics.LEFT_BEHIND.set(done.left_behind)
 
     def take(self, records: Sequence[InRecord]) -> None:
         """Remember a batch: dead letters, then crops, then rows and offsets in one SQL transaction.
@@ -148,19 +159,29 @@ class Worker:
 
 
 def arrival_of(record: InRecord) -> Arrival:
-    """Return the item of one message of the unknowns topic. Raises UnfitItemError."""
+    """Return the item of one message of the unknowns topic. Raises UnfitItemError.
+
+    Its features are of this process's version: of a message of another, or of an unknown one, they are
+    computed here, over the crops that it carries.
+    """
     try:
         message = decode(record.value or b"")
     except UnknownMessageError as error:
         raise UnfitItemError("no_message", str(error)) from error
-    verdict = message.verdict
+    verdict, features = message.verdict, message.features
+    if message.feature_version != FEATURE_VERSION and len(message.crops):
+        try:
+            with one_torch_thread():
+                features = features_of(message.crops)
+        except ValueError as error:
+            raise UnfitItemError("bad_features", str(error)) from error
     return check(
         Arrival(
             id=verdict.id,
             media_digest=verdict.item.digest,
             source=verdict.item.source,
             crops=message.crops,
-            features=message.features,
+            features=features,
             embedding=message.embedding,
             group=None,
             release=verdict.release,

@@ -117,18 +117,20 @@ def test_fake_probability_is_what_is_not_real() -> None:
     crops=st.integers(1, 40),
     size=st.sampled_from([64, 128, 224]),
     limit=st.integers(20_000, 900_000),
+    version=st.sampled_from([None, "2"]),
 )
 def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
-    untrained_artifact: Artifact, crops: int, size: int, limit: int
+    untrained_artifact: Artifact, crops: int, size: int, limit: int, version: str | None
 ) -> None:
     (verdict,) = verdicts(untrained_artifact, [decoded(1)], scored([[0, 4, 0]], [9]))
     sent = np.random.default_rng(0).integers(0, 256, (crops, size, size, 3), dtype=np.uint8)
     features, embedding = np.arange(300, dtype=np.float32), np.ones(128, np.float32)
-    data = encode(verdict, sent, features, embedding, limit)
+    data = encode(verdict, sent, features, embedding, version, limit)
     assert len(data) <= limit
     got = decode(data)
     assert got.verdict == verdict
     assert len(got.crops) + got.left_out == crops
+    assert got.feature_version == version
     np.testing.assert_array_equal(got.crops, sent[: len(got.crops)])
     np.testing.assert_array_equal(got.features, features)
     np.testing.assert_array_equal(got.embedding, embedding)
@@ -140,19 +142,21 @@ def test_a_message_that_cannot_fit_is_refused(untrained_artifact: Artifact) -> N
     (verdict,) = verdicts(untrained_artifact, [decoded(1)], scored([[0, 4, 0]], [9]))
     row = np.zeros(300, np.float32)
     with pytest.raises(ValueError, match="without crops"):
-        encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, 500)
+        encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, None, 500)
 
 
 def test_bytes_that_are_no_message_are_refused(untrained_artifact: Artifact) -> None:
     (verdict,) = verdicts(untrained_artifact, [decoded(1)], scored([[0, 4, 0]], [9]))
     row = np.zeros(3, np.float32)
-    data = encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row)
+    data = encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, "2")
     for damaged in (b"", data[:-1], data[:100], data.replace(b'"label', b'"lapel'), b"\0" * 8):
         with pytest.raises(UnknownMessageError):
             decode(damaged)
-    wrong_shape = encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row[None], row)
+    wrong_shape = encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row[None], row, "2")
     with pytest.raises(UnknownMessageError, match="rows"):
         decode(wrong_shape)
+    with pytest.raises(UnknownMessageError, match="S, S"):
+        decode(encode(verdict, np.zeros((1, 8, 16, 3), np.uint8), row, row, "2"))
 
 
 def test_scores_are_finite_numbers_even_for_extreme_logits(untrained_artifact: Artifact) -> None:

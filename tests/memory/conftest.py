@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from detector.architecture import FEATURE_VERSION
 from memory.crop_store import CropStore
 from memory.index import Index
 from memory.intake import Arrival, Remembered, remember
@@ -37,7 +38,7 @@ def crops(settings: MemorySettings) -> CropStore:
 
 @pytest.fixture
 def index() -> Index:
-    return Index("1")
+    return Index(FEATURE_VERSION, WIDTH)
 
 
 def arrival(number: int, **changes: object) -> Arrival:

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from detector.architecture import FEATURE_VERSION
 from memory import rows
 from memory.index import Index
 from memory.intake import Arrival
@@ -11,17 +12,18 @@ from memory.store import Store
 
 Make = Callable[..., Arrival]
 Fill = Callable[..., object]
+WIDTH = 24
 
 
 @pytest.fixture
 def saved(tmp_path: Path, store: Store, fill: Fill, make: Make) -> Path:
     fill([make(i) for i in range(40)])
-    Index.open(tmp_path / "index", store, "1").save(tmp_path / "index")
+    Index.open(tmp_path / "index", store, FEATURE_VERSION, WIDTH).save(tmp_path / "index")
     return tmp_path / "index"
 
 
 def opened_ids(path: Path, store: Store) -> list[str]:
-    index = Index.open(path, store, "1")
+    index = Index.open(path, store, FEATURE_VERSION, WIDTH)
     matches = index.search(np.stack([rng_features(i) for i in range(40)]), 1)
     assert [m[0].id for m in matches] == [f"media-0-{i}" for i in range(40)]
     assert all(m[0].distance < 1e-3 for m in matches)
@@ -31,7 +33,7 @@ def opened_ids(path: Path, store: Store) -> list[str]:
 def rng_features(number: int) -> np.ndarray:
     rng = np.random.default_rng(number)
     rng.integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
-    return rng.normal(size=24).astype(np.float32)
+    return rng.normal(size=WIDTH).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(
     elif damage == "empty":
         saved.write_bytes(b"")
     elif damage == "of another time":
-        newer = Index.open(saved, store, "1")
+        newer = Index.open(saved, store, FEATURE_VERSION, WIDTH)
         newer.revision, newer.ids = 10**6, ["nobody"] * 40
         newer.save(saved)
     assert len(opened_ids(saved, store)) == 40
@@ -64,25 +66,25 @@ def test_a_whole_snapshot_is_used_and_not_rebuilt(
         raise AssertionError("rebuilt")
 
     monkeypatch.setattr(Index, "_build", build)
-    assert len(Index.open(saved, store, "1").ids) == 40
+    assert len(Index.open(saved, store, FEATURE_VERSION, WIDTH).ids) == 40
     saved.unlink()
     with pytest.raises(AssertionError, match="rebuilt"):  # the control
-        Index.open(saved, store, "1")
+        Index.open(saved, store, FEATURE_VERSION, WIDTH)
 
 
 def test_a_snapshot_catches_up_with_rows_written_since(
     saved: Path, store: Store, fill: Fill, make: Make
 ) -> None:
     fill([make(i) for i in range(40, 45)])
-    index = Index.open(saved, store, "1")
+    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
     assert len(index.ids) == 45
     assert len(set(index.ids)) == 45
 
 
 def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> None:
-    index = Index.open(saved, store, "1")
+    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
     with store.read() as connection:
-        everything = rows.select_features(connection, "1")
+        everything = rows.select_features(connection, FEATURE_VERSION)
     scaled = index.scaled(everything.matrix)
     query = rng_features(99)[None]
     expected = np.sort(np.linalg.norm(scaled - index.scaled(query), axis=1))[:5]
@@ -91,7 +93,7 @@ def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> N
 
 
 def test_an_empty_memory_has_an_index_that_finds_nothing(tmp_path: Path, store: Store) -> None:
-    index = Index.open(tmp_path / "index", store, "1")
-    assert index.search(np.zeros((2, 24), np.float32), 3) == [[], []]
+    index = Index.open(tmp_path / "index", store, FEATURE_VERSION, WIDTH)
+    assert index.search(np.zeros((2, WIDTH), np.float32), 3) == [[], []]
     index.save(tmp_path / "index")
     assert not (tmp_path / "index").exists()

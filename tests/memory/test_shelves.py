@@ -9,7 +9,7 @@ from memory import rows
 from memory.crop_store import CropStore
 from memory.intake import Arrival
 from memory.labels import LabelError, label, undo
-from memory.shelves import MixedFeaturesError, apply_budget, purge_expired, sweep
+from memory.shelves import apply_budget, purge_expired, sweep
 from memory.store import Store
 
 Make = Callable[..., Arrival]
@@ -114,12 +114,13 @@ def test_crops_without_a_row_are_swept_and_others_are_not(
     assert len(list(crops.digests())) == 1
 
 
-def test_features_of_two_versions_are_never_compared(
+def test_features_of_another_version_are_neither_compared_nor_dropped(
     store: Store, crops: CropStore, fill: Fill, make: Make
 ) -> None:
-    fill([make(i) for i in range(10)])
+    fill([make(i, group="b") for i in range(10)])
     label(store, [f"media-0-{i}" for i in range(10)], "gan", "ada")
     with store.write() as connection:
-        connection.exec_driver_sql("UPDATE exemplars SET feature_version = '2' WHERE id < 'media-0-5'")
-    with pytest.raises(MixedFeaturesError, match="versions 1, 2"):
-        apply_budget(store, crops, 1, 1000)
+        connection.exec_driver_sql("UPDATE exemplars SET feature_version = 'old' WHERE id < 'media-0-5'")
+    done = apply_budget(store, crops, 2, 1000)
+    assert (done.kept, done.dropped) == ({"gan": 2}, {"gan": 3})
+    assert {f"media-0-{i}" for i in range(5)} < set(shelf(store, "rehearsal"))

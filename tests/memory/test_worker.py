@@ -12,13 +12,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from detector.records import Timings, Verdict
 from detector.unknowns import encode
 from ingest.records import InRecord, MediaItem
+from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.intake import Arrival, UnfitItemError
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
 from memory.store import Store
 from memory.worker import arrival_of
 
-CROPS = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
+CROPS = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
 
 BIG = np.zeros((1, 600, 600, 3), np.uint8)  # does not fit the message
 
@@ -50,13 +51,17 @@ def verdict() -> Verdict:
     )
 
 
+def message(crops: np.ndarray, features: np.ndarray, version: str | None) -> bytes:
+    return encode(verdict(), crops, features.astype(np.float32), np.ones(4, np.float32), version)
+
+
 def record(value: bytes | None) -> InRecord:
     return InRecord("unknowns", 0, 3, 0, None, value, ())
 
 
 def test_a_message_becomes_an_item_with_all_that_it_carried() -> None:
-    features = np.arange(5, dtype=np.float32)
-    value = encode(verdict(), CROPS, features, np.ones(4, np.float32))
+    features = np.arange(WIDTH, dtype=np.float32)
+    value = message(CROPS, features, FEATURE_VERSION)
     found = arrival_of(record(value))
     assert (found.id, found.media_digest, found.source) == ("media-1-7", "d" * 64, "camera")
     assert (found.release, found.unknown_score, found.group) == ("r" * 64, 3, None)
@@ -71,14 +76,26 @@ def test_a_message_becomes_an_item_with_all_that_it_carried() -> None:
         (None, "no_message"),
         (b"", "no_message"),
         (b"\xff" * 100, "no_message"),
-        (encode(verdict(), CROPS, np.full(3, np.inf, np.float32), np.ones(4, np.float32)), "bad_features"),
-        (encode(verdict(), BIG, np.ones(3, np.float32), np.ones(4, np.float32)), "no_crops"),
+        (message(CROPS, np.full(3, np.inf), FEATURE_VERSION), "bad_features"),
+        (message(CROPS[:, :20, :20], np.ones(WIDTH), "of old"), "bad_features"),
+        (message(BIG, np.ones(3), FEATURE_VERSION), "no_crops"),
+        (message(BIG, np.ones(3), "of old"), "no_crops"),
     ],
 )
 def test_a_message_that_is_none_is_refused_with_its_reason(value: bytes | None, reason: str) -> None:
     with pytest.raises(UnfitItemError) as caught:
         arrival_of(record(value))
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("version", ["of old", "of tomorrow", None])
+@pytest.mark.parametrize("width", [7, WIDTH])
+def test_a_message_of_another_feature_version_gets_features_of_its_crops(
+    version: str | None, width: int
+) -> None:
+    found = arrival_of(record(message(CROPS, np.ones(width), version)))
+    each = [features_of(crop[None]) for crop in CROPS]
+    np.testing.assert_allclose(found.features, np.mean(each, 0), rtol=1e-4, atol=1e-4)
 
 
 def test_the_fill_of_the_memory_is_counted_by_shelf_and_family(

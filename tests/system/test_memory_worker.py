@@ -21,6 +21,7 @@ from ingest.settings import IngestSettings
 from ingest.topics import Topic, ensure_topics
 from memory import rows
 from memory.crop_store import CropStore
+from memory.features import FEATURE_VERSION, WIDTH
 from memory.store import Store
 
 pytestmark = pytest.mark.system
@@ -61,7 +62,8 @@ def message(number: int) -> bytes:
         timings=Timings(decode_s=0, model_s=0),
     )
     crops = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
-    return encode(verdict, crops, rng.normal(size=30).astype(np.float32), np.ones(4, np.float32))
+    features = rng.normal(size=WIDTH).astype(np.float32)
+    return encode(verdict, crops, features, np.ones(4, np.float32), FEATURE_VERSION)
 
 
 @contextmanager
@@ -122,12 +124,15 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
         await_rows(store, 1)
         process.send_signal(signal.SIGKILL)
         process.wait()
+    with store.write() as connection:
+        connection.exec_driver_sql("UPDATE exemplars SET feature_version = 'of old'")
     send(range(COUNT // 2, COUNT))
     send(range(5))  # the detector may say a thing twice; the id is the same
     with running(environment) as process:
         await_rows(store, COUNT)
         with store.read() as connection:
             everything = rows.select_exemplars(connection)
+            assert rows.feature_versions(connection) == {FEATURE_VERSION: COUNT}
             assert sorted(int(e.id.rsplit("-", 1)[1]) for e in everything) == list(range(COUNT))
         for exemplar in everything:
             assert crops.load(str(exemplar.crops_digest)).shape == (2, 32, 32, 3)

@@ -85,11 +85,11 @@ def crops(memory_settings):
 @pytest.fixture
 def remember(store, crops, tmp_path):
     """Remember and label `count` new exemplars of a family; returns their ids and the label's number."""
-    from memory.features import FEATURE_VERSION, ItemFeatures
+    from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
     from memory.intake import Arrival
     from memory.intake import remember as take_in
 
-    index = Index(FEATURE_VERSION)
+    index = Index(FEATURE_VERSION, WIDTH)
     made = iter(range(10**6))
 
     features = ItemFeatures(CROP_PX)
