@@ -1,9 +1,70 @@
 """What tests of several rooms share."""
 
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
+from sqlalchemy import create_engine, text
 
+from deploy.local.processes import free_port
 from detector.artifact import Artifact
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server of these tests alone; it refuses to run as root, so `nobody` does."""
+    pytest.importorskip("psycopg")
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    initdb = installed[-1] if installed else shutil.which("initdb")
+    if initdb is None:
+        pytest.skip("PostgreSQL is not installed")
+    programs = Path(initdb).parent
+    user = "nobody" if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="forgewatch-postgres-", dir="/tmp"))
+    if user:
+        shutil.chown(folder, user)
+    port = free_port()
+
+    def run(program: str, *arguments: str) -> None:
+        command = [programs / program, "-D", folder / "data", *arguments]
+        subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL)
+
+    run("initdb", "--username=forgewatch", "--auth=trust", "--no-sync")
+    options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
+    run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
+    yield f"postgresql://forgewatch@127.0.0.1:{port}"
+    run("pg_ctl", "-w", "-m", "immediate", "stop")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: str) -> str:
+    """An empty PostgreSQL database of this test alone."""
+    name = f"t{uuid.uuid4().hex}"
+    engine = create_engine(f"{postgresql_server}/postgres", isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"{postgresql_server}/{name}"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """An SQLite file that is not there yet."""
+    return f"sqlite:///{tmp_path}/rows.sqlite"
+
+
+@pytest.fixture(params=["sqlite_url", "postgresql_url"])
+def either_database(request: pytest.FixtureRequest) -> str:
+    """An empty database: a test that uses it runs once on SQLite and once on PostgreSQL."""
+    url: str = request.getfixturevalue(request.param)
+    return url
 
 
 @pytest.fixture(scope="session")

@@ -189,7 +189,7 @@ def load_parent(artifact: Artifact) -> Parent:
     if manifest.feature_version not in (None, FEATURE_VERSION):
         raise Refused(
             f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
-            f"this version makes {FEATURE_VERSION}: import the labelled media into an empty memory and train"
+            f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
         )
     weights = artifact.folder / WEIGHTS
     return Parent(artifact, load_network(weights, manifest.architecture, manifest.classes))

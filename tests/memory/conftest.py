@@ -16,9 +16,15 @@ WIDTH = 24
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> MemorySettings:
+def database_url(sqlite_url: str) -> str:
+    """Where the store lies; a module whose tests are to run on PostgreSQL too gives another."""
+    return sqlite_url
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str) -> MemorySettings:
     return MemorySettings(
-        database_url=f"sqlite:///{tmp_path}/memory.sqlite",
+        database_url=database_url,
         crops_url=str(tmp_path / "crops"),
         index_path=tmp_path / "index",
     )

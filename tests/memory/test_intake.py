@@ -16,6 +16,11 @@ Fill = Callable[..., Remembered]
 TOPIC = ("unknowns", 0)
 
 
+@pytest.fixture
+def database_url(either_database: str) -> str:
+    return either_database
+
+
 def groups(store: Store) -> dict[str, str]:
     with store.read() as connection:
         return {e.id: e.group for e in rows.select_exemplars(connection)}

@@ -12,6 +12,11 @@ from memory.store import Store
 IDS = [f"media-0-{i}" for i in range(30)]
 
 
+@pytest.fixture
+def database_url(either_database: str) -> str:
+    return either_database
+
+
 @pytest.fixture(autouse=True)
 def _filled(fill: Callable[..., object], make: Callable[..., object]) -> None:
     fill([make(i, group=f"photo-{i // 3}") for i in range(30)])

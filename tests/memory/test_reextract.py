@@ -28,6 +28,11 @@ def crops_of(number: int) -> NDArray[np.uint8]:
     return rng.integers(0, 256, (1 + number % 3, 32, 32, 3), dtype=np.uint8)
 
 
+@pytest.fixture
+def database_url(either_database: str) -> str:
+    return either_database
+
+
 @pytest.fixture(autouse=True)
 def _seven_items_of_an_older_version(
     store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch

@@ -29,8 +29,8 @@ def clock():
 
 
 @pytest.fixture
-def url(tmp_path):
-    return f"sqlite:///{tmp_path / 'runs.sqlite'}"
+def url(either_database):
+    return either_database
 
 
 @pytest.fixture
