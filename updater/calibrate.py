@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from detector import scores
 from detector.forensics import TRACES, WIDTH
@@ -23,6 +22,7 @@ from detector.reference import Reference
 from updater.learners.pools import backbone_rows, classify_items, crop_features
 from updater.learners.step import is_real
 from updater.measures import balanced_weights, weighted_quantile
+from updater.thresholds import fake_threshold, unknown_threshold
 from updater.training_data import LabelledCrops
 from updater.whitening import within_class_whitening
 
@@ -37,9 +37,9 @@ class CalibrationError(ValueError):
 class Targets:
     """What the thresholds are to keep, as shares of known media that may be turned away."""
 
-    reals_unknown: float = 0.03
+    reals_unknown: float = 0.05
     reals_fake: float = 0.04
-    classes_unknown: float = 0.1
+    classes_unknown: float = 0.12
     """mean over the known classes"""
     confidence: float = 0.8
     """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
@@ -183,19 +183,26 @@ def fit_gate(
     measured: ItemScores, families: NDArray[np.str_], groups: NDArray[np.str_], targets: Targets
 ) -> GateParameters:
     """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n]."""
-    weights = balanced_weights(families, groups)
     real = reals(families)
-    witnesses = len(np.unique(groups[real]))
-    gate = common_scales(measured, weights, targets)
-    unknown = unknown_scores(measured, gate)
-    share = conservative_share(witnesses, targets.reals_unknown, targets.confidence)
-    fake_share = conservative_share(witnesses, targets.reals_fake, targets.confidence)
-    of_reals = weighted_quantile(unknown[real], weights[real], 1 - share)
-    of_classes = weighted_quantile(unknown, weights, 1 - targets.classes_unknown)
-    fake = weighted_quantile(measured.fake_probability[real], weights[real], 1 - fake_share)
-    return gate.model_copy(
-        update={"unknown_threshold": max(of_reals, of_classes), "fake_threshold": min(max(fake, 0.0), 1.0)}
+    gate = common_scales(measured, balanced_weights(families, groups), targets)
+    unknown = unknown_threshold(
+        unknown_scores(measured, gate),
+        families,
+        groups,
+        real,
+        reals=targets.reals_unknown,
+        classes=targets.classes_unknown,
+        confidence=targets.confidence,
     )
+    fake = fake_threshold(
+        measured.fake_probability,
+        families,
+        groups,
+        real,
+        reals=targets.reals_fake,
+        confidence=targets.confidence,
+    )
+    return gate.model_copy(update={"unknown_threshold": unknown, "fake_threshold": fake})
 
 
 def common_scales(measured: ItemScores, weights: NDArray[np.float64], targets: Targets) -> GateParameters:
@@ -228,18 +235,6 @@ def unknown_scores(measured: ItemScores, gate: GateParameters) -> NDArray[np.flo
         gate,
     ).numpy()
     return unknown
-
-
-def conservative_share(count: int, share: float, confidence: float) -> float:
-    """Return which share of `count` calibration items may be above a threshold.
-
-    So few that the true share is below `share` with at least this confidence (Clopper and Pearson
-    1934); 0 where even none above would not say so.
-    """
-    above = 0
-    while above + 1 <= count and beta.ppf(confidence, above + 2, count - above - 1) <= share:
-        above += 1
-    return above / count
 
 
 def _standard(values: NDArray[np.float32], weights: NDArray[np.float64]) -> Standard:

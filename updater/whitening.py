@@ -4,6 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
 
+_LEAST = 1e-6
+"""of a variance, in units of a feature's own"""
+
 
 def within_class_whitening(
     features: NDArray[np.float32], families: NDArray[np.str_]
@@ -41,4 +44,5 @@ def _within_class(
     scale = np.maximum(centred.std(0), 1e-3)  # Ledoit-Wolf shrinks towards a sphere: one unit for all
     covariance, _ = ledoit_wolf(centred / scale, assume_centered=True)
     values, vectors = np.linalg.eigh(covariance)
-    return scale, values, vectors
+    # Of features that are the same in all items nothing is left to divide by.
+    return scale, np.maximum(values, _LEAST), vectors

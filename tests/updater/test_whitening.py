@@ -35,3 +35,10 @@ def test_all_the_way_is_the_whitening_but_for_a_rotation() -> None:
     _, part = part_whitening(rows(), FAMILIES, 1.0)
     _, whole = within_class_whitening(rows(), FAMILIES)
     assert part @ part.T == pytest.approx(whole @ whole.T, rel=1e-3, abs=1e-4)
+
+
+def test_items_that_are_all_alike_whiten_to_nothing_that_is_infinite() -> None:
+    rows = np.full((12, 5), 3.0, np.float32)
+    mean, whitening = within_class_whitening(rows, np.array(["real"] * 12))
+    assert np.isfinite(whitening).all()
+    assert not ((rows - mean) @ whitening).any()

@@ -1,0 +1,83 @@
+"""From the scores of calibration items to the thresholds of a gate. Pure.
+
+Classes weigh the same, and within a class so do groups; a group is one witness, however many items it has.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from updater.measures import balanced_weights, weighted_quantile
+
+_POOLED = 0.25
+"""what the shape that all classes share has to say of the reals' tail; the rest is the reals' own"""
+
+
+def unknown_threshold(
+    unknown: NDArray[np.float32],
+    families: NDArray[np.str_],
+    groups: NDArray[np.str_],
+    real: NDArray[np.bool_],
+    *,
+    reals: float,
+    classes: float,
+    confidence: float,
+) -> float:
+    """Return the unknown score above which an item is unknown.
+
+    unknown: float32 [n], of calibration items; families, groups: of each, str [n]; real: whether each is,
+    bool [n], some of them. reals: the share of fresh reals that may be above it; classes: the share of each
+    class, on average: the higher of two thresholds is taken. confidence: how sure the share of reals is to
+    hold.
+
+    A few dozen photographs say little about the last hundredths of reals, and one odd group moves that
+    quantile. Far more is known about the shape of a tail, which all classes have in common: the scores in
+    units of each class's own median and upper spread. So the threshold is a mean of the reals' quantile and
+    of the one that this shape puts at the reals' median and spread.
+    """
+    weights = balanced_weights(families, groups)
+    share = conservative_share(len(np.unique(groups[real])), reals, confidence)
+    own = weighted_quantile(unknown[real], weights[real], 1 - share)
+    # The shape has the witnesses of all classes.
+    share = conservative_share(len(np.unique(groups)), reals, confidence)
+    shaped = np.empty(len(unknown))
+    for family in np.unique(families):
+        of = families == family
+        median, spread = _median_and_spread(unknown[of], weights[of])
+        shaped[of] = (unknown[of] - median) / spread
+    median, spread = _median_and_spread(unknown[real], weights[real])
+    pooled = median + spread * weighted_quantile(shaped, weights, 1 - share)
+    of_classes = weighted_quantile(unknown, weights, 1 - classes)
+    return max(_POOLED * pooled + (1 - _POOLED) * own, of_classes)
+
+
+def fake_threshold(
+    fake_probability: NDArray[np.float32],
+    families: NDArray[np.str_],
+    groups: NDArray[np.str_],
+    real: NDArray[np.bool_],
+    *,
+    reals: float,
+    confidence: float,
+) -> float:
+    """Return the fake probability, 0..1, above which an item is fake. Arguments as of `unknown_threshold`."""
+    weights = balanced_weights(families, groups)
+    share = conservative_share(len(np.unique(groups[real])), reals, confidence)
+    return min(max(weighted_quantile(fake_probability[real], weights[real], 1 - share), 0.0), 1.0)
+
+
+def conservative_share(count: int, share: float, confidence: float) -> float:
+    """Return which share of `count` calibration items may be above a threshold.
+
+    So few that the true share is below `share` with at least this confidence (Clopper and Pearson
+    1934); 0 where even none above would not say so.
+    """
+    above = 0
+    while above + 1 <= count and beta.ppf(confidence, above + 2, count - above - 1) <= share:
+        above += 1
+    return above / count
+
+
+def _median_and_spread(values: NDArray[np.float32], weights: NDArray[np.float64]) -> tuple[float, float]:
+    median = weighted_quantile(values, weights, 0.5)
+    return median, max(weighted_quantile(values, weights, 0.84) - median, 1e-6)
