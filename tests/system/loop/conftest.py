@@ -1,0 +1,133 @@
+"""The whole stack of one host, which the tests of this folder share."""
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.demo.claims import Sent
+from deploy.demo.traffic import Traffic
+from deploy.local.stack import Stack
+from detector.artifact import EVALUATION, Artifact
+from ingest.settings import IngestSettings
+from updater.deploy_client import DeployClient
+from updater.records import Candidate
+from updater.settings import UpdaterSettings
+from updater.synthetic.stream import MediaSample
+
+FORGEWATCH = Path(sys.executable).with_name("forgewatch")
+_until_the_last_test = ExitStack()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the stack with the folder's last test, not with the session: it takes 2 GB."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        _until_the_last_test.close()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[Stack]:
+    """A stack of processes without a release; it runs no longer than the tests of this folder."""
+    with pytest.MonkeyPatch.context() as environment, _until_the_last_test:
+        environment.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_TIMEOUT_S", "10")
+        yield _until_the_last_test.enter_context(Stack(tmp_path_factory.mktemp("stack"), cache=kafka_cache))
+
+
+@pytest.fixture(scope="session")
+def cli(stack: Stack) -> Callable[..., str]:
+    """Runs `forgewatch` with these arguments on the stack; returns what it said."""
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, **stack.settings}
+        done = subprocess.run(
+            [FORGEWATCH, *arguments], env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def propose(stack: Stack) -> Callable[[Artifact], None]:
+    """Brings an artifact to the deploy server, as the updater does."""
+
+    def put(artifact: Artifact) -> None:
+        settings = UpdaterSettings(deploy_url=stack.settings["FORGEWATCH_DEPLOY_URL"])
+        evaluation = hashlib.sha256((artifact.folder / EVALUATION).read_bytes()).hexdigest()
+        with DeployClient(settings) as deploy:
+            deploy.put(artifact)
+            deploy.propose(
+                Candidate(
+                    digest=artifact.digest,
+                    evaluation_digest=evaluation,
+                    parent=artifact.manifest.parent,
+                    update=1,
+                    classes=artifact.manifest.classes,
+                    gates=(),
+                )
+            )
+
+    return put
+
+
+@pytest.fixture(scope="session")
+def live(cli: Callable[..., str], propose: Callable[[Artifact], None], untrained_artifact: Artifact) -> str:
+    """The digest of the release that the stack serves first."""
+    propose(untrained_artifact)
+    cli("approve", untrained_artifact.digest[:12], "--as", "tester")
+    return untrained_artifact.digest
+
+
+@pytest.fixture
+def traffic(stack: Stack, live: str) -> Iterator[Traffic]:
+    """A producer and an independent reader of the stack, which serves a release."""
+    bootstrap = stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
+    with Traffic(IngestSettings(bootstrap_servers=bootstrap), "forgewatch.verdicts") as open_traffic:
+        yield open_traffic
+
+
+@pytest.fixture(scope="session")
+def picture() -> Callable[..., bytes]:
+    """Makes a small picture's file from a seed and a format."""
+
+    def make(seed: int, format: str = "JPEG") -> bytes:
+        pixels = np.random.default_rng(seed).integers(0, 256, (96, 128, 3), dtype=np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, format)
+        return file.getvalue()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def samples(picture: Callable[..., bytes]) -> Callable[[int, int], list[MediaSample]]:
+    """Makes so many pictures of a seed."""
+
+    def make(seed: int, count: int) -> list[MediaSample]:
+        return [
+            MediaSample(picture(seed * 1000 + i), "real", f"{seed}-{i}", f"{i}.jpg") for i in range(count)
+        ]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def answered_once() -> Callable[[Traffic, list[Sent]], None]:
+    """Asserts that each message got one verdict or one dead letter, and no second."""
+
+    def check(traffic: Traffic, sent: list[Sent]) -> None:
+        answers = Counter(traffic.verdict_ids) + Counter(traffic.dead_letter_ids)
+        assert {message.id: answers[message.id] for message in sent} == {message.id: 1 for message in sent}
+
+    return check

@@ -1,0 +1,117 @@
+"""A worker or TorchServe is killed under traffic: nothing is lost, nothing comes twice."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.demo.claims import Sent
+from deploy.demo.traffic import Traffic
+from deploy.local.processes import Child, free_port, start, stop
+from deploy.local.stack import Stack
+from deploy.local.torchserve import start_torchserve
+from updater.synthetic.stream import MediaSample
+
+pytestmark = pytest.mark.system
+
+Samples = Callable[[int, int], list[MediaSample]]
+AnsweredOnce = Callable[[Traffic, list[Sent]], None]
+
+
+def test_a_killed_worker_loses_nothing_and_repeats_nothing(
+    stack: Stack, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
+) -> None:
+    first = traffic.send(samples(2, 20), "before")
+    traffic.wait(first, lambda *_: None)
+    (detector,) = [child for child in stack.children if child.name == "detector"]
+    sent = traffic.send(samples(3, 150), "before")
+    while not any(message.id in traffic.verdicts for message in sent):
+        assert stack.dead() == []
+    assert not all(message.id in traffic.verdicts for message in sent), (
+        "the kill came too late to tell anything"
+    )
+    os.kill(detector.pid, 9)
+    stop(detector)
+    again = start(
+        "detector",
+        [sys.executable, "-m", "detector"],
+        log=stack.run / "detector-again.log",
+        environment={**os.environ, **stack.settings},
+        folder=stack.run,
+    )
+    stack.children[stack.children.index(detector)] = again
+    traffic.wait(sent, lambda *_: None)
+    answered_once(traffic, sent)
+
+
+def consumed(port: int) -> float:
+    """How many records a detector has committed, by its metrics; 0 before they answer."""
+    try:
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    except httpx.TransportError:
+        return 0
+    (line,) = [line for line in text.splitlines() if line.startswith("forgewatch_detector_consumed_total ")]
+    return float(line.split()[1])
+
+
+def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_or_doubled(
+    stack: Stack, traffic: Traffic, tmp_path: Path, samples: Samples, answered_once: AnsweredOnce
+) -> None:
+    server = start_torchserve(tmp_path / "torchserve", environment={**os.environ, **stack.settings})
+    port = free_port()
+    own = {
+        "FORGEWATCH_DETECTOR_TRANSACTIONAL_ID": "forgewatch-detector-1",
+        "FORGEWATCH_DETECTOR_METRICS_PORT": str(port),
+        "FORGEWATCH_DETECTOR_TORCHSERVE_URL": server.inference_url,
+        "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT": server.management,
+        "FORGEWATCH_DETECTOR_MODEL_STORE_DIR": str(server.model_store),
+    }
+
+    def second(log: str) -> Child:
+        return start(
+            "second detector",
+            [sys.executable, "-m", "detector"],
+            log=tmp_path / log,
+            environment={**os.environ, **stack.settings, **own},
+            folder=tmp_path,
+        )
+
+    sent: list[Sent] = []
+    running = [second("first.log")]
+    try:
+        for kill in (True, False):
+            before = consumed(stack.ports.detector_metrics)
+            # Traffic throughout: the share moves while batches are on their way.
+            while not consumed(port):
+                assert len(sent) < 1500, "the second worker never took its share"
+                sent += traffic.send(samples(1000 + len(sent), 4), "before", per_second=10)
+            sent += traffic.send(samples(9000 + kill, 100), "before")
+            if kill:
+                os.kill(running[0].pid, 9)
+                stop(running[0])
+                running = [second("again.log")]
+            traffic.wait(sent, lambda *_: None)
+            assert consumed(stack.ports.detector_metrics) > before
+    finally:
+        stop(running[0])
+        server.stop()
+    answered_once(traffic, sent)
+    assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
+
+
+def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
+    stack: Stack, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
+) -> None:
+    (old,) = [child for child in stack.children if child.name == "torchserve"]
+    stop(old)
+    sent = traffic.send(samples(4, 40), "before")
+    again = start_torchserve(
+        stack.run / "torchserve", stack.ports.torchserve, environment={**os.environ, **stack.settings}
+    )
+    stack.children[stack.children.index(old)] = again.process
+    traffic.wait(sent, lambda *_: None)
+    answered_once(traffic, sent)
+    assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
