@@ -6,8 +6,9 @@ from typing import Any, Self
 
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer
-from kafka.errors import CorruptRecordError
+from kafka.errors import AuthorizationError, CorruptRecordError
 
+from ingest.access import refused
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
 from memory.settings import MemorySettings
@@ -30,12 +31,12 @@ class UnknownsSource:
         stored: Callable[[], Mapping[tuple[str, int], int]],
     ) -> None:
         """Join the group. Raises kafka.errors.KafkaError."""
-        self._stored = stored
+        self._stored, self._options = stored, kafka_options(ingest)
         self._timeout_ms = int(settings.poll_timeout_s * 1000)
         self._most = settings.batch_messages
         self._misplaced = False
         self._consumer = KafkaConsumer(
-            **kafka_options(ingest),
+            **self._options,
             group_id=settings.consumer_group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -66,6 +67,8 @@ class UnknownsSource:
             if "crc" not in str(error).lower():
                 self._step_over()
             return []
+        except AuthorizationError as error:
+            raise refused(error, self._options) from error
         if self._misplaced:
             # What was just fetched is from Kafka's idea of a position.
             self.rewind()
