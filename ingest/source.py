@@ -16,7 +16,8 @@ from ingest.settings import IngestSettings, kafka_options
 log = structlog.get_logger(__name__)
 
 
-_SESSION_TIMEOUT_MS = 9_000
+SESSION_TIMEOUT_MS = 9_000
+"""what a killed consumer holds waits for this long"""
 
 
 class Source:
@@ -40,9 +41,9 @@ class Source:
             allow_auto_create_topics=False,
             request_timeout_ms=self._timeout_ms,
             bootstrap_timeout_ms=self._timeout_ms,
-            # What a killed worker holds waits for this long; the heartbeat is a thread of its own.
-            session_timeout_ms=_SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=_SESSION_TIMEOUT_MS // 3,
+            # The heartbeat is a thread of its own.
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
             max_partition_fetch_bytes=4 * settings.max_record_bytes,
         )
         self._next: dict[TopicPartition, int] = {}

@@ -11,6 +11,7 @@ from kafka.errors import AuthorizationError, CorruptRecordError
 from ingest.access import refused
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
+from ingest.source import SESSION_TIMEOUT_MS
 from memory.settings import MemorySettings
 
 _PROBE_MS = 500
@@ -44,6 +45,8 @@ class UnknownsSource:
             allow_auto_create_topics=False,
             request_timeout_ms=int(ingest.request_timeout_s * 1000),
             bootstrap_timeout_ms=int(ingest.request_timeout_s * 1000),
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
             max_partition_fetch_bytes=4 * ingest.max_record_bytes,
         )
         self._consumer.subscribe([settings.unknowns_topic], listener=_Assigned(self))
