@@ -39,7 +39,7 @@ class Targets:
 
     reals_unknown: float = 0.046
     reals_fake: float = 0.04
-    classes_unknown: float = 0.1
+    classes_unknown: float = 0.12
     """mean over the known classes"""
     confidence: float = 0.8
     """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""

@@ -79,7 +79,7 @@ class UpdaterSettings(BaseSettings):
         4.0, description="gate: most points of AUC that telling pseudo-forgeries from known media may lose"
     )
     least_new_named: float = Field(
-        0.6, description="gate: smallest share of each new family that is named as it"
+        0.5, description="gate: smallest share of each new family that is named as it"
     )
 
     metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
