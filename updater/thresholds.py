@@ -40,15 +40,16 @@ def unknown_threshold(
     own = weighted_quantile(unknown[real], weights[real], 1 - share)
     # The shape has the witnesses of all classes.
     share = conservative_share(len(np.unique(groups)), reals, confidence)
-    shaped = np.empty(len(unknown))
-    for family in np.unique(families):
-        of = families == family
-        median, spread = _median_and_spread(unknown[of], weights[of])
-        shaped[of] = (unknown[of] - median) / spread
+    names, of = np.unique(families, return_inverse=True)
+    medians, spreads = np.array(
+        [_median_and_spread(unknown[of == k], weights[of == k]) for k in range(len(names))]
+    ).T
+    # Near-duplicates have no spread, and one other item among them would be infinitely far out.
+    spreads = np.maximum(spreads, max(0.2 * float(np.median(spreads)), 1e-6))
     median, spread = _median_and_spread(unknown[real], weights[real])
-    pooled = median + spread * weighted_quantile(shaped, weights, 1 - share)
+    shaped = median + spread * weighted_quantile((unknown - medians[of]) / spreads[of], weights, 1 - share)
     of_classes = weighted_quantile(unknown, weights, 1 - classes)
-    return max(_POOLED * pooled + (1 - _POOLED) * own, of_classes)
+    return max(_POOLED * shaped + (1 - _POOLED) * own, of_classes)
 
 
 def fake_threshold(
@@ -80,4 +81,4 @@ def conservative_share(count: int, share: float, confidence: float) -> float:
 
 def _median_and_spread(values: NDArray[np.float32], weights: NDArray[np.float64]) -> tuple[float, float]:
     median = weighted_quantile(values, weights, 0.5)
-    return median, max(weighted_quantile(values, weights, 0.84) - median, 1e-6)
+    return median, weighted_quantile(values, weights, 0.84) - median
