@@ -76,7 +76,9 @@ def barred(options: Mapping[str, Any], timeout_s: float) -> str | None:
     return None
 
 
-def refused(error: AuthorizationError, options: Mapping[str, Any], name: str | None = None) -> KafkaError:
+def refused(
+    error: AuthorizationError, options: Mapping[str, Any], name: str | None = None
+) -> BrokerRefusedError:
     """The same error in one line: who lacks which right on what, and where.
 
     name is that of the topic, group or transactional id; without it, the one that the error carries.

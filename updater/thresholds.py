@@ -36,8 +36,7 @@ def unknown_threshold(
     of the one that this shape puts at the reals' median and spread.
     """
     weights = balanced_weights(families, groups)
-    share = conservative_share(len(np.unique(groups[real])), reals, confidence)
-    own = weighted_quantile(unknown[real], weights[real], 1 - share)
+    own = _quantile_of_reals(unknown, weights, groups, real, reals, confidence)
     # The shape has the witnesses of all classes.
     share = conservative_share(len(np.unique(groups)), reals, confidence)
     names, of = np.unique(families, return_inverse=True)
@@ -63,8 +62,7 @@ def fake_threshold(
 ) -> float:
     """Return the fake probability, 0..1, above which an item is fake. Arguments as of `unknown_threshold`."""
     weights = balanced_weights(families, groups)
-    share = conservative_share(len(np.unique(groups[real])), reals, confidence)
-    return min(max(weighted_quantile(fake_probability[real], weights[real], 1 - share), 0.0), 1.0)
+    return min(max(_quantile_of_reals(fake_probability, weights, groups, real, reals, confidence), 0.0), 1.0)
 
 
 def conservative_share(count: int, share: float, confidence: float) -> float:
@@ -77,6 +75,18 @@ def conservative_share(count: int, share: float, confidence: float) -> float:
     while above + 1 <= count and beta.ppf(confidence, above + 2, count - above - 1) <= share:
         above += 1
     return above / count
+
+
+def _quantile_of_reals(
+    values: NDArray[np.float32],
+    weights: NDArray[np.float64],
+    groups: NDArray[np.str_],
+    real: NDArray[np.bool_],
+    reals: float,
+    confidence: float,
+) -> float:
+    share = conservative_share(len(np.unique(groups[real])), reals, confidence)
+    return weighted_quantile(values[real], weights[real], 1 - share)
 
 
 def _median_and_spread(values: NDArray[np.float32], weights: NDArray[np.float64]) -> tuple[float, float]:
