@@ -62,13 +62,13 @@ def reference_reach(reference: Tensor, neighbours: int = 5) -> Tensor:
 def _nearest(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if reference.shape[0] < count:
         raise ValueError(f"a reference of {reference.shape[0]} rows cannot give {count} neighbours")
-    # |a - b|^2 = |a|^2 + |b|^2 - 2ab finds them by one matrix product, and cdist does not export
-    # everywhere; but it loses the digits of a small distance, so those of the found rows are taken anew.
-    squared = rows.square().sum(1, keepdim=True) + reference.square().sum(1) - 2 * rows @ reference.T
-    found = torch.topk(squared, count, dim=1, largest=False).indices
-    exact = (rows[:, None] - reference[found]).square().sum(2).sqrt()
-    distance, order = torch.topk(exact, count, dim=1, largest=False, sorted=True)
-    return found.gather(1, order), distance
+    # |a - b|^2 = |a|^2 + |b|^2 - 2ab is one matrix product, and cdist does not export everywhere. Whitening
+    # within classes can throw classes hundreds of units apart: single precision then keeps no digit of a
+    # distance of ten, and two runs of one network would not find the same neighbours.
+    a, b = rows.double(), reference.double()
+    squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T
+    nearest, index = torch.topk(squared, count, dim=1, largest=False, sorted=True)
+    return index, nearest.clamp_min(0).sqrt().float()
 
 
 def trace_novelty(whitened: Tensor, reference: Tensor, reach: Tensor, widths: list[int]) -> Tensor:

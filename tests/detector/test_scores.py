@@ -69,6 +69,18 @@ def test_novelty_agrees_with_scikit_learns_neighbours() -> None:
     assert np.allclose(novelty.numpy(), expected.mean(1) / own.mean(1)[at].mean(1), atol=1e-3)
 
 
+def test_neighbours_are_found_among_classes_that_lie_hundreds_of_units_apart() -> None:
+    rng = np.random.default_rng(3)
+    rows, reference = (rng.normal(0, 1.2, (n, 60)).astype("f") + np.float32(100) for n in (50, 300))
+    expected, at = (
+        NearestNeighbors(n_neighbors=5, algorithm="brute").fit(reference.astype("d")).kneighbors(rows)
+    )
+    found = torch.from_numpy(reference)
+    _, index, distance = scores.novelty(torch.from_numpy(rows), found, scores.reference_reach(found))
+    assert np.array_equal(index.numpy(), at)
+    assert np.allclose(distance.numpy(), expected, rtol=1e-5)
+
+
 def test_novelty_does_not_depend_on_how_widely_a_class_is_spread() -> None:
     rng = np.random.default_rng(1)
     narrow, wide = rng.normal(size=(2, 300, 4)).astype("f")
