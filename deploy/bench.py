@@ -94,7 +94,7 @@ def _measure(story: Story) -> BenchReport:
             make_release_zero(story, operator, library, stack.run, rendering)
         kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
         traffic = parts.enter_context(Traffic(kafka, DetectorSettings().verdicts_topic))
-        wanted = plan.after(story.seed)[:IMAGES]
+        wanted = plan.after(story.seed, story.unseen)[:IMAGES]
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         default = _rounds(story, stack, traffic, operator.approve_newest(), samples)
         propose_stock(stack.run / "stock", stack.settings["FORGEWATCH_DEPLOY_URL"])

@@ -14,7 +14,7 @@ CORES = len(os.sched_getaffinity(0))
 LIBRARY_REALS, LIBRARY_EACH = 1000, 110
 BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 600
 SWAP_REALS, SWAP_EACH, SWAP_PER_SECOND, SWAP_LOOK_S = 160, 20, 8.0, 0.5
-AFTER_REALS, AFTER_EACH = 260, 30
+AFTER_REALS, AFTER_EACH, AFTER_NEW = 260, 30, 60
 
 HOSTILE: tuple[bytes | None, ...] = (
     None,
@@ -67,9 +67,9 @@ def swap(seed: int, unseen: str) -> Wanted:
     return _mixed(seed, wanted + [(unseen, BEFORE_UNSEEN + index) for index in range(SWAP_EACH)])
 
 
-def after(seed: int) -> Wanted:
-    """Fresh media of every family."""
-    return _shuffled(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH)})
+def after(seed: int, new: str) -> Wanted:
+    """Fresh media of every family, of the new one more: a share of thirty is uncertain by seven points."""
+    return _shuffled(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH), new: AFTER_NEW})
 
 
 def _known(unseen: str) -> list[str]:

@@ -124,4 +124,5 @@ def _learn(story: Story, operator: Operator, traffic: Traffic) -> None:
 
 def _stream_after(story: Story, traffic: Traffic) -> None:
     with story.step("after", "Stream fresh media of every family"), story.bar("answers") as bar:
-        traffic.wait(traffic.send(_samples(story, "after", plan.after(story.seed)), "after"), bar)
+        wanted = plan.after(story.seed, story.unseen)
+        traffic.wait(traffic.send(_samples(story, "after", wanted), "after"), bar)
