@@ -127,11 +127,14 @@ def remember(store, crops, tmp_path):
 @pytest.fixture
 def deploy_server(tmp_path, memory_settings):
     """A context manager that runs deploy's own app on a free port; gives its URL and its parts."""
-    return lambda: run_deploy(tmp_path / "deploy", memory_settings)
+    folder = tmp_path / "deploy"
+    return lambda database_url=f"sqlite:///{folder / 'deploy.sqlite'}": run_deploy(
+        folder, memory_settings, database_url
+    )
 
 
 @contextmanager
-def run_deploy(folder, memory_settings):
+def run_deploy(folder, memory_settings, database_url):
     import uvicorn
 
     from deploy.artifacts import ArtifactStore
@@ -145,9 +148,7 @@ def run_deploy(folder, memory_settings):
     from memory.database import open_engine
     from updater.runs import RunTable
 
-    settings = DeploySettings(
-        artifacts=folder / "artifacts", database_url=f"sqlite:///{folder / 'deploy.sqlite'}"
-    )
+    settings = DeploySettings(artifacts=folder / "artifacts", database_url=database_url)
     ledger = Ledger(settings.database_url)
     store = Store(memory_settings.database_url)
     engine = open_engine(f"sqlite:///{folder / 'runs.sqlite'}")
@@ -207,7 +208,8 @@ def make_settings(tmp_path):
     """Settings with gates that any network passes, unless said otherwise."""
 
     def make(url, where="runner", **changed):
-        loose = {
+        usual = {
+            "database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
             "most_reals_unknown": 1.0,
             "most_reals_fake": 1.0,
             "most_forgotten_points": 100.0,
@@ -215,13 +217,12 @@ def make_settings(tmp_path):
             "least_new_named": 0.0,
         }
         return UpdaterSettings(
-            database_url=f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
             work_dir=tmp_path / where,
             deploy_url=url,
             threads=1,
             device="cpu",
             backbone="lcnet_050",
-            **(loose | changed),
+            **(usual | changed),
         )
 
     return make
