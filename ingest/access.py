@@ -5,6 +5,7 @@ timeout, logs every try, and then only says that it was unable to bootstrap.
 """
 
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,13 +92,28 @@ def refused(
     return BrokerRefusedError(f"{where}: {who} may not use the {kind} {names}; grant it {rights} there")
 
 
-def _unreachable(server: str, timeout_s: float) -> str | None:
+def _connected(server: str, timeout_s: float) -> socket.socket:
     host, _, port = server.strip().rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
+
+
+def _unreachable(server: str, timeout_s: float) -> str | None:
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+        _connected(server, timeout_s).close()
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
     return None
+
+
+def _speaks_tls(server: str, timeout_s: float) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is sent and nothing is believed: it only matters that a handshake is answered.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with _connected(server, timeout_s) as connection, context.wrap_socket(connection):
+            return True
+    except OSError:
+        return False
 
 
 def _refusal(server: str, options: Mapping[str, Any], timeout_s: float) -> str | None:
@@ -121,6 +137,8 @@ def _refusal(server: str, options: Mapping[str, Any], timeout_s: float) -> str |
         if connection.sasl_enabled and connection.broker_version_data is not None:
             see = f"{_SETTING}SASL_USERNAME, …_PASSWORD and …_MECHANISM"
             return f"{server}: {_user(options)} is not let in by {options.get('sasl_mechanism')}; see {see}"
+        if "SSL" not in str(options.get("security_protocol")) and _speaks_tls(server, timeout_s):
+            return f"{server}: the broker wants TLS and this client does not; see {_SETTING}SECURITY_PROTOCOL"
     finally:
         manager.close()
         selector.close()

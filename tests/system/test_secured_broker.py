@@ -194,6 +194,17 @@ def test_an_authority_that_did_not_sign_the_broker_is_told_with_its_setting(
     assert "FORGEWATCH_INGEST_SSL_CAFILE" in line
 
 
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_a_client_without_tls_is_told_that_the_broker_wants_it(
+    protocol: str, secured: Secured, run: Run
+) -> None:
+    done = run("ada", *FORGEWATCH, "topics", SECURITY_PROTOCOL=protocol)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert f"{secured.server}: the broker wants TLS" in line
+    assert "FORGEWATCH_INGEST_SECURITY_PROTOCOL" in line
+
+
 @pytest.mark.parametrize(
     ("command", "lacking"),
     [
