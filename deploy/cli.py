@@ -3,13 +3,15 @@
 import logging
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
 
 import structlog
 import typer
 from kafka.errors import KafkaError
 
 from deploy import cli_benchmark, cli_memory, cli_releases, cli_stack, cli_status, cli_stream
-from deploy.cli_output import CommandError, warn
+from deploy.cli_output import CommandError, say, warn
 from deploy.client import ClientError
 from deploy.environment import SettingsWrong, load_stack_environment, settings_problems
 from deploy.local.processes import StackError
@@ -21,6 +23,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Forgewatch: a streaming deployment monitor for media forgery, which learns while it runs.",
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"forgewatch {version('forgewatch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def of_the_program(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version."),
+    ] = False,
+) -> None:
+    """Take the options that come before any command."""
+
 
 # What a shell reports after Ctrl-C, and what typer returns then without a word.
 _STOPPED = 130

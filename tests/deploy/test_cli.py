@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
+from deploy import approval
 from deploy.cli import main
 from deploy.local.processes import free_port
 from deploy.server import create_app
@@ -75,8 +77,6 @@ def served(settings: DeploySettings, parts: Services, terminal: Terminal) -> Ite
 @pytest.fixture
 def proposed(parts: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[[str], Artifact]:
     """Puts an artifact and proposes it, by the functions below the API."""
-    from deploy import approval
-
     def put_and_propose(name: str) -> Artifact:
         artifact = make_artifact(name)
         for file in (*artifact.manifest.files, "manifest.json"):
@@ -139,8 +139,7 @@ def test_status_works_with_half_of_the_system_down(
     out = served.ok("status")
     assert artifact.digest[:12] in out
     assert "no broker answers" in out
-    status = served.json("status")
-    assert status["proposed"][0]["digest"] == artifact.digest
+    assert served.json("status")["proposed"][0]["digest"] == artifact.digest
 
 
 def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(served: Terminal, parts: Services) -> None:
@@ -257,8 +256,9 @@ def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
     assert "[red]evil[/red]" in out
 
 
-def test_without_a_command_the_help_is_shown(terminal: Terminal) -> None:
+def test_without_a_command_the_help_is_shown_and_the_version_when_asked(terminal: Terminal) -> None:
     assert "Usage: forgewatch" in terminal.ok()
+    assert terminal.ok("--version") == f"forgewatch {version('forgewatch')}\n"
 
 
 def test_labelled_folders_are_imported_and_listed_and_undone(served: Terminal, tmp_path: Path) -> None:
