@@ -77,14 +77,14 @@ def served(settings: DeploySettings, parts: Services, terminal: Terminal) -> Ite
 @pytest.fixture
 def proposed(parts: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[[str], Artifact]:
     """Puts an artifact and proposes it, by the functions below the API."""
+
     def put_and_propose(name: str) -> Artifact:
         artifact = make_artifact(name)
         for file in (*artifact.manifest.files, "manifest.json"):
             with parts.artifacts.upload(artifact.digest, file) as upload:
                 upload.write((artifact.folder / file).read_bytes())
                 upload.commit()
-        candidate = candidate_of(artifact)
-        evidence = parts.artifacts.evidence(artifact.digest)
+        candidate, evidence = candidate_of(artifact), parts.artifacts.evidence(artifact.digest)
         parts.ledger.append(lambda history: approval.propose(history, candidate, evidence, "updater"))
         return artifact
 
