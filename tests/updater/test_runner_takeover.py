@@ -141,7 +141,7 @@ def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to
         run, _ = table.request("manual/1", "manual", "ann")
         process = subprocess.Popen([sys.executable, "-m", "updater"], env=environment)
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while table.get(run.id).stage != "backbone":
                 assert process.poll() is None
                 assert time.monotonic() < deadline
