@@ -108,6 +108,14 @@ def test_the_report_has_the_fields_that_were_promised(tmp_path):
     assert told["options"] == {"learner": "icarl", "memory": 500}
 
 
+def test_the_report_has_every_score_of_each_seed_in_both_settings():
+    some, other = (measure_unseen(scores(seed)) for seed in (0, 1))
+    told = json.loads(report_json([run(0, rejection={"msp": some}, rejection_source_known={"msp": other})]))
+    (each,) = told["each"]
+    assert each["rejection"]["msp"]["auc"] == some.auc
+    assert each["rejection_source_known"]["msp"]["auc"] == other.auc
+
+
 def drawn(seed: int, aa: float) -> Run:
     """A run with its figures drawn anew: AA evenly over aa ± 10, and an AUC that one draw lacks."""
     return run(

@@ -31,12 +31,8 @@ def report_json(runs: Sequence[Run]) -> str:
     about = _about(runs[0]) | {"seeds": [run.seed for run in runs], "tasks": runs[0].tasks}
     each = {
         "each": [
-            {
-                "seed": run.seed,
-                **run.figures.model_dump(),
-                "matrix": run.matrix,
-                "rejection": {name: one.model_dump() for name, one in run.rejection.items()},
-            }
+            run.model_dump(include={"seed", "matrix", "rejection", "rejection_source_known"})
+            | run.figures.model_dump()
             for run in runs
         ]
     }
