@@ -1,4 +1,5 @@
 import socket
+import threading
 
 import pytest
 from kafka.errors import (
@@ -32,6 +33,25 @@ def test_a_broker_that_is_away_bars_a_client_but_is_no_refusal() -> None:
     away = options(f"127.0.0.1:{free_port()}")
     require_entry(away, 1)
     assert "no broker answers" in str(barred(away, 1))
+
+
+def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    listening.accept()[0].close()
+                except OSError:  # the test is over
+                    return
+
+        server = threading.Thread(target=hang_up)
+        server.start()
+        try:
+            require_entry(options(f"127.0.0.1:{listening.getsockname()[1]}"), 1)
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            server.join()
 
 
 @pytest.mark.parametrize(
