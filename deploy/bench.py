@@ -161,7 +161,7 @@ def _streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], di
 def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) -> tuple[float, float, int]:
     """The same bytes decoded, cropped and scored here: images per second, seconds in the model, crops."""
     crop_plan, limit = artifact.manifest.crop_plan, IngestSettings().max_pixels
-    size = DetectorSettings().batch_items
+    size = DetectorSettings().max_batch_items
     model_s, crops, started = 0.0, 0, time.perf_counter()
     for first in range(0, len(samples), size):
         batch = samples[first : first + size]

@@ -64,7 +64,7 @@ def dependencies() -> str:
 def disk() -> str:
     """There is room where the artifacts lie."""
     settings = DeploySettings()
-    folder = settings.artifacts.absolute()
+    folder = settings.artifacts_dir.absolute()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free

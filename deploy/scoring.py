@@ -65,7 +65,7 @@ class Scorer:
         self._count += 1
         batch = open_batch([record], self._artifact, self._sandbox, self._settings)
         detector = self._detector
-        (judged,) = judge(batch, self._model, detector.request_crops, detector.unknown_message_bytes)
+        (judged,) = judge(batch, self._model, detector.max_request_crops, detector.max_unknown_message_bytes)
         if judged.verdict is None:
             assert judged.error is not None
             raise NoVerdict(f"{path}: {judged.error.reason}: {judged.error}")
@@ -87,7 +87,7 @@ def open_scorer(api: Client) -> Iterator[Scorer]:
         raise ScoringError("no release is live yet: approve one (`forgewatch releases`)")
     where = detector.model_copy(update={"deploy_url": deploy.url, "deploy_token": deploy.token})
     try:
-        artifact = fetch(rollout.stable, deploy.cache, where)
+        artifact = fetch(rollout.stable, deploy.cache_dir, where)
     except (FetchError, ArtifactError) as error:
         raise ScoringError(f"the live release cannot be fetched: {error}") from error
     try:

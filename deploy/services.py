@@ -57,9 +57,9 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             crops = CropStore(memory.crops_url)
             engine = open_engine(updater.database_url)
             stack.callback(engine.dispose)
-            runs = RunTable(engine, lease_s=updater.lease_s, takeovers_most=updater.takeovers_most)
+            runs = RunTable(engine, lease_s=updater.lease_s, max_takeovers=updater.max_takeovers)
             artifacts = ArtifactStore(
-                settings.artifacts, settings.max_file_bytes, settings.max_artifact_files
+                settings.artifacts_dir, settings.max_file_bytes, settings.max_artifact_files
             )
         except (ExemplarMemoryError, SQLAlchemyError, OSError, ImportError) as error:
             raise ServicesError(str(error).splitlines()[0]) from error

@@ -25,10 +25,10 @@ class DeploySettings(BaseSettings):
         "sqlite:///.forgewatch/deploy/ledger.sqlite",
         description="the ledger's database: SQLite by path, or PostgreSQL",
     )
-    artifacts: Path = Field(
+    artifacts_dir: Path = Field(
         Path(".forgewatch/deploy/artifacts"), description="folder of release artifacts, one folder a digest"
     )
-    cache: Path = Field(
+    cache_dir: Path = Field(
         Path(".forgewatch/cache/artifacts"),
         description="folder where `forgewatch score` keeps fetched artifacts",
     )

@@ -51,7 +51,7 @@ def _lag(
     try:
         return [
             *group_lag(options, parts.detector.group_id, parts.ingest.media_topic, timeout_s),
-            *group_lag(options, parts.memory_settings.consumer_group, topic, timeout_s, known),
+            *group_lag(options, parts.memory_settings.group_id, topic, timeout_s, known),
         ], None
     except LagError as error:
         return [], str(error)

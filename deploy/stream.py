@@ -63,7 +63,7 @@ def send_file(producer: Any, settings: IngestSettings, path: Path, *, raw: bool)
     if media is None and (raw or not _below_root(path, settings)):
         raise StreamError(
             f"{path}: larger than {settings.max_media_bytes} bytes; put it below "
-            "FORGEWATCH_INGEST_CLAIM_CHECK_ROOT, and it is sent by reference"
+            "FORGEWATCH_INGEST_CLAIM_CHECK_DIR, and it is sent by reference"
         )
     headers = None if raw else event_headers(path, by_reference=media is None)
     try:
@@ -148,7 +148,7 @@ def _poll(consumer: Any) -> Iterator[tuple[int, Verdict]]:
 
 
 def _below_root(path: Path, settings: IngestSettings) -> bool:
-    root = settings.claim_check_root
+    root = settings.claim_check_dir
     return root is not None and path.is_relative_to(root.resolve())
 
 

@@ -13,6 +13,6 @@ def all_topics(ingest: IngestSettings, detector: DetectorSettings, partitions: i
     return (
         *ingest_topics(ingest, partitions),
         Topic(detector.verdicts_topic, ingest.max_record_bytes, partitions),
-        Topic(detector.unknowns_topic, detector.unknown_message_bytes + HEADER_ROOM_BYTES, partitions),
+        Topic(detector.unknowns_topic, detector.max_unknown_message_bytes + HEADER_ROOM_BYTES, partitions),
         Topic(detector.releases_topic, ingest.max_media_bytes, compacted=True),
     )

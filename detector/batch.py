@@ -59,8 +59,8 @@ def open_batch(
     return Batch(artifact, tuple(_open(record, artifact, sandbox, settings) for record in records))
 
 
-def judge(batch: Batch, score: Score, request_crops: int, unknown_bytes: int) -> list[Judged]:
-    """Wait for the decoding, score in requests of about request_crops crops, and build the verdicts.
+def judge(batch: Batch, score: Score, max_request_crops: int, unknown_bytes: int) -> list[Judged]:
+    """Wait for the decoding, score in requests of about max_request_crops crops, and build the verdicts.
 
     The result is in the records' order. Raises what `score` raises, and ingest's SandboxStartError.
     """
@@ -76,7 +76,7 @@ def judge(batch: Batch, score: Score, request_crops: int, unknown_bytes: int) ->
             judged[i] = Judged(opened.record, None, None, error, "decode")
         else:
             ready.append((i, decoded, time.perf_counter() - opened.since))
-    for part in _requests(ready, request_crops):
+    for part in _requests(ready, max_request_crops):
         judged |= _judge(batch, part, score, unknown_bytes)
     return [judged[i] for i in range(len(batch.opened))]
 

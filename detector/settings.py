@@ -20,7 +20,7 @@ class DetectorSettings(BaseSettings):
         description="the worker's producer; every worker needs its own, the same after a restart",
     )
     torchserve_url: str = Field("http://127.0.0.1:8080", description="TorchServe's inference address")
-    torchserve_management: str = Field(
+    torchserve_management_url: str = Field(
         "http://127.0.0.1:8081", description="TorchServe's management address: http://… or unix:PATH"
     )
     torchserve_timeout_s: float = Field(
@@ -36,18 +36,18 @@ class DetectorSettings(BaseSettings):
     deploy_url: str = Field("http://127.0.0.1:8700", description="where artifacts are fetched from")
     deploy_token: SecretStr | None = Field(None, description="bearer token for the deploy server")
     model_threads: int = Field(1, ge=1, description="threads of ONNX Runtime in one TorchServe worker")
-    batch_items: int = Field(64, ge=1, description="most items of one transaction")
-    batch_duration_s: float = Field(
+    max_batch_items: int = Field(64, ge=1, description="most items of one transaction")
+    max_batch_duration_s: float = Field(
         2.0, gt=0, description="how long a batch should take: of slow media it has fewer items, seconds"
     )
-    request_crops: int = Field(
+    max_request_crops: int = Field(
         256, ge=1, description="most crops of one request to TorchServe, unless one item has more"
     )
     poll_timeout_s: float = Field(0.1, gt=0, description="wait for records when none are there, seconds")
     rollback_window_s: float = Field(
         600.0, ge=0, description="how long the release before stays loaded after a swap, seconds"
     )
-    unknown_message_bytes: int = Field(
+    max_unknown_message_bytes: int = Field(
         900_000, ge=100_000, description="largest message to the memory; crops beyond it are left out"
     )
     metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")

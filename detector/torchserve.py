@@ -72,7 +72,7 @@ class TorchServe:
         self._inference = httpx.Client(
             base_url=settings.torchserve_url, timeout=settings.torchserve_timeout_s, trust_env=False
         )
-        address = settings.torchserve_management
+        address = settings.torchserve_management_url
         if address.startswith("unix:"):
             self._management = httpx.Client(
                 base_url="http://torchserve",

@@ -90,7 +90,9 @@ class Worker:
 
     def _most_items(self, item_s: float) -> int:
         """How many items that take item_s seconds each make a batch."""
-        return max(1, min(self.settings.batch_items, int(self.settings.batch_duration_s / max(item_s, 1e-6))))
+        return max(
+            1, min(self.settings.max_batch_items, int(self.settings.max_batch_duration_s / max(item_s, 1e-6)))
+        )
 
     def _take(self, most: int, *, wait: bool) -> Taken | None:
         records = self.source.poll(most, self.settings.poll_timeout_s if wait else 0.0)
@@ -101,8 +103,8 @@ class Worker:
 
     def _judge(self, batch: Batch) -> list[Judged]:
         room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
-        unknown_bytes = min(self.settings.unknown_message_bytes, room)
-        return judge(batch, self._score, self.settings.request_crops, unknown_bytes)
+        unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
+        return judge(batch, self._score, self.settings.max_request_crops, unknown_bytes)
 
     def _score(self, artifact: Artifact, pooled: Pooled) -> Scored:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""

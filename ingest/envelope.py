@@ -94,7 +94,7 @@ def _media(inline: bytes | None, dataref: object, settings: IngestSettings) -> b
     if not isinstance(dataref, str):
         raise EnvelopeError("bad_event", "the dataref is no text")
     try:
-        return claim_check.fetch(dataref, settings.claim_check_root, settings.max_fetched_bytes)
+        return claim_check.fetch(dataref, settings.claim_check_dir, settings.max_fetched_bytes)
     except claim_check.ClaimCheckError as refused:
         raise EnvelopeError(refused.reason, str(refused)) from refused
 

@@ -150,8 +150,8 @@ class _Child:
         self.is_spent = False
         limits = wire.Limits(
             parent=os.getpid(),
-            memory_bytes=settings.decode_memory_bytes,
-            processor_s=settings.decode_processor_s,
+            memory_bytes=settings.max_decode_memory_bytes,
+            processor_s=settings.max_decode_processor_s,
             max_pixels=settings.max_pixels,
         )
         self._socket, theirs = socket.socketpair()

@@ -34,19 +34,19 @@ class IngestSettings(BaseSettings):
     ssl_password: SecretStr | None = Field(None, description="password of the client's key")
     media_topic: str = Field("forgewatch.media", description="topic that media enters by")
     dead_letters_topic: str = Field("forgewatch.dead-letters", description="topic of what cannot be scored")
-    claim_check_root: Path | None = Field(
+    claim_check_dir: Path | None = Field(
         None, description="folder below which a dataref may point; unset refuses every dataref"
     )
     max_media_bytes: int = Field(1_048_576, gt=0, description="largest record of the media topic, bytes")
     max_fetched_bytes: int = Field(104_857_600, gt=0, description="largest media file by dataref, bytes")
     max_pixels: int = Field(64_000_000, gt=0, description="most pixels of one image or frame")
-    decode_processor_s: int = Field(5, ge=1, description="processor time for decoding one item, seconds")
+    max_decode_processor_s: int = Field(5, ge=1, description="processor time for decoding one item, seconds")
     decode_timeout_s: float = Field(
         20.0,
         gt=0,
         description="wall time for decoding one item on a busy host, seconds",
     )
-    decode_memory_bytes: int = Field(
+    max_decode_memory_bytes: int = Field(
         2_147_483_648, ge=536_870_912, description="address space of one decoding process, bytes"
     )
     decode_processes: int = Field(1, ge=1, description="decoding processes of one worker")

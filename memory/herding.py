@@ -11,14 +11,14 @@ def herd(
     features: NDArray[np.float32],
     count: int,
     sources: Sequence[str] | None = None,
-    most_per_source: int | None = None,
+    max_per_source: int | None = None,
 ) -> NDArray[np.int64]:
     """Return the rows of features, float32 (n, D), that stand best for their mean, the best first.
 
     Rebuffi et al. 2017, "iCaRL", algorithm 4, as CDDB uses it: rows are L2-normalised to phi with
     mean mu, and the k-th pick minimises |mu - (phi + sum of those picked) / k|. Ties go to the
     lower row. A shorter answer is always the beginning of a longer one. At most count rows, and of
-    one source (sources: one for each row) at most most_per_source.
+    one source (sources: one for each row) at most max_per_source.
     """
     rows = features.astype(np.float64)
     phi = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
@@ -34,9 +34,9 @@ def herd(
         picked.append(best)
         total += phi[best]
         free[best] = False
-        if sources is not None and most_per_source is not None:
+        if sources is not None and max_per_source is not None:
             taken[sources[best]] += 1
-            if taken[sources[best]] >= most_per_source:
+            if taken[sources[best]] >= max_per_source:
                 free &= np.array([s != sources[best] for s in sources])
     return np.array(picked, np.int64)
 

@@ -29,7 +29,7 @@ def find_clusters(store: Store, settings: MemorySettings) -> list[Cluster]:
         version = _newest_version(connection)
         if version is None:
             return []
-        waiting = _ids(connection, version, labelled=False)[: settings.most_clustered]
+        waiting = _ids(connection, version, labelled=False)[: settings.max_clustered]
         taught = _ids(connection, version, labelled=True)
         unknown = select_features(connection, version, ids=waiting)
         known = select_features(connection, version, ids=taught)
@@ -39,7 +39,7 @@ def find_clusters(store: Store, settings: MemorySettings) -> list[Cluster]:
         unknown.matrix,
         known.matrix,
         classes,
-        settings.smallest_cluster,
+        settings.min_cluster_items,
     )
     _put_on_record(store, found)
     return found

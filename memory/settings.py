@@ -22,24 +22,22 @@ class MemorySettings(BaseSettings):
         Path(".forgewatch/memory/index"), description="file of the index's snapshot; rebuilt when missing"
     )
     unknowns_topic: str = Field("forgewatch.unknowns", description="topic of the items rejected as unknown")
-    consumer_group: str = Field("forgewatch-memory", description="Kafka consumer group of the memory workers")
+    group_id: str = Field("forgewatch-memory", description="Kafka consumer group of the memory workers")
     poll_timeout_s: float = Field(1.0, gt=0, description="longest wait for messages before other duties")
-    batch_messages: int = Field(32, ge=1, description="most messages remembered in one SQL transaction")
-    retry_pause_s: float = Field(2.0, gt=0, description="pause after Kafka or the database failed")
+    max_batch_messages: int = Field(32, ge=1, description="most messages remembered in one SQL transaction")
+    retry_interval_s: float = Field(2.0, gt=0, description="pause after Kafka or the database failed")
     near_duplicate_distance: float = Field(
         0.1,
         ge=0,
         description="items closer than this share a group; root mean square over robustly scaled features",
     )
-    smallest_cluster: int = Field(8, ge=2, description="fewest unknowns that make a cluster")
-    most_clustered: int = Field(2000, ge=10, description="the newest unknowns that are clustered at once")
+    min_cluster_items: int = Field(8, ge=2, description="fewest unknowns that make a cluster")
+    max_clustered: int = Field(2000, ge=10, description="the newest unknowns that are clustered at once")
     rehearsal_budget: int = Field(1500, ge=0, description="most exemplars on the rehearsal shelf")
-    most_per_source: int = Field(
-        1000, ge=1, description="most exemplars of a family and a source to rehearse"
-    )
+    max_per_source: int = Field(1000, ge=1, description="most exemplars of a family and a source to rehearse")
     retention_days: float = Field(
         30.0, gt=0, description="crops of unknown and ignored items are purged after this many days"
     )
-    housekeeping_period_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
+    housekeeping_interval_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
     metrics_host: str = Field("127.0.0.1", description="address that serves the metrics")
     metrics_port: int = Field(9102, ge=0, le=65535, description="port that serves the metrics")

@@ -52,11 +52,11 @@ def shelf_of(what: str, split: Split) -> Shelf:
     return "rehearsal" if split == "train" else "held-back"
 
 
-def apply_budget(store: Store, crops: CropStore, budget: int, most_per_source: int) -> Budgeted:
+def apply_budget(store: Store, crops: CropStore, budget: int, max_per_source: int) -> Budgeted:
     """Herd the rehearsal shelf down to at most `budget` exemplars, and delete the crops of the rest.
 
     Each class (real is one) gets budget // classes places, filled in herding order; of one source
-    at most most_per_source. Exemplars whose features are not of FEATURE_VERSION cannot be compared:
+    at most max_per_source. Exemplars whose features are not of FEATURE_VERSION cannot be compared:
     they are neither counted nor dropped. Raises StoreUnavailableError or CropsUnavailableError.
     """
     with store.read() as connection:
@@ -70,7 +70,7 @@ def apply_budget(store: Store, crops: CropStore, budget: int, most_per_source: i
     out: list[str] = []
     for family, rows in by_family.items():
         sources = [shelf[i].source for i in rows]
-        chosen = set(herd(matrix[rows], places[family], sources, most_per_source).tolist())
+        chosen = set(herd(matrix[rows], places[family], sources, max_per_source).tolist())
         kept[family] = len(chosen)
         out += [shelf[i].id for n, i in enumerate(rows) if n not in chosen]
     _drop(store, crops, out, shelf="rehearsal")

@@ -34,11 +34,11 @@ class UnknownsSource:
         """Join the group. Raises kafka.errors.KafkaError."""
         self._stored, self._options = stored, kafka_options(ingest)
         self._timeout_ms = int(settings.poll_timeout_s * 1000)
-        self._most = settings.batch_messages
+        self._most = settings.max_batch_messages
         self._misplaced = False
         self._consumer = KafkaConsumer(
             **self._options,
-            group_id=settings.consumer_group,
+            group_id=settings.group_id,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",

@@ -52,7 +52,7 @@ def run(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
         except RETRYABLE as error:
             metrics.FAILURES.inc()
             _log.warning("round failed, done again", error=f"{type(error).__name__}: {error}")
-            stop.wait(settings.retry_pause_s)
+            stop.wait(settings.retry_interval_s)
 
 
 class Worker:
@@ -65,7 +65,7 @@ class Worker:
         self._crops = CropStore(settings.crops_url)
         self._index = Index.open(settings.index_path, self._store, FEATURE_VERSION, WIDTH)
         # A dead letter may be written twice after a crash, so no identity need outlive this process.
-        self._letters = TransactionalSink(ingest, f"{settings.consumer_group}-{uuid4().hex}")
+        self._letters = TransactionalSink(ingest, f"{settings.group_id}-{uuid4().hex}")
         stack.callback(self._letters.close)
         self._house_kept = -math.inf
 
@@ -144,7 +144,7 @@ class Worker:
 
     def keep_house(self) -> None:
         """Now and then: take in what other processes wrote, save the index, purge what is past its time."""
-        if time.monotonic() - self._house_kept < self._settings.housekeeping_period_s:
+        if time.monotonic() - self._house_kept < self._settings.housekeeping_interval_s:
             return
         with self._store.read() as connection:
             self._index.catch_up(connection)

@@ -43,9 +43,9 @@ def make_gates(
     """Return every gate that applies: for the first release nothing can be forgotten."""
     reals = after.classes[REAL]
     found = [
-        gates.at_most("share of reals called unknown", reals.unknown, settings.most_reals_unknown),
-        gates.at_most("share of reals called fake", reals.fake, settings.most_reals_fake),
-        *gates.names({name: after.classes[name].named for name in plan.new}, settings.least_new_named),
+        gates.at_most("share of reals called unknown", reals.unknown, settings.max_reals_unknown),
+        gates.at_most("share of reals called fake", reals.fake, settings.max_reals_fake),
+        *gates.names({name: after.classes[name].named for name in plan.new}, settings.min_new_named),
     ]
     if before is not None and plan.parent is not None:
         old = plan.parent.artifact.manifest.classes[1:]
@@ -53,10 +53,10 @@ def make_gates(
             gates.forgets(
                 {name: before.classes[name].named for name in old},
                 {name: after.classes[name].named for name in old},
-                settings.most_forgotten_points,
+                settings.max_forgotten_points,
             ),
             gates.rejects_as_before(
-                before.rejection_auroc, after.rejection_auroc, settings.most_rejection_points
+                before.rejection_auroc, after.rejection_auroc, settings.max_rejection_points
             ),
         ]
     return tuple(found)

@@ -228,7 +228,7 @@ def _keep_to_budget(parts: Parts) -> None:
     """
     try:
         done = apply_budget(
-            parts.store, parts.crops, parts.memory.rehearsal_budget, parts.memory.most_per_source
+            parts.store, parts.crops, parts.memory.rehearsal_budget, parts.memory.max_per_source
         )
         log.info("rehearsal_budget_applied", kept=dict(done.kept), dropped=dict(done.dropped))
     except ExemplarMemoryError as error:  # the proposal stands, and the next update tries again

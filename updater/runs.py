@@ -29,7 +29,7 @@ class LeaseLost(Exception):  # noqa: N818 - it reads as what it says
 def open_runs(settings: UpdaterSettings) -> "RunTable":
     """Open the table that the settings name, and make it where it is missing."""
     engine = open_engine(settings.database_url)
-    return RunTable(engine, lease_s=settings.lease_s, takeovers_most=settings.takeovers_most)
+    return RunTable(engine, lease_s=settings.lease_s, max_takeovers=settings.max_takeovers)
 
 
 def utc_now() -> datetime:
@@ -50,17 +50,17 @@ class RunTable:
     """The rows of update runs in one database; safe to share between threads and between hosts.
 
     lease_s is how long a runner may be silent, in seconds, before its run is taken over;
-    takeovers_most is how often that may happen before the run is given up as failed (a run that
+    max_takeovers is how often that may happen before the run is given up as failed (a run that
     kills its runner by its memory use would otherwise kill one after the other for ever).
     """
 
     def __init__(
-        self, engine: Engine, *, lease_s: float, takeovers_most: int, clock: Callable[[], datetime] = utc_now
+        self, engine: Engine, *, lease_s: float, max_takeovers: int, clock: Callable[[], datetime] = utc_now
     ) -> None:
         self._engine = engine
         self._reader = engine.execution_options(**{READS: True})
         self._lease = timedelta(seconds=lease_s)
-        self._takeovers_most = takeovers_most
+        self._takeovers_most = max_takeovers
         self._clock = clock
         with engine.begin() as connection:
             make_tables(connection, metadata)

@@ -89,7 +89,7 @@ def start(
         scheduler.add_job(lambda: request_scheduled(table, trigger, clock(), grace), trigger, id="slot")
         if table.newest(1):  # a system that never ran has missed nothing
             request_scheduled(table, trigger, clock(), grace)
-    needed = settings.new_exemplars
+    needed = settings.min_new_exemplars
     if needed is not None:
         scheduler.add_job(
             lambda: request_counted(table, labelled_since, needed),

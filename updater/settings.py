@@ -41,7 +41,7 @@ class UpdaterSettings(BaseSettings):
     misfire_grace_s: int = Field(
         3600, ge=1, description="a due update that could not start is made up for this long"
     )
-    new_exemplars: int | None = Field(
+    min_new_exemplars: int | None = Field(
         None, ge=1, description="an update also comes due when so many exemplars were newly labelled"
     )
     poll_interval_s: float = Field(
@@ -50,7 +50,7 @@ class UpdaterSettings(BaseSettings):
     lease_s: float = Field(
         60.0, gt=0, description="a runner that is silent for so long loses its run to another"
     )
-    takeovers_most: int = Field(
+    max_takeovers: int = Field(
         2, ge=0, description="how many runners may die on one run before it counts as failed"
     )
 
@@ -68,17 +68,17 @@ class UpdaterSettings(BaseSettings):
         "auto", description="where training runs; auto takes a CUDA device if there is one"
     )
 
-    most_forgotten_points: float = Field(
+    max_forgotten_points: float = Field(
         5.0, description="gate: most points that the old families may lose, on average"
     )
-    most_reals_unknown: float = Field(
+    max_reals_unknown: float = Field(
         0.06, description="gate: largest share of held-back reals called unknown"
     )
-    most_reals_fake: float = Field(0.06, description="gate: largest share of held-back reals called fake")
-    most_rejection_points: float = Field(
+    max_reals_fake: float = Field(0.06, description="gate: largest share of held-back reals called fake")
+    max_rejection_points: float = Field(
         4.0, description="gate: most points of AUC that telling pseudo-forgeries from known media may lose"
     )
-    least_new_named: float = Field(
+    min_new_named: float = Field(
         0.5, description="gate: smallest share of each new family that is named as it"
     )
 

@@ -60,7 +60,7 @@ def stack_settings(run: Path, ports: Ports, management: str, model_store: Path) 
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": f"127.0.0.1:{ports.broker}",
         "FORGEWATCH_INGEST_SECURITY_PROTOCOL": "PLAINTEXT",
         "FORGEWATCH_DETECTOR_TORCHSERVE_URL": f"http://127.0.0.1:{ports.torchserve}",
-        "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT": management,
+        "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL": management,
         "FORGEWATCH_DETECTOR_MODEL_STORE_DIR": str(model_store),
         "FORGEWATCH_DETECTOR_DEPLOY_URL": url,
         "FORGEWATCH_DETECTOR_METRICS_PORT": str(ports.detector_metrics),
@@ -77,8 +77,8 @@ def stack_settings(run: Path, ports: Ports, management: str, model_store: Path) 
         "FORGEWATCH_DEPLOY_PORT": str(ports.deploy),
         "FORGEWATCH_DEPLOY_METRICS_PORT": str(ports.deploy_metrics),
         "FORGEWATCH_DEPLOY_DATABASE_URL": f"sqlite:///{run}/deploy/deploy.sqlite",
-        "FORGEWATCH_DEPLOY_ARTIFACTS": f"{run}/deploy/artifacts",
-        "FORGEWATCH_DEPLOY_CACHE": f"{run}/deploy/cache",
+        "FORGEWATCH_DEPLOY_ARTIFACTS_DIR": f"{run}/deploy/artifacts",
+        "FORGEWATCH_DEPLOY_CACHE_DIR": f"{run}/deploy/cache",
         "FORGEWATCH_DEPLOY_HEALTH_URLS": f"{{{health}}}",
     }
     kept = _tuning(os.environ)
@@ -86,7 +86,7 @@ def stack_settings(run: Path, ports: Ports, management: str, model_store: Path) 
     if token is not None:
         kept |= {"FORGEWATCH_DETECTOR_DEPLOY_TOKEN": token, "FORGEWATCH_UPDATER_DEPLOY_TOKEN": token}
     defaults = {
-        "FORGEWATCH_INGEST_CLAIM_CHECK_ROOT": f"{run}/media",
+        "FORGEWATCH_INGEST_CLAIM_CHECK_DIR": f"{run}/media",
         # Decoding and looking for faces is what large photographs wait for; a stack has its one worker.
         "FORGEWATCH_INGEST_DECODE_PROCESSES": str(min(_DECODERS, len(os.sched_getaffinity(0)))),
     }

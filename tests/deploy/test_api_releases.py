@@ -59,7 +59,7 @@ def test_one_changed_byte_on_the_disk_makes_the_approval_void(
 ) -> None:
     artifact = make_artifact("a")
     propose(artifact)
-    path = settings.artifacts / artifact.digest / name
+    path = settings.artifacts_dir / artifact.digest / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -138,10 +138,10 @@ def test_putting_a_complete_artifact_again_changes_nothing(
     put(artifact)
     answer = http.put(f"/artifacts/{artifact.digest}/{WEIGHTS}", content=b"other bytes")
     assert answer.status_code == 204
-    assert (settings.artifacts / artifact.digest / WEIGHTS).read_bytes() == (
+    assert (settings.artifacts_dir / artifact.digest / WEIGHTS).read_bytes() == (
         artifact.folder / WEIGHTS
     ).read_bytes()
-    assert list((settings.artifacts / ".incoming").iterdir()) == []
+    assert list((settings.artifacts_dir / ".incoming").iterdir()) == []
 
 
 def test_a_file_that_the_manifest_does_not_name_is_never_served(
@@ -173,7 +173,7 @@ def test_a_file_over_the_limit_is_refused_and_leaves_nothing(
 ) -> None:
     answer = http.put(f"/artifacts/{'a' * 64}/weights.safetensors", content=b"x" * 100_001)
     assert answer.status_code == 413
-    assert not [path for path in settings.artifacts.rglob("*") if path.is_file()]
+    assert not [path for path in settings.artifacts_dir.rglob("*") if path.is_file()]
 
 
 def test_more_files_than_the_limit_are_refused(http: TestClient) -> None:

@@ -128,7 +128,7 @@ def test_a_changed_byte_is_told_in_one_line(
     served: Terminal, proposed: Callable[[str], Artifact], settings: DeploySettings
 ) -> None:
     artifact = proposed("a")
-    (settings.artifacts / artifact.digest / EVALUATION).write_text('{"aa": "z"}')
+    (settings.artifacts_dir / artifact.digest / EVALUATION).write_text('{"aa": "z"}')
     assert EVALUATION in served.fails("approve", artifact.digest[:8])
 
 
@@ -206,7 +206,7 @@ def test_a_wrong_command_is_one_line_and_exit_code_2(terminal: Terminal, line: s
         ("FORGEWATCH_DEPLOY_PORT", "much", "status"),
         ("FORGEWATCH_DEPLOY_HEALTH_URLS", "no json", "status"),
         ("FORGEWATCH_INGEST_MAX_PIXELS", "-1", "verdicts"),
-        ("FORGEWATCH_DETECTOR_BATCH_ITEMS", "0", "verdicts"),
+        ("FORGEWATCH_DETECTOR_MAX_BATCH_ITEMS", "0", "verdicts"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(

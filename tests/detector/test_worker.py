@@ -47,14 +47,14 @@ def asked_for(item_s: float, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
 
 
 def test_a_batch_of_slow_media_is_no_larger_than_its_duration_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_for(0.25, monkeypatch, batch_duration_s=2)
+    asked = asked_for(0.25, monkeypatch, max_batch_duration_s=2)
     assert asked[0] == 1
     assert set(asked[3:]) == {8}
 
 
 def test_media_slower_than_a_batch_is_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(asked_for(7, monkeypatch, batch_duration_s=2)) == {1}
+    assert set(asked_for(7, monkeypatch, max_batch_duration_s=2)) == {1}
 
 
 def test_a_batch_of_quick_media_is_as_large_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(asked_for(0.001, monkeypatch, batch_items=48)[3:]) == {48}
+    assert set(asked_for(0.001, monkeypatch, max_batch_items=48)[3:]) == {48}

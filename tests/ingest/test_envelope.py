@@ -81,7 +81,7 @@ def test_a_null_member_of_a_structured_event_is_an_attribute_that_is_not_set(tmp
     assert opened(STRUCTURED, value)[1] == b"media"
     (tmp_path / "a.jpg").write_bytes(MEDIA)
     value = document(data_base64=None, subject=None, dataref=(tmp_path / "a.jpg").as_uri())
-    assert opened(STRUCTURED, value, IngestSettings(claim_check_root=tmp_path))[1] == MEDIA
+    assert opened(STRUCTURED, value, IngestSettings(claim_check_dir=tmp_path))[1] == MEDIA
     assert reason(STRUCTURED, document(id=None)) == "bad_event"
     assert reason(STRUCTURED, document(data_base64=None)) == "no_media"
 
@@ -160,7 +160,7 @@ def test_a_value_over_the_limit_is_refused_however_it_came() -> None:
 @pytest.mark.parametrize("value", [None, b""])
 def test_a_dataref_is_fetched_where_the_record_has_no_media(value: bytes | None, tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(MEDIA)
-    settings = IngestSettings(claim_check_root=tmp_path)
+    settings = IngestSettings(claim_check_dir=tmp_path)
     dataref = f"file://{tmp_path}/a.jpg"
     item, media = opened(binary(ce_dataref=dataref.encode()), value, settings)
     assert media == MEDIA
@@ -169,7 +169,7 @@ def test_a_dataref_is_fetched_where_the_record_has_no_media(value: bytes | None,
 
 
 def test_a_dataref_outside_the_root_or_to_nothing_says_so(tmp_path: Path) -> None:
-    settings = IngestSettings(claim_check_root=tmp_path, max_fetched_bytes=3)
+    settings = IngestSettings(claim_check_dir=tmp_path, max_fetched_bytes=3)
     (tmp_path / "big").write_bytes(b"1234")
     assert reason(binary(ce_dataref=b"file:///etc/passwd"), None, settings) == "dataref_refused"
     assert reason(binary(ce_dataref=b"http://127.0.0.1/"), None, settings) == "dataref_refused"

@@ -125,7 +125,7 @@ def test_an_item_that_takes_too_much_processor_time_is_ended() -> None:
     one = buffer.getvalue()
     frames = 13 + 3 * 2 ** ((one[10] & 7) + 1)  # behind the header and its palette
     many = one[:frames] + one[frames:-1] * 300 + one[-1:]
-    with Sandbox(IngestSettings(decode_processor_s=1, decode_timeout_s=60)) as sandbox:
+    with Sandbox(IngestSettings(max_decode_processor_s=1, decode_timeout_s=60)) as sandbox:
         assert reason(sandbox, many) == "timeout"
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
@@ -133,7 +133,7 @@ def test_an_item_that_takes_too_much_processor_time_is_ended() -> None:
 def test_media_that_does_not_fit_the_memory_limit_is_refused() -> None:
     buffer = BytesIO()
     Image.new("RGBA", (7900, 7900)).save(buffer, "PNG", compress_level=1)
-    with Sandbox(IngestSettings(decode_memory_bytes=536_870_912)) as sandbox:
+    with Sandbox(IngestSettings(max_decode_memory_bytes=536_870_912)) as sandbox:
         assert reason(sandbox, buffer.getvalue()) == "out_of_memory"
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 

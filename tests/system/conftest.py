@@ -49,7 +49,7 @@ def settings(broker: str, tmp_path: Path) -> IngestSettings:
     root = tmp_path / "claims"
     root.mkdir()
     return IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{uuid.uuid4().hex}", claim_check_root=root
+        bootstrap_servers=broker, media_topic=f"media-{uuid.uuid4().hex}", claim_check_dir=root
     )
 
 

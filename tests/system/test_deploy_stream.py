@@ -74,13 +74,13 @@ def test_a_large_file_goes_by_claim_check_below_the_root_and_not_at_all_elsewher
 ) -> None:
     make_topic(name=settings.media_topic)
     large = b"\0" * (settings.max_media_bytes + 1)
-    assert settings.claim_check_root is not None
-    inside, outside = settings.claim_check_root / "a b.mp4", tmp_path / "b.mp4"
+    assert settings.claim_check_dir is not None
+    inside, outside = settings.claim_check_dir / "a b.mp4", tmp_path / "b.mp4"
     for path in (inside, outside):
         path.write_bytes(large)
     with media_producer(settings) as producer:
         send_file(producer, settings, inside, raw=False)
-        with pytest.raises(StreamError, match="FORGEWATCH_INGEST_CLAIM_CHECK_ROOT"):
+        with pytest.raises(StreamError, match="FORGEWATCH_INGEST_CLAIM_CHECK_DIR"):
             send_file(producer, settings, outside, raw=False)
         with pytest.raises(StreamError, match="larger than"):
             send_file(producer, settings, inside, raw=True)

@@ -101,12 +101,12 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,
         "FORGEWATCH_INGEST_DEAD_LETTERS_TOPIC": f"dead-{name}",
         "FORGEWATCH_MEMORY_UNKNOWNS_TOPIC": f"unknowns-{name}",
-        "FORGEWATCH_MEMORY_CONSUMER_GROUP": f"memory-{name}",
+        "FORGEWATCH_MEMORY_GROUP_ID": f"memory-{name}",
         "FORGEWATCH_MEMORY_DATABASE_URL": url,
         "FORGEWATCH_MEMORY_CROPS_URL": str(tmp_path / "crops"),
         "FORGEWATCH_MEMORY_INDEX_PATH": str(tmp_path / "index"),
         "FORGEWATCH_MEMORY_METRICS_PORT": "0",
-        "FORGEWATCH_MEMORY_BATCH_MESSAGES": "4",
+        "FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "4",
         "OMP_NUM_THREADS": "1",
     }
     store, crops = Store(url), CropStore(str(tmp_path / "crops"))

@@ -36,7 +36,7 @@ PHOTOGRAPH = Path(skimage.__file__).parent / "data" / "rocket.jpg"
 def settings(torchserve: Server) -> DetectorSettings:
     return DetectorSettings(
         torchserve_url=torchserve.inference_url,
-        torchserve_management=torchserve.management,
+        torchserve_management_url=torchserve.management,
         model_store_dir=torchserve.model_store,
         register_timeout_s=60,
     )
@@ -180,7 +180,7 @@ def test_a_worker_that_is_killed_comes_back_by_itself(
 
 def test_no_server_is_a_passing_fault(settings: DetectorSettings) -> None:
     nowhere = settings.model_copy(
-        update={"torchserve_url": "http://127.0.0.1:9", "torchserve_management": "http://127.0.0.1:9"}
+        update={"torchserve_url": "http://127.0.0.1:9", "torchserve_management_url": "http://127.0.0.1:9"}
     )
     with TorchServe(nowhere) as client:
         with pytest.raises(TorchServeUnavailableError):

@@ -52,7 +52,7 @@ def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
         bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
     )
     settings = DetectorSettings(
-        verdicts_topic=f"verdicts-{name}", unknowns_topic=f"unknowns-{name}", batch_items=BATCH
+        verdicts_topic=f"verdicts-{name}", unknowns_topic=f"unknowns-{name}", max_batch_items=BATCH
     )
     topics = [Topic(kind, 1_200_000) for kind in (settings.verdicts_topic, settings.unknowns_topic)]
     ensure_topics(ingest, [*ingest_topics(ingest, partitions=2), *topics])

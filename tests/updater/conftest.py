@@ -148,18 +148,18 @@ def run_deploy(folder, memory_settings, database_url):
     from memory.database import open_engine
     from updater.runs import RunTable
 
-    settings = DeploySettings(artifacts=folder / "artifacts", database_url=database_url)
+    settings = DeploySettings(artifacts_dir=folder / "artifacts", database_url=database_url)
     ledger = Ledger(settings.database_url)
     store = Store(memory_settings.database_url)
     engine = open_engine(f"sqlite:///{folder / 'runs.sqlite'}")
     parts = Services(
         ledger=ledger,
-        artifacts=ArtifactStore(settings.artifacts, settings.max_file_bytes, settings.max_artifact_files),
+        artifacts=ArtifactStore(settings.artifacts_dir, settings.max_file_bytes, settings.max_artifact_files),
         publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
         memory=store,
         memory_settings=memory_settings,
         crops=CropStore(memory_settings.crops_url),
-        runs=RunTable(engine, lease_s=60, takeovers_most=2),
+        runs=RunTable(engine, lease_s=60, max_takeovers=2),
         ingest=IngestSettings(),
         detector=DetectorSettings(),
     )
@@ -210,11 +210,11 @@ def make_settings(tmp_path):
     def make(url, where="runner", **changed):
         usual = {
             "database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
-            "most_reals_unknown": 1.0,
-            "most_reals_fake": 1.0,
-            "most_forgotten_points": 100.0,
-            "most_rejection_points": 100.0,
-            "least_new_named": 0.0,
+            "max_reals_unknown": 1.0,
+            "max_reals_fake": 1.0,
+            "max_forgotten_points": 100.0,
+            "max_rejection_points": 100.0,
+            "min_new_named": 0.0,
         }
         return UpdaterSettings(
             work_dir=tmp_path / where,

@@ -31,7 +31,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
     remember("real", 60)
     remember("blocky", 50)
     with deploy_server() as (url, parts):
-        settings = make_settings(url, least_new_named=0.5)
+        settings = make_settings(url, min_new_named=0.5)
         first = run_once(settings, memory_settings)
         assert (first.state, first.error) == ("proposed", None)
         (release_0,) = proposed(url)
@@ -73,7 +73,7 @@ def test_a_candidate_that_misses_a_gate_is_refused_with_its_number_and_never_rea
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
-        run = run_once(make_settings(url, most_reals_unknown=-0.01), memory_settings)
+        run = run_once(make_settings(url, max_reals_unknown=-0.01), memory_settings)
         assert run.state == "refused"
         assert "share of reals called unknown" in run.error
         assert "bound -0.01" in run.error

@@ -104,7 +104,7 @@ def test_a_runner_that_lost_its_lease_proposes_nothing(
                 if stage == "propose":
                     engine = open_engine(settings.database_url)
                     tomorrow = utc_now() + timedelta(days=1)
-                    other = RunTable(engine, lease_s=60, takeovers_most=2, clock=lambda: tomorrow)
+                    other = RunTable(engine, lease_s=60, max_takeovers=2, clock=lambda: tomorrow)
                     assert other.claim("successor").token == zombie.token + 1
                     engine.dispose()
 
@@ -137,7 +137,7 @@ def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to
             "FORGEWATCH_MEMORY_CROPS_URL": memory_settings.crops_url,
         }
         engine = open_engine(settings.database_url)
-        table = RunTable(engine, lease_s=2, takeovers_most=2)
+        table = RunTable(engine, lease_s=2, max_takeovers=2)
         run, _ = table.request("manual/1", "manual", "ann")
         process = subprocess.Popen([sys.executable, "-m", "updater"], env=environment)
         try:

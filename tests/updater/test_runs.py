@@ -36,7 +36,7 @@ def url(either_database):
 @pytest.fixture
 def table(url, clock):
     engine = create_engine(url)
-    yield RunTable(engine, lease_s=60, takeovers_most=2, clock=clock)
+    yield RunTable(engine, lease_s=60, max_takeovers=2, clock=clock)
     engine.dispose()
 
 
@@ -44,7 +44,7 @@ def table(url, clock):
 def other_host(url, clock):
     """A second process's view of the same database."""
     engine = create_engine(url)
-    yield RunTable(engine, lease_s=60, takeovers_most=2, clock=clock)
+    yield RunTable(engine, lease_s=60, max_takeovers=2, clock=clock)
     engine.dispose()
 
 
@@ -164,7 +164,7 @@ def test_a_long_reason_is_cut(table):
 
 def test_of_runners_that_claim_at_the_same_moment_one_wins(url):
     engine = create_engine(url)
-    table = RunTable(engine, lease_s=60, takeovers_most=2)
+    table = RunTable(engine, lease_s=60, max_takeovers=2)
     table.request("manual/1", "manual", "ann")
     table.request("manual/2", "manual", "ann")
     barrier = threading.Barrier(8)
@@ -192,7 +192,7 @@ class TwoRunners(RuleBasedStateMachine):
     def begin(self):
         self.clock = Clock()
         self.engine = create_engine("sqlite://")
-        self.table = RunTable(self.engine, lease_s=60, takeovers_most=1, clock=self.clock)
+        self.table = RunTable(self.engine, lease_s=60, max_takeovers=1, clock=self.clock)
         self.leases = {"one": None, "two": None}
         self.newest = {}  # run -> the token of its newest claim
         self.ended = set()

@@ -22,14 +22,14 @@ def url(tmp_path):
 @pytest.fixture
 def table(url):
     engine = create_engine(url)
-    yield RunTable(engine, lease_s=60, takeovers_most=2)
+    yield RunTable(engine, lease_s=60, max_takeovers=2)
     engine.dispose()
 
 
 @pytest.fixture
 def other_host(url):
     engine = create_engine(url)
-    yield RunTable(engine, lease_s=60, takeovers_most=2)
+    yield RunTable(engine, lease_s=60, max_takeovers=2)
     engine.dispose()
 
 
