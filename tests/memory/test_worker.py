@@ -131,7 +131,7 @@ def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "none"}, "memory: setting BATCH_MESSAGES: "),
+        ({"FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "none"}, "memory: setting MAX_BATCH_MESSAGES: "),
         ({"FORGEWATCH_MEMORY_DATABASE_URL": "nosuch://x"}, "memory: cannot open nosuch://x: "),
     ],
 )
