@@ -1,8 +1,6 @@
 """Crops on disk or in an object store: one safetensors file each, named by the SHA-256 of its bytes."""
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +11,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ingest.durable import sync, write_durably
 from memory.store import ExemplarMemoryError
 
 _SUFFIX = ".safetensors"
-_ASIDE = ".part"
 
 
 class CropsUnavailableError(ExemplarMemoryError):
@@ -47,11 +45,14 @@ class CropStore:
         value = save({"crops": np.ascontiguousarray(crops)})
         digest = hashlib.sha256(value).hexdigest()
         try:
+            path = self._path(digest)
             if not self.holds(digest):
                 if self._local:
-                    write_durably(Path(self._path(digest)), value)
+                    write_durably(Path(path), value)
                 else:
-                    self._files.pipe_file(self._path(digest), value)
+                    self._files.pipe_file(path, value)
+            elif self._local:
+                sync(Path(path).parent)  # Whoever wrote them may not have come that far.
         except OSError as error:
             raise CropsUnavailableError(f"cannot write crops: {error}") from error
         return digest
@@ -100,23 +101,3 @@ class CropStore:
 
     def _path(self, digest: str) -> str:
         return f"{self._root}/{digest[:2]}/{digest}{_SUFFIX}"
-
-
-def write_durably(path: Path, value: bytes) -> None:
-    """Write a file aside, sync it, and rename it into place: a reader sees all of it or none of it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=_ASIDE)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(value)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

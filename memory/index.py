@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from sqlalchemy import Connection
 
-from memory.crop_store import write_durably
+from ingest.durable import write_durably
 from memory.rows import select_features
 from memory.scaling import Scaling
 from memory.store import Store, current_revision

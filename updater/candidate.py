@@ -24,7 +24,7 @@ from detector.network import Network
 from detector.probe import write_probe
 from detector.reference import Reference, load_reference
 from detector.session import Session
-from memory.crop_store import write_durably
+from ingest.durable import write_durably
 from updater.calibrate import calibrate
 from updater.evaluate import batch
 from updater.learners import softmax_rehearsal

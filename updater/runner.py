@@ -18,7 +18,8 @@ import torch
 from detector.artifact import EVALUATION, MODEL_CARD
 from detector.graph import DetectorGraph
 from detector.session import Session
-from memory.crop_store import CropStore, CropsUnavailableError, write_durably
+from ingest.durable import write_durably
+from memory.crop_store import CropStore, CropsUnavailableError
 from memory.settings import MemorySettings
 from memory.shelves import apply_budget
 from memory.store import ExemplarMemoryError, Store, StoreUnavailableError

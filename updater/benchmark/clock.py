@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memory.crop_store import write_durably
+from ingest.durable import write_durably
 from updater.learners.processes import is_first
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from detector.architecture import NO_BACKBONE
-from memory.crop_store import write_durably
+from ingest.durable import write_durably
 from updater.benchmark.continual import rejection_scores
 from updater.benchmark.items import joined
 from updater.benchmark.results import RejectionScores, Unseen, measure_unseen

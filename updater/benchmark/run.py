@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from detector.architecture import FEATURE_VERSION
-from memory.crop_store import write_durably
+from ingest.durable import write_durably
 from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.continual import Continual, mean_unseen
 from updater.benchmark.items import joined, with_features

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from memory.crop_store import write_durably
+from ingest.durable import write_durably
 from updater.benchmark.results import RejectionScores, Run
 
 RUN_FILE, SCORES_FILE, RESAMPLED_FILE = "run.json", "scores.safetensors", "resampled.safetensors"

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from ingest.durable import write_durably
 from ingest.records import CropPlan
-from memory.crop_store import write_durably
 from updater.data.tasks import DataError
 
 _FORMAT = "1"

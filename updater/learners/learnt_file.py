@@ -9,7 +9,7 @@ from safetensors.torch import save
 
 from detector.architecture import Architecture
 from detector.network import Network
-from memory.crop_store import write_durably
+from ingest.durable import write_durably
 from updater.learners.step import Learnt
 from updater.learners.task_tokens import TaskTokens
 

@@ -1,0 +1,191 @@
+"""A power cut after any step: what is on disk then is told from the syncs alone."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.durable import (
+    ASIDE,
+    file_aside,
+    folder_aside,
+    make_folder,
+    rename_durably,
+    write_durably,
+)
+
+
+class Disk:
+    """What a disk holds of a folder, as little or as much as POSIX allows, after each step below it.
+
+    A file holds what it held at its last sync, else nothing; a folder's names are those of its last
+    sync at the least, and those of this moment at the most.
+    """
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.after_each: list[dict[str, bytes]] = []
+        self._contents: dict[int, bytes] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        self._folders: set[int] = set()
+        for path in (root, *root.rglob("*")):
+            self._synced(path)
+        fsync = os.fsync
+
+        def watched_sync(handle: int) -> None:
+            fsync(handle)
+            self._synced(Path(f"/proc/self/fd/{handle}").resolve())
+            self._step()
+
+        monkeypatch.setattr(os, "fsync", watched_sync)
+        for name in ("replace", "rename", "mkdir"):
+            self._watch(monkeypatch, name)
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        function: Callable[..., None] = getattr(os, name)
+
+        def watched(*args: object, **options: object) -> None:
+            function(*args, **options)
+            self._step()
+
+        monkeypatch.setattr(os, name, watched)
+
+    def _step(self) -> None:
+        self.after_each += [self.least(), self.most()]
+
+    def _synced(self, path: Path) -> None:
+        number = path.stat().st_ino
+        if path.is_dir():
+            self._names[number] = {child.name: child.stat().st_ino for child in path.iterdir()}
+            self._folders |= {number, *(child.stat().st_ino for child in path.iterdir() if child.is_dir())}
+        else:
+            self._contents[number] = path.read_bytes()
+
+    def least(self) -> dict[str, bytes]:
+        """The files after a cut that lost every name which was not synced."""
+        return self._below(self.root.stat().st_ino, "")
+
+    def _below(self, number: int, at: str) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for name, child in self._names.get(number, {}).items():
+            if child in self._folders:
+                found |= self._below(child, f"{at}{name}/")
+            else:
+                found[f"{at}{name}"] = self._contents.get(child, b"")
+        return {name: value for name, value in found.items() if ASIDE not in name}
+
+    def most(self) -> dict[str, bytes]:
+        """The files after a cut that kept every name as it is."""
+        files = (path for path in self.root.rglob("*") if path.is_file())
+        return {
+            name: self._contents.get(path.stat().st_ino, b"")
+            for path in files
+            if ASIDE not in (name := str(path.relative_to(self.root)))
+        }
+
+
+def writes_by_file(path: Path) -> None:
+    with file_aside(path) as aside:
+        aside.write_bytes(b"ne")
+        with aside.open("ab") as file:
+            file.write(b"w")
+
+
+@pytest.mark.parametrize("write", [lambda path: write_durably(path, b"new"), writes_by_file])
+@pytest.mark.parametrize("before", [{}, {"deep/er/file": b"old"}])
+def test_a_power_cut_finds_the_old_file_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None], before: dict[str, bytes]
+) -> None:
+    for name, value in before.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(value)
+    disk = Disk(tmp_path, monkeypatch)
+    write(tmp_path / "deep" / "er" / "file")
+    new = {"deep/er/file": b"new"}
+    assert disk.least() == disk.most() == new
+    assert len(disk.after_each) >= 6
+    assert all(found in (before, new) for found in disk.after_each)
+
+
+def test_a_power_cut_finds_all_of_a_folder_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(tmp_path, monkeypatch)
+    with folder_aside(tmp_path / "new" / "folder") as aside:
+        (aside / "one").write_bytes(b"1")
+        (aside / "below").mkdir()
+        (aside / "below" / "two").write_bytes(b"2")
+    new = {"new/folder/one": b"1", "new/folder/below/two": b"2"}
+    assert disk.least() == disk.most() == new
+    assert all(found in ({}, new) for found in disk.after_each)
+
+
+def test_a_power_cut_finds_a_folder_of_elsewhere_under_one_name_in_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path / "incoming" / "draft")
+    make_folder(tmp_path / "kept")
+    disk = Disk(tmp_path, monkeypatch)
+    (tmp_path / "incoming" / "draft" / "one").write_bytes(b"1")
+    rename_durably(tmp_path / "incoming" / "draft", tmp_path / "kept" / "one")
+    assert disk.least() == disk.most() == {"kept/one/one": b"1"}
+    assert all(found.get("kept/one/one") in (None, b"1") for found in disk.after_each)
+
+
+def without_sync_of_the_file(path: Path) -> None:
+    aside = path.with_name(f"x{ASIDE}")
+    aside.write_bytes(b"new")
+    aside.replace(path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def without_sync_of_the_folder(path: Path) -> None:
+    aside = path.with_name(f"x{ASIDE}")
+    with aside.open("wb") as file:
+        file.write(b"new")
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def in_a_new_folder_that_no_one_synced(path: Path) -> None:
+    (path.parent / "new").mkdir()
+    write_durably(path.parent / "new" / path.name, b"new")
+
+
+@pytest.mark.parametrize(
+    "write", [without_sync_of_the_file, without_sync_of_the_folder, in_a_new_folder_that_no_one_synced]
+)
+def test_the_disk_of_these_tests_loses_what_was_written_carelessly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
+) -> None:
+    """The negative control: each step that is left out shows."""
+    disk = Disk(tmp_path, monkeypatch)
+    write(tmp_path / "file")
+    kept = disk.least().values()
+    torn = any(value == b"" for found in disk.after_each for value in found.values())
+    assert torn or list(kept) != [b"new"]
+
+
+@pytest.mark.parametrize("made", [file_aside, folder_aside])
+def test_an_error_while_it_is_filled_leaves_nothing(tmp_path: Path, made: Callable[[Path], "object"]) -> None:
+    write_durably(tmp_path / "kept", b"old")
+    with pytest.raises(KeyboardInterrupt), made(tmp_path / "kept"):  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept").read_bytes() == b"old"
+
+
+def test_a_folder_goes_over_none_that_holds_something(tmp_path: Path) -> None:
+    write_durably(tmp_path / "folder" / "old", b"old")
+    with pytest.raises(OSError), folder_aside(tmp_path / "folder") as aside:  # noqa: PT011 - ENOTEMPTY has no class
+        (aside / "new").write_bytes(b"new")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["folder", "folder/old"]
+
+
+def test_what_is_written_is_for_this_user_alone(tmp_path: Path) -> None:
+    write_durably(tmp_path / "folder" / "file", b"secret")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("folder", "folder/file")]
+    assert modes == [0o700, 0o600]
