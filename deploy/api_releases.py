@@ -28,7 +28,7 @@ FileName = Annotated[str, Path(max_length=100, description="a file of the artifa
 @router.get("/rollout", tags=["releases"])
 def get_rollout(parts: Parts) -> Rollout | None:
     """What every worker is to serve, by the ledger; null before the first approval."""
-    return fold(parts.ledger.events()).rollout
+    return fold(parts.ledger.events()).rollout(parts.ledger.id, parts.ledger.epoch)
 
 
 @router.get("/releases", tags=["releases"])

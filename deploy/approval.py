@@ -49,12 +49,17 @@ class Standing:
         return self.releases[self.line[-1]] if self.line else None
 
     @property
-    def rollout(self) -> Rollout | None:
-        """What every worker is to serve, or None before the first approval."""
+    def previous(self) -> str | None:
+        """Digest of the release that a rollback would bring back, or None."""
+        return self.line[-2] if len(self.line) > 1 else None
+
+    def rollout(self, ledger: str, epoch: int) -> Rollout | None:
+        """What every worker is to serve by the ledger of this id and epoch; None before an approval."""
         if not self.line:
             return None
-        previous = self.line[-2] if len(self.line) > 1 else None
-        return Rollout(stable=self.line[-1], previous=previous, sequence=self.turned)
+        return Rollout(
+            ledger=ledger, epoch=epoch, sequence=self.turned, stable=self.line[-1], previous=self.previous
+        )
 
 
 def fold(events: Iterable[Event]) -> Standing:

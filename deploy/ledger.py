@@ -3,6 +3,7 @@
 The state of a release is never stored: it is the fold of deploy.approval over these rows.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ Decide = Callable[[tuple[Event, ...]], Sequence[Move]]
 class Ledger:
     """Reads and appends events. Safe to use from several threads and processes."""
 
+    epoch = 0
+    """Grows where the ledger is not the one that wrote to the releases topic before."""
+
     def __init__(self, database_url: str) -> None:
         """Open or create the ledger at a SQLAlchemy URL; raises LedgerError."""
         try:
@@ -69,6 +73,15 @@ class Ledger:
                 return _read(connection)
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot read the ledger: {_cause(error)}") from error
+
+    @property
+    def id(self) -> str:
+        """32 hexadecimal digits that tell this ledger from another; they last once it has an event.
+
+        Raises LedgerError.
+        """
+        first = [f"{event.at.isoformat()} {event.move.digest}" for event in self.events()[:1]]
+        return hashlib.sha256("".join(first).encode()).hexdigest()[:32]
 
     def append(self, decide: Decide) -> tuple[Event, ...]:
         """Let `decide` look at the history and append the moves that it returns, all or none.

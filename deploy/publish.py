@@ -122,7 +122,7 @@ class Publisher:
 
     def heal(self) -> None:
         """Compare the topic with the ledger and write where they differ; raises PublishError, LedgerError."""
-        wanted = fold(self._ledger.events()).rollout
+        wanted = fold(self._ledger.events()).rollout(self._ledger.id, self._ledger.epoch)
         found = read_rollout(self._options, self._topic, self._timeout_s)
         if wanted is not None and found != wanted:
             write_rollout(self._options, self._topic, wanted, self._timeout_s)

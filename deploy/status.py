@@ -24,7 +24,7 @@ def look(settings: DeploySettings, parts: Services) -> Status:
     lag, lag_problem = _lag(settings, parts, offsets)
     return Status(
         live=standing.live,
-        previous=standing.rollout.previous if standing.rollout else None,
+        previous=standing.previous,
         proposed=[release for release in standing.releases.values() if release.state == "proposed"],
         publish_problem=parts.publisher.problem,
         lag=lag,

@@ -1,12 +1,15 @@
 """The records that the detector owns: the verdict it emits and the rollout it follows."""
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ingest.records import MediaItem, MediaKind
 
 Label = Literal["real", "fake", "unknown"]
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""SHA-256 of a release's manifest.json, and so of every file that it names."""
 
 
 class Scores(BaseModel):
@@ -76,11 +79,27 @@ class Verdict(Scores):
 
 
 class Rollout(BaseModel):
-    """What every detector worker is to serve. Written by deploy alone, keyed by `slot`."""
+    """What every detector worker is to serve, by slot. Deploy alone writes it, from its ledger.
+
+    Of two rollouts by one ledger the later has the higher (epoch, sequence).
+    """
 
     model_config = ConfigDict(frozen=True)
 
-    slot: Literal["stable"] = "stable"
-    stable: str = Field(description="digest of the release that scores")
-    previous: str | None = Field(None, description="digest kept loaded for the rollback window")
-    sequence: int = Field(description="the ledger's sequence number; grows with each change")
+    ledger: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] = Field(
+        description="id of the ledger that says so"
+    )
+    epoch: int = Field(
+        ge=0, description="raised where a ledger was restored, or begun anew over an old topic"
+    )
+    sequence: int = Field(ge=0, description="the ledger's sequence number; grows with each change")
+    stable: Digest = Field(description="the release that scores all that the canary does not")
+    canary: Digest | None = Field(None, description="the release that scores a share of the items")
+    canary_share: float = Field(0.0, ge=0, le=1, description="that share of the items; 0 without a canary")
+    previous: Digest | None = Field(None, description="the release kept loaded for the rollback window")
+
+    @model_validator(mode="after")
+    def _no_share_without_a_canary(self) -> Self:
+        if self.canary is None and self.canary_share > 0:
+            raise ValueError("canary_share without a canary")
+        return self

@@ -60,10 +60,14 @@ class ReleaseFollower:
             try:
                 rollout = Rollout.model_validate_json(record.value or b"")
             except ValidationError as error:
-                log.error(
-                    "a record of the releases topic is no Rollout", offset=record.offset, error=str(error)
+                log.warning(
+                    "a record of the releases topic is no rollout", offset=record.offset, error=str(error)
                 )
                 continue
-            if self.wanted is None or rollout.sequence >= self.wanted.sequence:
+            if self.wanted is None or _place(rollout) >= _place(self.wanted):
                 self.wanted = rollout
         return self.wanted
+
+
+def _place(rollout: Rollout) -> tuple[int, int]:
+    return rollout.epoch, rollout.sequence

@@ -1,5 +1,6 @@
 """Releases over HTTP: from artifact to live and back, and everything that must not pass."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,11 +27,15 @@ def test_a_candidate_is_put_proposed_approved_and_rolled_back(
         body = {"evaluation_digest": candidate_of(artifact).evaluation_digest}
         approved = http.post(f"/releases/{artifact.digest}/approve", json=body)
         assert approved.json()["state"] == "live"
-    assert http.get("/rollout").json() == {
-        "slot": "stable",
-        "stable": second.digest,
-        "previous": first.digest,
+    rollout = http.get("/rollout").json()
+    assert re.fullmatch("[0-9a-f]{32}", rollout.pop("ledger"))
+    assert rollout == {
+        "epoch": 0,
         "sequence": 6,
+        "stable": second.digest,
+        "canary": None,
+        "canary_share": 0,
+        "previous": first.digest,
     }
     assert http.post("/rollback", json={"reason": "worse"}).json()["digest"] == first.digest
     assert http.get(f"/releases/{second.digest}").json()["state"] == "rolled back"

@@ -84,7 +84,8 @@ def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it
 ) -> None:
     standing = fold(history_of(*wishes))
     live = [digest for digest, release in standing.releases.items() if release.state == "live"]
-    assert live == ([standing.rollout.stable] if standing.rollout else [])
+    rollout = standing.rollout("0" * 32, 0)
+    assert live == ([rollout.stable] if rollout else [])
 
 
 @given(WISHES)
@@ -125,7 +126,7 @@ def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(wishes: li
     history = history_of(*wishes)
     previous = None
     for length in range(1, len(history) + 1):
-        rollout = fold(history[:length]).rollout
+        rollout = fold(history[:length]).rollout("0" * 32, 0)
         if previous is not None and rollout is not None:
             changed = (rollout.stable, rollout.previous) != (previous.stable, previous.previous)
             assert (rollout.sequence > previous.sequence) == changed
@@ -152,8 +153,9 @@ def test_an_approval_makes_the_release_live_and_retires_the_one_before() -> None
         a: "retired",
         b: "live",
     }
-    assert standing.rollout is not None
-    assert (standing.rollout.stable, standing.rollout.previous) == (b, a)
+    rollout = standing.rollout("0" * 32, 0)
+    assert rollout is not None
+    assert (rollout.stable, rollout.previous) == (b, a)
 
 
 def test_a_rolled_back_release_may_be_proposed_and_approved_again() -> None:
@@ -213,4 +215,4 @@ def test_a_digest_that_nobody_proposed_is_unknown_and_an_empty_ledger_has_no_rol
     with pytest.raises(UnknownRelease):
         reject((), DIGESTS[0], "no", "ada")
     assert fold(()) == Standing()
-    assert fold(()).rollout is None
+    assert fold(()).rollout("0" * 32, 0) is None

@@ -1,5 +1,6 @@
 """The releases topic on a real broker says what the ledger says, whatever came between."""
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from updater.records import Candidate
 pytestmark = pytest.mark.system
 
 A, B = "a" * 64, "b" * 64
+OF_AN_EARLIER_VERSION = json.dumps({"slot": "stable", "stable": A, "previous": None, "sequence": 99}).encode()
 
 
 @pytest.fixture
@@ -40,6 +42,10 @@ def go_live(ledger: Ledger, digest: str) -> None:
     )
 
 
+def expected(ledger: Ledger, stable: str, previous: str | None, sequence: int) -> Rollout:
+    return Rollout(ledger=ledger.id, epoch=ledger.epoch, sequence=sequence, stable=stable, previous=previous)
+
+
 def publisher(ledger: Ledger, settings: IngestSettings, topic: str, interval_s: float = 60) -> Publisher:
     return Publisher(ledger, kafka_options(settings), topic, interval_s=interval_s, timeout_s=10)
 
@@ -59,7 +65,7 @@ def test_what_a_crash_kept_from_the_topic_is_published_at_the_next_start(
     assert read_rollout(kafka_options(settings), topic, 10) is None
     with publisher(ledger, settings, topic):
         until(lambda: read_rollout(kafka_options(settings), topic, 10) is not None)
-    assert read_rollout(kafka_options(settings), topic, 10) == Rollout(stable=A, previous=None, sequence=3)
+    assert read_rollout(kafka_options(settings), topic, 10) == expected(ledger, A, None, 3)
 
 
 def test_a_move_is_published_when_the_publisher_is_woken(
@@ -71,18 +77,20 @@ def test_a_move_is_published_when_the_publisher_is_woken(
         go_live(ledger, A)
         go_live(ledger, B)
         running.wake()
-        wanted = Rollout(stable=B, previous=A, sequence=6)
+        wanted = expected(ledger, B, A, 6)
         until(lambda: read_rollout(kafka_options(settings), topic, 10) == wanted)
 
 
-@pytest.mark.parametrize("value", [b"no rollout", None, b'{"stable": "x", "sequence": 99}'])
+@pytest.mark.parametrize(
+    "value", [b"no rollout", None, b'{"stable": "x", "sequence": 99}', OF_AN_EARLIER_VERSION]
+)
 def test_a_foreign_record_on_the_topic_is_overwritten_within_the_interval(
     ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str], value: bytes | None
 ) -> None:
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     with publisher(ledger, settings, topic, interval_s=0.2):
-        wanted = Rollout(stable=A, previous=None, sequence=3)
+        wanted = expected(ledger, A, None, 3)
         until(lambda: read_rollout(kafka_options(settings), topic, 10) == wanted)
         producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
         producer.send(topic, key=b"stable", value=value).get(10)
@@ -119,6 +127,6 @@ def test_a_missing_topic_is_a_problem_that_passes(
 
 def test_a_written_rollout_is_read_back(settings: IngestSettings, make_topic: Callable[..., str]) -> None:
     topic = make_topic(compacted=True)
-    rollout = Rollout(stable=A, previous=None, sequence=1)
+    rollout = Rollout(ledger="0" * 32, epoch=0, sequence=1, stable=A)
     write_rollout(kafka_options(settings), topic, rollout, 10)
     assert read_rollout(kafka_options(settings), topic, 10) == rollout
