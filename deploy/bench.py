@@ -160,12 +160,12 @@ def _streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], di
 
 def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) -> tuple[float, float, int]:
     """The same bytes decoded, cropped and scored here: images per second, seconds in the model, crops."""
-    crop_plan, limit = artifact.manifest.crop_plan, IngestSettings().max_pixels
+    media_plan, limit = artifact.manifest.media_plan, IngestSettings().max_pixels
     size = DetectorSettings().max_batch_items
     model_s, crops, started = 0.0, 0, time.perf_counter()
     for first in range(0, len(samples), size):
         batch = samples[first : first + size]
-        pooled = pooling_for([extract(one.data, crop_plan, limit) for one in batch])
+        pooled = pooling_for([extract(one.data, media_plan, limit) for one in batch])
         before = time.perf_counter()
         session.score(pooled.crops, pooled.pooling)
         model_s += time.perf_counter() - before

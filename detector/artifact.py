@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from detector.architecture import Architecture
 from detector.gate import GateParameters
-from ingest.records import CropPlan
+from ingest.records import CropPlan, MediaPlan
 
 FORMAT = 3
 """The number that manifests are written with. Raise it when an older reader would misread the new one."""
@@ -64,6 +64,11 @@ class Manifest(BaseModel):
         description="worst |onnx - torch| / (1 + |torch|) measured of each output"
     )
     files: dict[str, str] = Field({}, description="SHA-256 by file name; all but the manifest")
+
+    @property
+    def media_plan(self) -> MediaPlan:
+        """How media is to be decoded for this model."""
+        return MediaPlan(crops=self.crop_plan)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def _open(record: InRecord, artifact: Artifact, sandbox: Sandbox, settings: Inge
         )
     except MediaError as error:
         return Opened(record, None, None, error, since)
-    return Opened(record, item, sandbox.submit(media, artifact.manifest.crop_plan), None, since)
+    return Opened(record, item, sandbox.submit(media, artifact.manifest.media_plan), None, since)
 
 
 def _requests(

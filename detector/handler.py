@@ -68,7 +68,7 @@ class Handler:
             # Only once it is needed: the worker of the stream sends tensors alone.
             self._sandbox = Sandbox(IngestSettings()).__enter__()
         started = time.perf_counter()
-        decoded = self._sandbox.submit(data, self._artifact.manifest.crop_plan).result()
+        decoded = self._sandbox.submit(data, self._artifact.manifest.media_plan).result()
         decoded_at = time.perf_counter()
         pooled = pooling_for([decoded])
         scored = self._session.score(pooled.crops, pooled.pooling)

@@ -19,7 +19,7 @@ from PIL import AvifImagePlugin, Image
 from ingest import wire
 from ingest.decode import DecodeError
 from ingest.extract import extract
-from ingest.records import CropPlan
+from ingest.records import MediaPlan
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
@@ -50,7 +50,7 @@ def _warm_up() -> None:
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     blank = "524946461a000000574542505650384c0d0000002f0000001007101111888808"
     with contextlib.suppress(DecodeError):
-        extract(bytes.fromhex(blank), CropPlan(), 1)
+        extract(bytes.fromhex(blank), MediaPlan(), 1)
 
 
 def _confine(limits: wire.Limits) -> None:

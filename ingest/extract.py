@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from ingest.crops import cut, enlarge, face_grid, grid
 from ingest.decode import DecodeError, Frame, image_frames
 from ingest.faces import find_faces
-from ingest.records import CropPlan, Decoded, Region
+from ingest.pictures import resized
+from ingest.records import CropPlan, Decoded, MediaPlan, Region
 from ingest.video import demuxer, video_frames
 
 
-def extract(data: bytes, plan: CropPlan, max_pixels: int) -> Decoded:
-    """Decode media and cut it as the plan says.
+def extract(data: bytes, plan: MediaPlan, max_pixels: int) -> Decoded:
+    """Decode media and make the plan's views of it.
 
     The crops of a frame follow one another: first the whole picture's patches, then each face's. A
     still image has regions for its faces only; a video or an animation also one for each frame.
@@ -26,12 +27,16 @@ def extract(data: bytes, plan: CropPlan, max_pixels: int) -> Decoded:
     decode = video_frames if is_video else image_frames
     crops: list[NDArray[np.uint8]] = []
     regions: list[Region] = []
+    numbers: list[int] = []
+    pictures: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in plan.pictures}
     first: Frame | None = None
-    frames = rows = 0
-    for frame in decode(data, plan.frames, max_pixels):
+    rows = 0
+    for frame in decode(data, plan.crops.frames, max_pixels):
         first = first or frame
-        frames += 1
-        for region, cuts in _cut_frame(frame, plan, rows):
+        numbers.append(frame.index)
+        for name, wanted in plan.pictures.items():
+            pictures[name].append(resized(frame.pixels, wanted))
+        for region, cuts in _cut_frame(frame, plan.crops, rows):
             rows += len(cuts)
             crops.append(cuts)
             if region.kind == "face" or frame.time_s is not None:
@@ -44,9 +49,11 @@ def extract(data: bytes, plan: CropPlan, max_pixels: int) -> Decoded:
         format=first.format,
         width=width,
         height=height,
-        frames=frames,
+        frames=len(numbers),
         crops=np.concatenate(crops),
         regions=tuple(regions),
+        frame_numbers=tuple(numbers),
+        pictures={name: np.stack(rows) for name, rows in pictures.items()},
     )
 
 

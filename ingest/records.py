@@ -1,6 +1,7 @@
 """The records that ingest owns: what a media item is, and how it is cut for a model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -76,6 +77,24 @@ class CropPlan(BaseModel):
     frames: int = Field(8, description="most frames sampled of a video or an animation")
 
 
+class PicturePlan(BaseModel):
+    """How each sampled frame is shown whole: resized to one size, its aspect ratio not kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    width_px: int = Field(gt=0, le=1024)
+    height_px: int = Field(gt=0, le=1024)
+
+
+class MediaPlan(BaseModel):
+    """Every view of decoded media that a model takes: the crops, and whole pictures by name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    crops: CropPlan = CropPlan()
+    pictures: dict[str, PicturePlan] = {}
+
+
 @dataclass(frozen=True)
 class Region:
     """A part of the media that is scored by itself beside the whole item.
@@ -98,7 +117,9 @@ class Decoded:
 
     crops is uint8 RGB of shape (N, crop_px, crop_px, 3), N >= 1; width and height are native
     pixels after EXIF orientation; frames is the count of frames that were sampled (1 for a still
-    image); format is the decoder's name for the container ("JPEG", "mp4", ...).
+    image); format is the decoder's name for the container ("JPEG", "mp4", ...). pictures are the
+    plan's, by name, uint8 RGB of shape (frames, height_px, width_px, 3): row i shows the frame whose
+    number, as in Region.frame, is frame_numbers[i].
     """
 
     kind: MediaKind
@@ -108,3 +129,5 @@ class Decoded:
     frames: int
     crops: NDArray[np.uint8]
     regions: tuple[Region, ...]
+    frame_numbers: tuple[int, ...] = (0,)
+    pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)

@@ -23,7 +23,7 @@ import structlog
 
 from ingest import metrics, wire
 from ingest.decode import DecodeError
-from ingest.records import CropPlan, Decoded
+from ingest.records import Decoded, MediaPlan
 from ingest.settings import IngestSettings
 
 log = structlog.get_logger(__name__)
@@ -39,7 +39,7 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
-_Item = tuple[bytes, CropPlan, "Future[Decoded]"]
+_Item = tuple[bytes, MediaPlan, "Future[Decoded]"]
 
 
 class SandboxStartError(Exception):
@@ -81,7 +81,7 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def submit(self, data: bytes, plan: CropPlan) -> "Future[Decoded]":
+    def submit(self, data: bytes, plan: MediaPlan) -> "Future[Decoded]":
         """Queue media for decoding and cropping.
 
         The future gives a Decoded, or raises DecodeError (fatal for the item; timeout, out_of_memory
@@ -176,7 +176,7 @@ class _Child:
                 f"the decoding process ended with {self._process.returncode}: {error}"
             ) from error
 
-    def decode(self, data: bytes, plan: CropPlan) -> Decoded:
+    def decode(self, data: bytes, plan: MediaPlan) -> Decoded:
         deadline = time.monotonic() + self._timeout_s
         try:
             wire.send_item(self._socket, data, plan, deadline)

@@ -1,19 +1,20 @@
 """What goes between the sandbox and a decoding child: a length, JSON, and raw bytes. No pickle.
 
 item      -> plan as JSON, media
-decoded   <- all of Decoded but the crops as JSON, crops as raw uint8
+decoded   <- all of Decoded but the pixels as JSON; crops, then each picture's rows, as raw uint8
 rejected  <- reason and message as JSON, nothing
 """
 
 import socket
 import struct
 import time
+from collections.abc import Sequence
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ingest.decode import DecodeError, DecodeReason
-from ingest.records import CropPlan, Decoded, MediaKind, Region
+from ingest.records import Decoded, MediaKind, MediaPlan, Region
 
 _HEAD = struct.Struct("!IQ")
 _MOST_JSON_BYTES = 4_194_304
@@ -37,7 +38,7 @@ class Limits(BaseModel):
 
 
 class _Answer(BaseModel):
-    """A child's answer without its crops; rows is the count of crops."""
+    """A child's answer without its pixels; rows is the count of crops."""
 
     kind: MediaKind
     format: str
@@ -46,6 +47,7 @@ class _Answer(BaseModel):
     frames: int
     rows: int
     regions: tuple[Region, ...]
+    frame_numbers: tuple[int, ...]
 
 
 class _Rejection(BaseModel):
@@ -53,23 +55,23 @@ class _Rejection(BaseModel):
     message: str
 
 
-def send_item(sock: socket.socket, data: bytes, plan: CropPlan, deadline: float) -> None:
+def send_item(sock: socket.socket, data: bytes, plan: MediaPlan, deadline: float) -> None:
     """Send one item to a child; deadline in time.monotonic() seconds. Raises OSError, TimeoutError."""
-    _send(sock, plan.model_dump_json().encode(), data, deadline)
+    _send(sock, plan.model_dump_json().encode(), [data], deadline)
 
 
-def receive_item(sock: socket.socket) -> tuple[bytes, CropPlan] | None:
+def receive_item(sock: socket.socket) -> tuple[bytes, MediaPlan] | None:
     """Wait for the next item, in the child. None where the parent is gone."""
     try:
         head, body = _receive(sock, None, None)
     except ConnectionError:
         return None
-    return bytes(body), CropPlan.model_validate_json(head)
+    return bytes(body), MediaPlan.model_validate_json(head)
 
 
 def send_ready(sock: socket.socket) -> None:
     """Tell the parent that the child is up."""
-    _send(sock, _READY, b"", None)
+    _send(sock, _READY, [], None)
 
 
 def receive_ready(sock: socket.socket, deadline: float) -> None:
@@ -88,24 +90,29 @@ def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
         frames=decoded.frames,
         rows=len(decoded.crops),
         regions=decoded.regions,
+        frame_numbers=decoded.frame_numbers,
     )
-    _send(sock, answer.model_dump_json().encode(), np.ascontiguousarray(decoded.crops).data.cast("B"), None)
+    pixels = [decoded.crops, *decoded.pictures.values()]
+    body = [np.ascontiguousarray(part).data.cast("B") for part in pixels]
+    _send(sock, answer.model_dump_json().encode(), body, None)
 
 
 def send_rejection(sock: socket.socket, error: DecodeError) -> None:
     """Send why there is no result, in the child."""
     rejection = _Rejection(reason=error.reason, message=str(error)[:_MOST_MESSAGE_CHARS])
-    _send(sock, rejection.model_dump_json().encode(), b"", None)
+    _send(sock, rejection.model_dump_json().encode(), [], None)
 
 
-def receive_decoded(sock: socket.socket, plan: CropPlan, deadline: float) -> Decoded:
+def receive_decoded(sock: socket.socket, plan: MediaPlan, deadline: float) -> Decoded:
     """Wait for a child's answer and believe nothing of it unchecked.
 
     Raises DecodeError (the child's own word), TimeoutError, OSError (it died), WireError.
     """
-    most_rows = plan.frames * (plan.patches + plan.faces * plan.face_patches)
-    row_bytes = plan.crop_px * plan.crop_px * 3
-    head, body = _receive(sock, most_rows * row_bytes, deadline)
+    cuts = plan.crops
+    most_rows = cuts.frames * (cuts.patches + cuts.faces * cuts.face_patches)
+    row_bytes = cuts.crop_px * cuts.crop_px * 3
+    frame_bytes = sum(one.height_px * one.width_px * 3 for one in plan.pictures.values())
+    head, body = _receive(sock, most_rows * row_bytes + cuts.frames * frame_bytes, deadline)
     try:
         if not body:
             rejection = _Rejection.model_validate_json(head)
@@ -113,27 +120,45 @@ def receive_decoded(sock: socket.socket, plan: CropPlan, deadline: float) -> Dec
         answer = _Answer.model_validate_json(head)
     except ValidationError as error:
         raise WireError("an answer that is none") from error
-    if answer.rows * row_bytes != len(body) or answer.frames < 1 or len(answer.format) > 32:
+    length = answer.rows * row_bytes + answer.frames * frame_bytes
+    if length != len(body) or min(answer.rows, answer.frames) < 1 or len(answer.format) > 32:
         raise WireError("an answer that contradicts itself")
+    if len(set(answer.frame_numbers)) != answer.frames:
+        raise WireError("frames that are not one another's")
     if any(row < 0 or row >= answer.rows for region in answer.regions for row in region.crops):
         raise WireError("a region without its crops")
+    if any(region.frame not in answer.frame_numbers for region in answer.regions):
+        raise WireError("a region of no frame")
+    pixels = memoryview(body)
+    shown, pictures = answer.rows * row_bytes, {}
+    for name, one in plan.pictures.items():
+        taken = answer.frames * one.height_px * one.width_px * 3
+        rows = np.frombuffer(pixels[shown : shown + taken], np.uint8)
+        pictures[name] = rows.reshape(answer.frames, one.height_px, one.width_px, 3)
+        shown += taken
     return Decoded(
         kind=answer.kind,
         format=answer.format,
         width=answer.width,
         height=answer.height,
         frames=answer.frames,
-        crops=np.frombuffer(body, np.uint8).reshape(answer.rows, plan.crop_px, plan.crop_px, 3),
+        crops=np.frombuffer(pixels[: answer.rows * row_bytes], np.uint8).reshape(
+            answer.rows, cuts.crop_px, cuts.crop_px, 3
+        ),
         regions=answer.regions,
+        frame_numbers=answer.frame_numbers,
+        pictures=pictures,
     )
 
 
-def _send(sock: socket.socket, head: bytes, body: bytes | memoryview, deadline: float | None) -> None:
+def _send(
+    sock: socket.socket, head: bytes, body: Sequence[bytes | memoryview], deadline: float | None
+) -> None:
     sock.settimeout(_left(deadline))
-    sock.sendall(_HEAD.pack(len(head), len(body)) + head)
-    if body:
+    sock.sendall(_HEAD.pack(len(head), sum(len(part) for part in body)) + head)
+    for part in body:
         sock.settimeout(_left(deadline))
-        sock.sendall(body)
+        sock.sendall(part)
 
 
 def _receive(

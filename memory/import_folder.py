@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.decode import DecodeError
-from ingest.records import CropPlan, Decoded
+from ingest.records import CropPlan, Decoded, MediaPlan
 from ingest.sandbox import Sandbox
 from memory.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures, one_torch_thread
@@ -207,7 +207,7 @@ def _decodings(
             _note_known(done, file, label)
             yield None
             continue
-        pending.append(_Decoding(file, digest, len(data), sandbox.submit(data, plan)))
+        pending.append(_Decoding(file, digest, len(data), sandbox.submit(data, MediaPlan(crops=plan))))
         while len(pending) > _MOST_PENDING_ITEMS or sum(p.size_bytes for p in pending) > _MOST_PENDING_BYTES:
             yield pending.popleft()
     yield from pending

@@ -15,11 +15,11 @@ from PIL import Image
 
 from ingest.decode import DecodeError
 from ingest.extract import extract
-from ingest.records import CropPlan
+from ingest.records import CropPlan, MediaPlan, PicturePlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
-PLAN = CropPlan(patches=4)
+PLAN = MediaPlan(crops=CropPlan(patches=4))
 SETTINGS = IngestSettings(decode_processes=2)
 MEDIA = Path(__file__).parents[3] / "shared" / "media"
 LISTED = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".bmp", ".avif", ".mp4", ".mov", ".mkv"}
@@ -63,6 +63,29 @@ def test_it_gives_what_decoding_in_this_process_gives(sandbox: Sandbox) -> None:
     assert inside.crops.shape == (4, 128, 128, 3)
     assert (inside.kind, inside.format, inside.width, inside.height) == ("image", "JPEG", 256, 256)
     assert inside.regions == outside.regions
+
+
+def test_whole_pictures_come_beside_the_crops_one_a_sampled_frame(sandbox: Sandbox) -> None:
+    plan = MediaPlan(
+        crops=CropPlan(patches=1, face_patches=0, frames=3),
+        pictures={
+            "thumb": PicturePlan(width_px=20, height_px=10),
+            "scene": PicturePlan(width_px=64, height_px=48),
+        },
+    )
+    buffer, shades = BytesIO(), (10, 60, 110, 160, 210, 250)
+    frames = [Image.new("RGB", (200, 120), (shade, 0, 255 - shade)) for shade in shades]
+    frames[0].save(buffer, "PNG", save_all=True, append_images=frames[1:], duration=40)
+    decoded = sandbox.submit(buffer.getvalue(), plan).result(60)
+    assert decoded.frame_numbers == tuple(region.frame for region in decoded.regions) == (1, 3, 5)
+    assert {name: rows.shape for name, rows in decoded.pictures.items()} == {
+        "thumb": (3, 10, 20, 3),
+        "scene": (3, 48, 64, 3),
+    }
+    for row, number in enumerate(decoded.frame_numbers):
+        expected = np.asarray(frames[number].resize((20, 10), Image.Resampling.BILINEAR))
+        np.testing.assert_array_equal(decoded.pictures["thumb"][row], expected)
+    np.testing.assert_array_equal(decoded.crops, extract(buffer.getvalue(), plan, SETTINGS.max_pixels).crops)
 
 
 def test_a_face_is_a_region_with_its_own_crops(sandbox: Sandbox) -> None:
@@ -202,7 +225,7 @@ def test_every_sound_file_of_the_list_is_decoded(sandbox: Sandbox, folder: str) 
         pytest.skip("the shared media are not here")
     # This one holds a header and no frame.
     files = [file for file in files if "nonfragment_header" not in file.name]
-    plan = CropPlan(patches=4, face_patches=0)
+    plan = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
     futures = [sandbox.submit(file.read_bytes(), plan) for file in files]
     for file, future in zip(files, futures, strict=True):
         assert future.exception(120) is None, file.name

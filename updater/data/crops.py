@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.decode import DecodeError
-from ingest.records import CropPlan, Decoded
+from ingest.records import CropPlan, Decoded, MediaPlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from updater.data.cache import Piece, fetch, identity
@@ -92,7 +92,7 @@ class CropReader:
         pending: deque[tuple[str, str, Future[Decoded]]] = deque()
         for name, content in data:
             digest = hashlib.sha256(content).hexdigest()
-            pending.append((name, digest, self._sandbox.submit(content, self.plan)))
+            pending.append((name, digest, self._sandbox.submit(content, MediaPlan(crops=self.plan))))
             if len(pending) > _MOST_PENDING:
                 yield _result(*pending.popleft())
         while pending:

@@ -1,0 +1,13 @@
+"""Whole pictures at one size, for models that look at the scene. Forensic traces do not survive it. Pure."""
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ingest.records import PicturePlan
+
+
+def resized(picture: NDArray[np.uint8], plan: PicturePlan) -> NDArray[np.uint8]:
+    """Resize uint8 RGB (height, width, 3) to (height_px, width_px, 3), bilinear."""
+    size = (plan.width_px, plan.height_px)
+    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))

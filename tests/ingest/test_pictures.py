@@ -1,0 +1,55 @@
+import socket
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ingest import wire
+from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Region
+
+PLAN = MediaPlan(
+    crops=CropPlan(crop_px=8, patches=2, face_patches=0, frames=2),
+    pictures={"scene": PicturePlan(width_px=4, height_px=3)},
+)
+ANSWER = Decoded(
+    kind="video",
+    format="mp4",
+    width=8,
+    height=8,
+    frames=2,
+    crops=np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3),
+    regions=(Region("frame", (0, 0, 8, 8), 5, 0.1, (0,)), Region("frame", (0, 0, 8, 8), 9, 0.2, (1,))),
+    frame_numbers=(5, 9),
+    pictures={"scene": np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)},
+)
+
+
+def received(answer: Decoded) -> Decoded:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send_decoded(theirs, answer)
+        return wire.receive_decoded(ours, PLAN, time.monotonic() + 10)
+
+
+def test_an_answer_keeps_its_pictures_and_which_frames_they_show() -> None:
+    got = received(ANSWER)
+    np.testing.assert_array_equal(got.crops, ANSWER.crops)
+    np.testing.assert_array_equal(got.pictures["scene"], ANSWER.pictures["scene"])
+    assert (got.frame_numbers, got.regions) == (ANSWER.frame_numbers, ANSWER.regions)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(ANSWER, frame_numbers=(5, 5)),
+        replace(ANSWER, frame_numbers=(5,)),
+        replace(ANSWER, frame_numbers=(5, 8)),
+        replace(ANSWER, pictures={"scene": ANSWER.pictures["scene"][:1]}),
+        replace(ANSWER, pictures={}),
+        replace(ANSWER, crops=ANSWER.crops[:0], regions=()),
+    ],
+)
+def test_an_answer_whose_pictures_and_frames_contradict_each_other_is_refused(wrong: Decoded) -> None:
+    with pytest.raises(wire.WireError):
+        received(wrong)
