@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo up down test lint lock clean
+.PHONY: demo up down test lint lock readme clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -26,6 +26,9 @@ lint: .venv/installed
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	touch $@
+
+readme: .venv/installed ## the settings and the tree in each room's README.md, from the code
+	$(BIN)/python tests/test_readme.py
 
 lock: ## pins and hashes of everything in pyproject.toml; needs uv
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \

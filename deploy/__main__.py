@@ -2,6 +2,6 @@
 
 import sys
 
-from deploy.server import main
+from deploy.server.app import main
 
 sys.exit(main())

@@ -23,15 +23,22 @@ from memory.crop_store import CropStore, CropsUnavailableError
 from memory.settings import MemorySettings
 from memory.shelves import apply_budget
 from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
-from updater.candidate import Calibrated, Progress, Workshop, identity, load_parent, with_features
+from updater.candidate.builder import (
+    Calibrated,
+    Progress,
+    Workshop,
+    identity,
+    load_parent,
+    with_features,
+)
+from updater.candidate.evaluate import judge
+from updater.candidate.plan import Plan, Refused, make_plan
+from updater.candidate.report import Evaluation, evaluation_markdown, make_gates, model_card
 from updater.deploy_client import DeployClient, DeployUnavailable
-from updater.evaluate import judge
 from updater.metrics import timed
 from updater.outliers.exposure import expose
-from updater.plan import Plan, Refused, make_plan
 from updater.progress import Heart, Interrupted, Show
 from updater.records import Candidate, UpdateRun
-from updater.report import Evaluation, evaluation_markdown, make_gates, model_card
 from updater.runs import Lease, LeaseLost, RunTable, open_runs
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since, load_splits, newest_label

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from deploy.client import Client
+from deploy.client.http import Client
 from deploy.settings import DeploySettings
 
 ACTOR = "demo-operator"

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from memory.records import REAL
-from updater.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.families import FAMILIES
 
 DEFAULT_UNSEEN = "upsampled"
 CORES = len(os.sched_getaffinity(0))

@@ -21,7 +21,7 @@ from deploy.demo.operator import Operator
 from deploy.demo.plan import CORES, Library
 from deploy.demo.story import Story
 from deploy.local.broker import CACHE
-from updater.synthetic.stream import write_folders
+from updater.benchmark.synthetic.stream import write_folders
 
 _STATE = ("memory", "updater", "deploy")
 """The folders below a stack's `run` that hold what making release 0 leaves behind."""

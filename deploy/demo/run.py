@@ -8,21 +8,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deploy.cli_output import CommandError
 from deploy.demo import claims, plan, tables
 from deploy.demo.claims import DemoReport
 from deploy.demo.operator import Operator
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.review import name_clusters
-from deploy.demo.story import Story
+from deploy.demo.story import Story, StoryError
 from deploy.demo.swap import swap
 from deploy.demo.traffic import Traffic
 from deploy.local.commands import down, terminated_as_interrupt
 from deploy.local.stack import Stack
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
-from updater.synthetic.families import FAMILIES
-from updater.synthetic.stream import MediaSample, make_many
+from updater.benchmark.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.stream import MediaSample, make_many
 
 HOME = Path(".forgewatch/demo")
 
@@ -30,12 +29,12 @@ HOME = Path(".forgewatch/demo")
 def main(seed: int, unseen: str | None, report: Path | None) -> bool:
     """Run the demonstration; write its report as JSON where asked. False when a claim does not hold.
 
-    Raises CommandError for an unknown family, OperatorError and TrafficError when a step cannot go on,
+    Raises StoryError for an unknown family, OperatorError and TrafficError when a step cannot go on,
     and the local stack's errors.
     """
     story = Story(seed, unseen or plan.DEFAULT_UNSEEN)
     if story.unseen not in FAMILIES:
-        raise CommandError(f"--unseen {story.unseen}: the families are {', '.join(FAMILIES)}")
+        raise StoryError(f"--unseen {story.unseen}: the families are {', '.join(FAMILIES)}")
     story.console.print(
         f"Release 0 learns {len(FAMILIES) - 1} forgery families and never sees [bold]{story.unseen}[/bold] "
         f"(seed {seed})."

@@ -9,6 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
+class StoryError(Exception):
+    """The demonstration cannot be told as it was asked for; fatal."""
+
+
 @dataclass
 class Story:
     """What the steps share: the terminal, the seed, the family that is unseen, the seconds of each step."""

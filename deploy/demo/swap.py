@@ -11,7 +11,7 @@ from deploy.demo import plan
 from deploy.demo.operator import Operator
 from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
-from updater.synthetic.stream import MediaSample
+from updater.benchmark.synthetic.stream import MediaSample
 
 _FAILURES = "forgewatch_detector_model_retries_total"
 

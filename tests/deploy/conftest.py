@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from deploy.server import create_app
-from deploy.services import Services, open_services
+from deploy.server.app import create_app
+from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.architecture import Architecture
 from detector.artifact import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from deploy.ledger import Ledger, Move
-from deploy.publish import Publisher, PublishError, read_rollout, write_rollout
+from deploy.releases.ledger import Ledger, Move
+from deploy.releases.publish import Publisher, PublishError, read_rollout, write_rollout
 from detector.records import Rollout
 from ingest.settings import IngestSettings, kafka_options
 from updater.records import Candidate

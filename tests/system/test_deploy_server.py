@@ -13,10 +13,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.cli import main
-from deploy.ledger import Ledger, Move
+from deploy.cli.main import main
 from deploy.local.processes import free_port
-from deploy.publish import read_rollout
+from deploy.releases.ledger import Ledger, Move
+from deploy.releases.publish import read_rollout
 from detector.artifact import EVALUATION, MANIFEST, Artifact, sha256_of
 from ingest.settings import IngestSettings, kafka_options
 from ingest.topics import Topic, ensure_topics

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from deploy.lag import LagError, group_lag
-from deploy.stream import StreamError, follow_verdicts, media_producer, newest_verdicts, send_file
+from deploy.client.kafka import (
+    StreamError,
+    follow_verdicts,
+    media_producer,
+    newest_verdicts,
+    send_file,
+)
+from deploy.server.lag import LagError, group_lag
 from detector.records import Timings, Verdict
 from ingest.envelope import open_envelope
 from ingest.records import MediaItem

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from deploy.ledger import Ledger
 from deploy.local.processes import free_port
+from deploy.releases.ledger import Ledger
 from memory import rows
 from memory.store import Store, StoreUnavailableError
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.system
 # Each process opens all three, makes what is missing, and adds one to a number 25 times.
 OPENS = """
 import sys
-from deploy.ledger import Ledger
+from deploy.releases.ledger import Ledger
 from memory.rows import load_offsets, save_offsets
 from memory.store import Store
 from updater.runs import open_runs

@@ -13,9 +13,9 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern
 from kafka.admin import ResourceType as Kind
 
+from deploy.client.kafka import media_producer, send_file
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
-from deploy.stream import media_producer, send_file
 from detector.releases import ReleaseFollower
 from ingest.access import BrokerRefusedError
 from ingest.records import InRecord, OutRecord

@@ -137,11 +137,11 @@ def deploy_server(tmp_path, memory_settings):
 def run_deploy(folder, memory_settings, database_url):
     import uvicorn
 
-    from deploy.artifacts import ArtifactStore
-    from deploy.ledger import Ledger
-    from deploy.publish import Publisher
-    from deploy.server import create_app
-    from deploy.services import Services
+    from deploy.releases.artifacts import ArtifactStore
+    from deploy.releases.ledger import Ledger
+    from deploy.releases.publish import Publisher
+    from deploy.server.app import create_app
+    from deploy.server.services import Services
     from deploy.settings import DeploySettings
     from detector.settings import DetectorSettings
     from ingest.settings import IngestSettings
@@ -183,7 +183,7 @@ def run_deploy(folder, memory_settings, database_url):
 
 
 def shorten(monkeypatch, backbone_steps, balanced_steps):
-    from updater import candidate
+    from updater.candidate import builder as candidate
 
     for name in ("FIRST", "UPDATE"):
         recipe = getattr(candidate, name)

@@ -8,7 +8,13 @@ from memory.labels import label, undo
 from memory.rows import exemplars_of
 from memory.schema import exemplars
 from memory.shelves import split_of
-from updater.training_data import CropSizesError, labelled_since, load, load_splits, newest_label
+from updater.training_data import (
+    CropSizesError,
+    labelled_since,
+    load,
+    load_splits,
+    newest_label,
+)
 
 
 def test_every_labelled_item_is_loaded_once_on_the_side_that_its_group_says(store, crops, remember):

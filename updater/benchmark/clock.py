@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ingest.durable import write_durably
-from updater.learners.processes import is_first
+from updater.training.processes import is_first
 
 
 @contextmanager

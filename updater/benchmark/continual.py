@@ -8,18 +8,18 @@ import numpy as np
 
 from memory.herding import herd, shares
 from updater.benchmark.clock import seconds_in, timed
+from updater.benchmark.data.tasks import Stream
 from updater.benchmark.items import joined
 from updater.benchmark.results import Figures, RejectionScores, Step, Unseen, measure_unseen
 from updater.benchmark.scoring import Judge, Judged, calibrated, herding_features
 from updater.benchmark.setup import Progress, Setup
-from updater.calibrate import reals
-from updater.data.tasks import Stream
-from updater.learners import schemes, step
-from updater.learners.learnt_file import load_learnt, save_learnt
+from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
-from updater.learners.processes import first_ones, is_first
-from updater.learners.step import Learnt
 from updater.measures import aa_m, auroc, mean_ap
+from updater.training import schemes, step
+from updater.training.learnt_file import load_learnt, save_learnt
+from updater.training.processes import first_ones, is_first
+from updater.training.step import Learnt
 from updater.training_data import LabelledCrops
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from updater.benchmark.data.tasks import Stream, Task
 from updater.benchmark.setup import Progress
-from updater.data.tasks import Stream, Task
-from updater.learners.pools import with_crop_features
+from updater.training.pools import with_crop_features
 from updater.training_data import LabelledCrops
 
 

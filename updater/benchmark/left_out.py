@@ -12,15 +12,15 @@ from safetensors.numpy import load_file, save
 from detector.architecture import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual import rejection_scores
+from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.items import joined
 from updater.benchmark.results import RejectionScores, Unseen, measure_unseen
 from updater.benchmark.scoring import Judged, calibrated, energy_of
 from updater.benchmark.setup import Progress, Setup
-from updater.calibrate import reals
-from updater.data.tasks import Stream, Task, is_real
+from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
-from updater.learners.processes import is_first
-from updater.learners.step import Learnt, Options, Step
+from updater.training.processes import is_first
+from updater.training.step import Learnt, Options, Step
 from updater.training_data import LabelledCrops
 
 PLAIN_BACKBONE = "lcnet_050"

@@ -12,7 +12,13 @@ from updater.benchmark import plots
 from updater.benchmark.page import Picture, page
 from updater.benchmark.results import RejectionScores, Run, summarise
 from updater.benchmark.run_folder import load_runs
-from updater.benchmark.table import Grid, comparison_grid, figures_grid, matrix_grid, rejection_grid
+from updater.benchmark.table import (
+    Grid,
+    comparison_grid,
+    figures_grid,
+    matrix_grid,
+    rejection_grid,
+)
 
 Scores = Sequence[Mapping[str, RejectionScores]]
 """For each run, its scores by name, as `save_run` takes them."""

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from updater.benchmark.bootstrap import Resamples, Values, aurocs, caught_shares, shares
+from updater.benchmark.data.tasks import Stream, is_real
 from updater.benchmark.left_out import LeftOut
 from updater.benchmark.results import RejectionScores
 from updater.benchmark.scoring import Judged
-from updater.bootstrap import Resamples, Values, aurocs, caught_shares, shares
-from updater.calibrate import reals
-from updater.data.tasks import Stream, is_real
+from updater.candidate.calibrate import reals
 from updater.training_data import LabelledCrops
 
 

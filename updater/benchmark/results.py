@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from updater.bootstrap import interval
+from updater.benchmark.bootstrap import interval
 from updater.measures import auroc, average_precision, caught_at, fpr95
 
 

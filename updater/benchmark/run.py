@@ -14,6 +14,7 @@ from detector.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.continual import Continual, mean_unseen
+from updater.benchmark.data.tasks import Stream
 from updater.benchmark.items import joined, with_features
 from updater.benchmark.left_out import LeftOut, leave_out
 from updater.benchmark.resampled import resampled
@@ -21,11 +22,10 @@ from updater.benchmark.results import Figures, RejectionScores, Run, Unseen
 from updater.benchmark.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
 from updater.benchmark.scoring import rightly_told
 from updater.benchmark.setup import Progress, Setup
-from updater.data.tasks import Stream
 from updater.learners.methods import LEARNERS
-from updater.learners.processes import is_first
-from updater.learners.step import Step
 from updater.measures import af, af_paper
+from updater.training.processes import is_first
+from updater.training.step import Step
 
 _PACKAGES = ("numpy", "torch", "timm", "scikit-learn", "pytorch-ood", "faiss-cpu")
 

@@ -11,7 +11,7 @@ from detector.gate import GateParameters, decide
 from detector.network import NetworkOutput
 from detector.reference import Reference
 from updater.benchmark.setup import Setup
-from updater.calibrate import (
+from updater.candidate.calibrate import (
     CalibrationError,
     ItemScores,
     Targets,
@@ -22,11 +22,11 @@ from updater.calibrate import (
     reals,
     unknown_scores,
 )
-from updater.learners import schemes
-from updater.learners.pools import backbone_rows, classify_items, crop_features
-from updater.learners.step import Learnt
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection.evidence import Score, evidence_of, known_of
+from updater.training import schemes
+from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.step import Learnt
 from updater.training_data import LabelledCrops
 
 
@@ -44,8 +44,8 @@ ODIN = "odin"
 
 def scores_offered() -> tuple[str, ...]:
     """Return the names of all scores of rejection, those with a trained head of their own among them."""
+    from updater.rejection.heads.methods import HEADS
     from updater.rejection.methods import POST_HOC
-    from updater.rejection.training.heads import HEADS
 
     return (*POST_HOC, ODIN, *HEADS)
 
@@ -126,8 +126,8 @@ def calibrated(
     CalibrationError, EvidenceError.
     """
     # Importing them takes seconds, which whoever only trains should not wait for.
+    from updater.rejection.heads.methods import HEADS
     from updater.rejection.methods import POST_HOC
-    from updater.rejection.training.heads import HEADS
 
     device = setup.torch_device
     fake = schemes.fake_columns(schemes.columns(learnt.classes, setup.options))

@@ -7,8 +7,8 @@ import torch
 from pydantic import JsonValue
 
 from detector.architecture import Architecture
-from updater.learners.step import Options, Recipe
-from updater.learners.weights import Weights
+from updater.training.step import Options, Recipe
+from updater.training.weights import Weights
 
 Progress = Callable[[str, int, int], None]
 

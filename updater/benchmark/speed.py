@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from detector.network import Network, NoBackbone
+from updater.benchmark.data.crops import CropReader
+from updater.benchmark.data.synthetic import load_synthetic
 from updater.benchmark.setup import Progress, Setup
-from updater.data.crops import CropReader
-from updater.data.synthetic import load_synthetic
-from updater.learners import training
-from updater.learners.checkpoint import Checkpoint
-from updater.learners.forward import Images, Pools
-from updater.learners.losses import classification
-from updater.learners.pools import backbone_rows
-from updater.learners.step import Step
-from updater.learners.training import Training, item_weights
+from updater.training import loop
+from updater.training.checkpoint import Checkpoint
+from updater.training.forward import Images, Pools
+from updater.training.loop import Training, item_weights
+from updater.training.losses import classification
+from updater.training.pools import backbone_rows
+from updater.training.step import Step
 
 _WARM = 16
 """steps before the clock starts: what was drawn ahead must not count, and rows are drawn ahead in sixteens"""
@@ -65,9 +65,9 @@ def measure(step: Step, steps: tuple[int, int] = (46, 336)) -> list[Speed]:
     """
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         torch.manual_seed(step.seed)
-        network = training.start(step)
-        data = training.training_set(step, network)
-        training.whiten(network, step, data)
+        network = loop.start(step)
+        data = loop.training_set(step, network)
+        loop.whiten(network, step, data)
         loss, weights = classification(step, data), item_weights(data.targets, 0.5)
         stages = dict(zip(("backbone", "balanced"), steps, strict=True))
         if isinstance(network.backbone, NoBackbone):

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 from ingest.records import CropPlan
-from updater.data.cddb import load_cddb, with_unseen_families
-from updater.data.crops import CropReader
-from updater.data.folders import load_folders
-from updater.data.synthetic import load_synthetic
-from updater.data.tasks import LayoutError, Stream
+from updater.benchmark.data.cddb import load_cddb, with_unseen_families
+from updater.benchmark.data.crops import CropReader
+from updater.benchmark.data.folders import load_folders
+from updater.benchmark.data.synthetic import load_synthetic
+from updater.benchmark.data.tasks import LayoutError, Stream
 
 Which = Literal["cddb", "opencil", "synthetic"]
 

@@ -21,12 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.network import Network
-from updater.learners import schemes, two_stages
-from updater.learners.distillation import interpolated
-from updater.learners.heads import with_head
-from updater.learners.losses import classification
-from updater.learners.pools import backbone_rows, classify_items, crop_features
-from updater.learners.step import Learnt, Step
+from updater.training import schemes, two_stages
+from updater.training.distillation import interpolated
+from updater.training.heads import with_head
+from updater.training.losses import classification
+from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.step import Learnt, Step
 from updater.training_data import LabelledCrops
 
 _HELD_OUT = 0.1

@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.network import Network
-from updater.learners import schemes, two_stages
-from updater.learners.distillation import distillation, teacher_output
-from updater.learners.losses import classification
-from updater.learners.step import Learnt, Step
-from updater.learners.task_tokens import TaskTokens, grown
-from updater.learners.training import Batch, Loss, TrainingSet
-from updater.learners.weights import put
+from updater.training import schemes, two_stages
+from updater.training.distillation import distillation, teacher_output
+from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
+from updater.training.task_tokens import TaskTokens, grown
+from updater.training.weights import put
 
 DIVERGENCE = 0.1
 """lambda of the paper"""

@@ -32,12 +32,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.network import NetworkOutput
-from updater.learners import training, two_stages
-from updater.learners.boosted import Boosted
-from updater.learners.distillation import TEMPERATURE, soft_cross_entropy
-from updater.learners.losses import classification
-from updater.learners.step import Learnt, Step
-from updater.learners.training import Batch, Loss, Training, TrainingSet
+from updater.training import loop, two_stages
+from updater.training.boosted import Boosted
+from updater.training.distillation import TEMPERATURE, soft_cross_entropy
+from updater.training.loop import Batch, Loss, Training, TrainingSet
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
 
 BETA = 0.97
 
@@ -48,13 +48,13 @@ def learn(step: Step) -> Learnt:
         trained = two_stages.train(step, "foster", lambda network, data: classification(step, data))
         return Learnt(trained.network, step.classes)
     beside = step.checkpoint.with_suffix(".boosting") if step.checkpoint else None
-    boosting = training.checkpoint(replace(step, checkpoint=beside), "foster boosting", two_stages.STAGES)
-    compression = training.checkpoint(step, "foster", two_stages.STAGES)
+    boosting = loop.checkpoint(replace(step, checkpoint=beside), "foster boosting", two_stages.STAGES)
+    compression = loop.checkpoint(step, "foster", two_stages.STAGES)
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         torch.manual_seed(step.seed)
-        network = training.start(step)
+        network = loop.start(step)
         boosted = Boosted(step.previous.network, network.head.weight.shape[0]).to(step.device)
-        data = training.training_set(step, network)
+        data = loop.training_set(step, network)
         weight = class_weights(torch.from_numpy(data.targets), len(data.fake)).to(step.device)
         shown = replace(step, progress=lambda stage, *at: step.progress(f"boosting, {stage}", *at))
         rows = two_stages.run_both(

@@ -21,13 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.network import Network
-from updater.learners import two_stages
-from updater.learners.distillation import teacher_logits
-from updater.learners.heads import keep_head, with_head
-from updater.learners.losses import classification
-from updater.learners.schemes import Entropy
-from updater.learners.step import Learnt, Step
-from updater.learners.training import Batch, Loss, TrainingSet
+from updater.training import two_stages
+from updater.training.distillation import teacher_logits
+from updater.training.heads import keep_head, with_head
+from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.losses import classification
+from updater.training.schemes import Entropy
+from updater.training.step import Learnt, Step
 
 _BINARY_DISTILLATION = 0.1
 

@@ -6,9 +6,9 @@ exposure and whether the head is balanced.
 
 from dataclasses import replace
 
-from updater.learners import two_stages
-from updater.learners.losses import classification
-from updater.learners.step import Learnt, Step
+from updater.training import two_stages
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
 
 
 def learn(step: Step) -> Learnt:

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from detector.network import Network
-from updater.learners import normalisation, schemes, two_stages
-from updater.learners.distillation import distillation
-from updater.learners.losses import classification
-from updater.learners.step import Learnt, Step
-from updater.learners.training import Batch, Loss, TrainingSet, item_weights
+from updater.training import normalisation, schemes, two_stages
+from updater.training.distillation import distillation
+from updater.training.loop import Batch, Loss, TrainingSet, item_weights
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
 
 BELOW = 0.1
 """the backbone's share of the learning rate after the first step"""

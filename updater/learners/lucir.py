@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from detector.network import CosineHead, Network
-from updater.learners import two_stages
-from updater.learners.distillation import teacher_output
-from updater.learners.losses import classification
-from updater.learners.step import Learnt, Step
-from updater.learners.training import Batch, Loss, TrainingSet
+from updater.training import two_stages
+from updater.training.distillation import teacher_output
+from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
 
 _HARDEST = 2
 

@@ -13,7 +13,7 @@ from updater.learners import (
     softmax_rehearsal,
     wa,
 )
-from updater.learners.step import Learner
+from updater.training.step import Learner
 
 LEARNERS: dict[str, Learner] = {
     "fine-tuning": fine_tuning.learn,

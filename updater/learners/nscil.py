@@ -23,11 +23,12 @@ import torch
 from torch import Tensor
 
 from detector.network import CosineHead, Network
-from updater.learners import lucir, normalisation, null_space, schemes, two_stages
-from updater.learners.losses import classification
-from updater.learners.null_space import Covariances
-from updater.learners.step import Learnt, Step
-from updater.learners.training import Loss, TrainingSet
+from updater.learners import lucir
+from updater.training import normalisation, null_space, schemes, two_stages
+from updater.training.loop import Loss, TrainingSet
+from updater.training.losses import classification
+from updater.training.null_space import Covariances
+from updater.training.step import Learnt, Step
 
 
 def learn(step: Step) -> Learnt:

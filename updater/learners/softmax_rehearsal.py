@@ -10,11 +10,11 @@ towards large and new classes (`two_stages`).
 
 from torch import Tensor
 
-from updater.learners import two_stages
-from updater.learners.distillation import distillation, teacher_logits
-from updater.learners.losses import classification
-from updater.learners.step import Learnt, Step
-from updater.learners.training import Batch, Loss, TrainingSet
+from updater.training import two_stages
+from updater.training.distillation import distillation, teacher_logits
+from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
 
 
 def learn(step: Step) -> Learnt:

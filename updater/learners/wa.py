@@ -11,11 +11,11 @@ cosine head. "bc" has no new logit, and nothing to align. Heeds every option.
 import torch
 from torch import Tensor
 
-from updater.learners import two_stages
-from updater.learners.distillation import interpolated
-from updater.learners.heads import with_head
-from updater.learners.losses import classification
-from updater.learners.step import Learnt, Step
+from updater.training import two_stages
+from updater.training.distillation import interpolated
+from updater.training.heads import with_head
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
 
 
 def learn(step: Step) -> Learnt:

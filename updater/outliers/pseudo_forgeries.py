@@ -1,8 +1,8 @@
 """Random pseudo-forgeries: outliers that teach a detector what being tampered with looks like, whatever by.
 
 A chain of one to three random operations of random strength, whole or only behind a feathered mask. Each
-operation declares its kinds, in the words of `updater.synthetic.families`; while a family is measured as
-unseen, operations of its kinds stay out of the training.
+operation declares its kinds, in the words of `updater/benchmark/synthetic/families.py`; while a family is
+measured as unseen, operations of its kinds stay out of the training.
 """
 
 from collections.abc import Callable

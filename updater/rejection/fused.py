@@ -4,14 +4,14 @@ s(x) = z(E) + z(K1) + 2 * z(d) + 2 * z(e) + 3 * z(t), with E the energy, K1 the 
 pseudo-forgery class, d the novelty in forensic features, e the same in the network's embedding, t its mean
 over four groups of those features, each taken alone, and z(v) = (v - median) / (q84 - median) cut to -6..6,
 both quantiles of calibration items, every class weighing the same. The scales, the reference set and the sum
-are updater/calibrate.py's and detector/scores.py's, so a benchmark measures what a stream uses; only that
-here every calibration item is its own group. Without forensic features z(d), z(e) and z(t) are 0.
+are updater/candidate/calibrate.py's and detector/scores.py's, so a benchmark measures what a stream uses;
+only that here every calibration item is its own group. Without forensic features z(d), z(e) and z(t) are 0.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.calibrate import Targets, common_scales, item_scores, unknown_scores
+from updater.candidate.calibrate import Targets, common_scales, item_scores, unknown_scores
 from updater.measures import balanced_weights
 from updater.rejection.evidence import Evidence, EvidenceError, Known, Score, checked
 from updater.rejection.forensic import reference_of

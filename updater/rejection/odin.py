@@ -17,7 +17,7 @@ from pytorch_ood.detector import MaxSoftmax, odin_preprocessing
 from torch import Tensor
 
 from detector.network import Network, NetworkOutput
-from updater.learners.pools import as_images
+from updater.training.pools import as_images
 from updater.training_data import LabelledCrops
 
 _ITEMS_AT_ONCE = 4

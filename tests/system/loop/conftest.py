@@ -19,10 +19,10 @@ from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from detector.artifact import EVALUATION, Artifact
 from ingest.settings import IngestSettings
+from updater.benchmark.synthetic.stream import MediaSample
 from updater.deploy_client import DeployClient
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
-from updater.synthetic.stream import MediaSample
 
 FORGEWATCH = Path(sys.executable).with_name("forgewatch")
 _until_the_last_test = ExitStack()

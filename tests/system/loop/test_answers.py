@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
-from updater.synthetic.stream import MediaSample
+from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = pytest.mark.system
 

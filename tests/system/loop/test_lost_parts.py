@@ -13,7 +13,7 @@ from deploy.demo.traffic import Traffic
 from deploy.local.processes import Child, free_port, start, stop
 from deploy.local.stack import Stack
 from deploy.local.torchserve import start_torchserve
-from updater.synthetic.stream import MediaSample
+from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = pytest.mark.system
 

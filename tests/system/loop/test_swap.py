@@ -14,7 +14,7 @@ from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from detector.artifact import Artifact, load, seal
-from updater.synthetic.stream import MediaSample
+from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = pytest.mark.system
 

@@ -5,12 +5,12 @@ import torch
 
 from detector.architecture import Architecture
 from updater.benchmark import left_out
+from updater.benchmark.data.tasks import OutlierSet, Stream, Task
 from updater.benchmark.items import with_features
 from updater.benchmark.run import run_benchmark
 from updater.benchmark.setup import Setup
-from updater.data.tasks import OutlierSet, Stream, Task
 from updater.learners.methods import LEARNERS
-from updater.learners.step import Step
+from updater.training.step import Step
 
 KINDS = {"a": frozenset({"blending"}), "b": frozenset({"noise"})}
 SMALL = Setup(
@@ -94,7 +94,7 @@ def classes(labelled):
 @pytest.fixture(autouse=True)
 def plain_is_small(monkeypatch):
     monkeypatch.setattr(left_out, "PLAIN_BACKBONE", "lcnet_035")
-    monkeypatch.setattr("updater.learners.training._SAVE_EVERY", 2)
+    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 2)
 
 
 @pytest.fixture

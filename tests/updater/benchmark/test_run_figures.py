@@ -7,10 +7,10 @@ import pytest
 
 from updater.benchmark import continual, left_out, resampled, scoring
 from updater.benchmark.continual import rejection_scores
+from updater.benchmark.data.tasks import OutlierSet
 from updater.benchmark.results import figure_of
-from updater.calibrate import reals
-from updater.data.tasks import OutlierSet
-from updater.learners.step import Options
+from updater.candidate.calibrate import reals
+from updater.training.step import Options
 
 
 def test_the_matrix_is_square_and_empty_where_a_task_is_not_yet_learnt(whole):

@@ -13,9 +13,9 @@ from updater.benchmark.continual import Continual
 from updater.benchmark.results import Run
 from updater.benchmark.run import default_name
 from updater.benchmark.run_folder import ResultsError, save_run
-from updater.learners.learnt_file import load_learnt, save_learnt
 from updater.learners.methods import LEARNERS
-from updater.learners.step import Options
+from updater.training.learnt_file import load_learnt, save_learnt
+from updater.training.step import Options
 
 
 class StopError(Exception):
@@ -192,7 +192,7 @@ def test_what_is_read_back_is_what_was_written(stream, tmp_path, small, silent):
 
 
 def test_the_record_of_a_run_names_the_weights_that_it_began_with(stream, tmp_path, small, start):
-    from updater.learners.weights import read_weights
+    from updater.training.weights import read_weights
 
     two = replace(stream, tasks=stream.tasks[:2])
     ((before, _),) = start(two, tmp_path / "a")

@@ -1,0 +1,1 @@
+"""The command `forgewatch`: a file a group of commands."""

@@ -1,0 +1,115 @@
+"""The command `forgewatch`: every command's name, and how every error ends as one line."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import structlog
+import typer
+from kafka.errors import KafkaError
+
+from deploy.cli import (
+    benchmark,
+    memory,
+    releases,
+    stack,
+    status,
+    stream,
+)
+from deploy.cli.output import CommandError, say, warn
+from deploy.client.http import ClientError
+from deploy.client.kafka import StreamError
+from deploy.environment import SettingsWrong, load_stack_environment, settings_problems
+from deploy.local.processes import StackError
+from memory.store import ExemplarMemoryError
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Forgewatch: a streaming deployment monitor for media forgery, which learns while it runs.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"forgewatch {version('forgewatch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def of_the_program(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version."),
+    ] = False,
+) -> None:
+    """Take the options that come before any command."""
+
+
+# What a shell reports after Ctrl-C, and what typer returns then without a word.
+_STOPPED = 130
+
+_PANELS = {
+    "The stack": (stack.up, stack.down, stack.topics, stack.demo, stack.bench),
+    "Look": (status.status, status.doctor, stream.verdicts),
+    "Media": (stream.send, stream.score),
+    "The memory": (
+        memory.clusters,
+        memory.sheet,
+        memory.label,
+        memory.undo,
+        memory.labels,
+    ),
+    "Research": (benchmark.benchmark,),
+    "Releases": (
+        memory.update,
+        releases.releases,
+        releases.release,
+        releases.approve,
+        releases.reject,
+        releases.rollback,
+    ),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+# `import` is a word of Python, so the function is called otherwise.
+app.command("import", rich_help_panel="The memory")(memory.import_)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0, 1 for a failure, 2 for a wrong command or setting."""
+    command = typer.main.get_command(app)
+    # What a command does is said by the command; the log is for processes.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    try:
+        load_stack_environment()
+        given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+        code = command.main(given, "forgewatch", standalone_mode=False)
+    except typer.TyperException as error:
+        return _fail(f"{error.format_message()} (see forgewatch --help)", code=2)
+    except SettingsWrong as error:
+        return _fail(*settings_problems(error), code=2)
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("stopped", code=_STOPPED)
+    except BrokenPipeError:
+        return 0  # the reader of our output has seen enough
+    except StackError as error:
+        for line in str(error).splitlines()[1:]:
+            warn(line)  # the end of a log, before the line that says what went wrong
+        return _fail(str(error).partition("\n")[0], code=1)
+    except (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError) as error:
+        return _fail(str(error), code=1)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), code=1)
+    if code == _STOPPED:
+        return _fail("stopped", code=_STOPPED)
+    return int(code or 0)
+
+
+def _fail(*lines: str, code: int) -> int:
+    for line in lines:
+        warn(f"forgewatch: {' '.join(line.split())}")
+    return code

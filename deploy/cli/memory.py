@@ -1,0 +1,193 @@
+"""Commands about what the memory holds: import, clusters, contact sheets, labels, updates."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from deploy.cli.output import (
+    ActorOption,
+    CommandError,
+    JsonFlag,
+    client,
+    login,
+    print_json,
+    print_table,
+    say,
+    short,
+    warn,
+)
+from deploy.client.http import Client
+from memory.records import is_cluster_id
+from updater.records import UpdateRun
+
+_FOLLOW_INTERVAL_S = 0.5
+_COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+
+
+def clusters(as_json: JsonFlag = False) -> None:
+    """List the clusters of unknowns that wait for a person."""
+    with client() as api:
+        found = api.clusters()
+    if as_json:
+        return print_json(found)
+    print_table(
+        "clusters of unknowns",
+        ["cluster", "items", "resembles", "spread", "most typical"],
+        ([c.id, c.size, c.resembles, c.spread, c.medoid] for c in found),
+    )
+    if found:
+        say("look at one: forgewatch sheet CLUSTER -o sheet.png; name it: forgewatch label CLUSTER FAMILY")
+
+
+def sheet(
+    cluster: Annotated[str, typer.Argument(help="a cluster's id")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="PNG file to write")],
+) -> None:
+    """Write a cluster's contact sheet as a PNG."""
+    with client() as api:
+        png = api.sheet(cluster)
+    output.write_bytes(png)
+    say(f"{output}: {len(png)} bytes")
+
+
+def label(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CLUSTER|ID… FAMILY|real|ignore",
+            help="one cluster as it was shown, or exemplars by id; then the name",
+        ),
+    ],
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Call a cluster, or exemplars by id, a family, `real` or `ignore`."""
+    if len(what) < 2:
+        raise typer.BadParameter("give a cluster or exemplar ids, and then the name")
+    *items, family = what
+    if len(items) > 1 and any(map(is_cluster_id, items)):
+        raise typer.BadParameter("label one cluster at a time, or exemplars by id")
+    with client(actor) as api:
+        if is_cluster_id(items[0]):
+            done = api.label(family, cluster=items[0])
+        else:
+            done = api.label(family, ids=items)
+    if as_json:
+        print_json(done)
+    else:
+        say(
+            f"label {done.label}: {done.exemplars} called {family}; "
+            f"`forgewatch undo {done.label}` takes it back"
+        )
+
+
+def undo(
+    number: Annotated[int, typer.Argument(metavar="LABEL", help="a label's number")],
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring the exemplars of a label back to what they were before."""
+    with client(actor) as api:
+        done = api.undo(number)
+    if as_json:
+        print_json(done)
+    else:
+        say(f"label {number} is undone ({done.exemplars} exemplars; on record as {done.label})")
+
+
+def labels(as_json: JsonFlag = False) -> None:
+    """List who called what what, and what was undone, the newest first."""
+    with client() as api:
+        found = api.labels()
+    if as_json:
+        return print_json(found)
+    print_table(
+        "labels",
+        ["label", "at", "by", "what", "exemplars", "undone by"],
+        ([e.label, e.at, e.actor, e.what or f"undo of {e.undoes}", e.exemplars, e.undone_by] for e in found),
+    )
+
+
+def update(
+    follow: Annotated[bool, typer.Option("--follow", help="show progress until it ends")] = False,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask for an update now: train a candidate and propose it if its gates hold."""
+    with client(actor) as api:
+        run = api.request_update()
+        if follow:
+            run = _follow(api, run, quiet=as_json)
+    if as_json:
+        print_json(run)
+    elif run.state == "proposed":
+        say(
+            f"update {run.id} proposes {short(run.candidate)}; "
+            f"see its evidence: forgewatch release {short(run.candidate)}"
+        )
+    elif not follow:
+        say(f"update {run.id} is {run.state}; `forgewatch status` shows how it goes")
+    if run.state in ("refused", "failed"):
+        raise CommandError(f"update {run.id} {run.state}: {run.error}")
+
+
+def import_(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="DIR/FAMILY/[GROUP/]FILE; the folder `real` holds reals")
+    ],
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take labelled folders into the memory, one folder a family and one of reals."""
+    # Features are computed here, by torch, which takes seconds to load.
+    from deploy.client.importing import run_import
+    from ingest.sandbox import SandboxStartError
+
+    with Progress(*_COLUMNS, disable=as_json, transient=True) as progress:
+        task = progress.add_task(f"import {folder.name}", total=None)
+        try:
+            done = run_import(
+                folder, actor or login(), lambda at, of: progress.update(task, completed=at, total=of)
+            )
+        except SandboxStartError as error:
+            raise CommandError(f"no decoding process can be started: {error}") from error
+    if as_json:
+        print_json(
+            {
+                "new": dict(done.new),
+                "already": done.already,
+                "skipped": [{"path": file.path, "reason": file.reason} for file in done.skipped],
+                "labels": done.labels,
+            }
+        )
+    else:
+        rows = [[name, count, done.labels.get(name)] for name, count in sorted(done.new.items())]
+        print_table("imported", ["class", "new files", "label"], rows)
+        if done.already:
+            say(f"{done.already} files were in the memory already")
+        for file in done.skipped:
+            warn(f"left out: {file.path}: {file.reason}")
+    if done.skipped and not done.new and not done.already:
+        raise CommandError(f"none of the {len(done.skipped)} files below {folder} could be imported")
+
+
+def _follow(api: Client, run: UpdateRun, *, quiet: bool) -> UpdateRun:
+    """Show a bar for each stage, or a line for each where nobody watches a terminal."""
+    with Progress(*_COLUMNS, disable=quiet) as progress:
+        lines = not (quiet or progress.console.is_terminal)
+        stage, total, task = "queued", 1, progress.add_task(f"update {run.id}: queued", total=None)
+        while run.state in ("queued", "running"):
+            time.sleep(_FOLLOW_INTERVAL_S)
+            run = api.update(run.id)
+            if run.stage and run.stage != stage:
+                progress.update(task, completed=total, total=total)
+                stage, task = run.stage, progress.add_task(f"update {run.id}: {run.stage}", total=None)
+                if lines:
+                    say(f"update {run.id}: {stage}")
+            total = run.total or 1
+            progress.update(task, completed=run.done, total=run.total or None)
+        progress.update(task, completed=total, total=total)
+    return run

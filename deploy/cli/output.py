@@ -1,0 +1,96 @@
+"""How the command line speaks: tables for people, JSON for programs, one line for an error."""
+
+import getpass
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from deploy.client.http import Client
+from deploy.settings import DeploySettings
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
+ActorOption = Annotated[
+    str | None, typer.Option("--as", help="who does this, for the record; else the login name")
+]
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked; its text is the one line that the person reads."""
+
+
+def client(actor: str | None = None) -> Client:
+    """A connection to the settings' deploy server, in somebody's name."""
+    return Client(DeploySettings(), actor or login())
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on one line; pydantic models and lists of them included."""
+    sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; says so where it is empty."""
+    table = Table(title=safe(title), title_justify="left", box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(safe(cell) for cell in row))
+    if table.row_count:
+        Console().print(table)
+    else:
+        say(f"{title}: none")
+
+
+def say(line: str) -> None:
+    """Print one line on standard output."""
+    Console(soft_wrap=True).print(safe(line))
+
+
+def warn(line: str) -> None:
+    """Print one line on standard error."""
+    Console(stderr=True, soft_wrap=True).print(safe(line))
+
+
+def safe(value: object) -> Text:
+    """Text as it is to be read: no markup, and no control character of a hostile file name."""
+    match value:
+        case None:
+            text = "-"
+        case float():
+            text = f"{value:.3f}"
+        case datetime():
+            text = f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+        case _:
+            text = str(value)
+    return Text("".join(c if c.isprintable() or c == "\n" else "�" for c in text))
+
+
+def short(digest: str | None) -> str | None:
+    """A digest's first twelve digits, by which tables and TorchServe name a release."""
+    return digest[:12] if digest else None
+
+
+def login() -> str:
+    """The login name of whoever runs this; raises CommandError where there is none."""
+    with suppress(OSError, KeyError, ImportError):  # a container's user may have no name
+        return getpass.getuser()
+    raise CommandError("this user has no login name: say who you are with --as")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,85 @@
+"""Commands that run whole stacks: up, down, demo, bench. What they do lies elsewhere.
+
+Each imports what it needs only when it is called: the other commands must not wait for torch.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.output import CommandError, say
+
+Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]
+
+
+def up(
+    empty: Annotated[bool, typer.Option("--empty", help="without the demonstration's release 0")] = False,
+) -> None:
+    """Start broker, TorchServe, detector, memory, updater and server here, and leave them running."""
+    from deploy.local import commands
+
+    if empty:
+        return commands.up()
+    from deploy.demo.operator import OperatorError
+    from deploy.demo.up import up as up_with_release
+
+    try:
+        up_with_release()
+    except OperatorError as error:
+        raise CommandError(f"the stack runs, but without a release: {error}") from error
+
+
+def topics(
+    partitions: Annotated[int, typer.Option(min=1, help="of media and all that follows from it")] = 4,
+    replication: Annotated[int, typer.Option(min=1, help="copies of each partition")] = 1,
+) -> None:
+    """Create the topics that are missing on the broker of the settings, as wide as they must be."""
+    from deploy.topics import all_topics
+    from detector.settings import DetectorSettings
+    from ingest.settings import IngestSettings
+    from ingest.topics import ensure_topics
+
+    ingest = IngestSettings()
+    created = ensure_topics(ingest, all_topics(ingest, DetectorSettings(), partitions), replication)
+    say(f"created: {', '.join(created)}" if created else "every topic is there already")
+
+
+def down() -> None:
+    """Stop the stack that runs here and remove what it left."""
+    from deploy.local import commands
+
+    commands.down()
+
+
+def demo(
+    seed: Annotated[int, typer.Option(min=0, help="seed of all that is random")] = 0,
+    unseen: Annotated[
+        str | None, typer.Option(help="the forgery family that release 0 never saw; else the default one")
+    ] = None,
+    report: Report = None,
+) -> None:
+    """Run the whole loop from training to hot swap, with a table of counts at the end."""
+    from deploy.demo import run
+    from deploy.demo.operator import OperatorError
+    from deploy.demo.story import StoryError
+    from deploy.demo.traffic import TrafficError
+
+    try:
+        holds = run.main(seed, unseen, report)
+    except (StoryError, OperatorError, TrafficError) as error:
+        raise CommandError(str(error)) from error
+    if not holds:
+        raise CommandError("not every claim holds; the table above says which")
+
+
+def bench(report: Report = None) -> None:
+    """Measure images per second from topic to committed verdict against the same model in a bare loop."""
+    from deploy.demo import bench as benchmark
+    from deploy.demo.operator import OperatorError
+    from deploy.demo.traffic import TrafficError
+
+    try:
+        benchmark.main(report)
+    except (OperatorError, TrafficError) as error:
+        raise CommandError(str(error)) from error

@@ -1,0 +1,95 @@
+"""Commands about the system as a whole: status, doctor."""
+
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from deploy.cli.output import (
+    CommandError,
+    JsonFlag,
+    client,
+    print_json,
+    print_table,
+    say,
+    short,
+)
+from deploy.client.records import Status
+
+
+def status(as_json: JsonFlag = False) -> None:
+    """Show what is live, what waits for whom, how far each group is behind, who is alive."""
+    with client() as api:
+        found = api.status()
+    if as_json:
+        return print_json(found)
+    _headline(found)
+    print_table(
+        "lag",
+        ["group", "topic", "partition", "behind"],
+        ([p.group, p.topic, p.partition, p.lag] for p in found.lag),
+    )
+    if found.lag_problem:
+        say(f"lag is not known: {found.lag_problem}\n")
+    print_table(
+        "memory", ["shelf", "family", "exemplars"], ([s.shelf, s.family, s.count] for s in found.shelves)
+    )
+    print_table(
+        "updates",
+        ["update", "state", "stage", "done", "asked by", "at", "why"],
+        (
+            [
+                u.id,
+                u.state,
+                u.stage,
+                f"{u.done}/{u.total}" if u.total else "",
+                u.requested_by,
+                u.requested_at,
+                u.error,
+            ]
+            for u in found.updates
+        ),
+    )
+    print_table(
+        "processes",
+        ["process", "state", "address", "problem"],
+        ([p.name, "alive" if p.alive else "DOWN", p.address, p.problem] for p in found.processes),
+    )
+
+
+def doctor(as_json: JsonFlag = False) -> None:
+    """Look for what is wrong with a stack, and say what to do. Exit code 1 if anything is."""
+    from deploy.doctor.diagnosis import CHECKS, examine
+
+    found = []
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), transient=True, disable=as_json
+    ) as progress:
+        task = progress.add_task("looking", total=None)
+        for name in CHECKS:
+            progress.update(task, description=name)
+            found.append(examine(name))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(
+            "doctor",
+            ["check", "", "found", "what to do"],
+            ([f.check, "ok" if f.ok else "WRONG", f.found, f.advice] for f in found),
+        )
+    if wrong := [f.check for f in found if not f.ok]:
+        raise CommandError(f"{len(wrong)} of {len(found)} checks failed: {', '.join(wrong)}")
+
+
+def _headline(found: Status) -> None:
+    if found.live is None:
+        say("live        none yet: propose a release (`forgewatch update`) and approve it")
+    else:
+        live = found.live
+        say(
+            f"live        {short(live.digest)}  "
+            f"since {live.since.astimezone():%Y-%m-%d %H:%M} by {live.actor}"
+        )
+        say(f"previous    {short(found.previous) or 'none'}")
+    say(f"to approve  {', '.join(short(r.digest) or '' for r in found.proposed) or 'none'}")
+    say(f"unknowns    {found.unknowns_waiting} waiting for a person")
+    if found.publish_problem:
+        say(f"publishing  {found.publish_problem}")
+    say("")

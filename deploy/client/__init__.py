@@ -1,0 +1,1 @@
+"""What speaks to a running Forgewatch: over HTTP, over Kafka, or in place of both."""

@@ -1,0 +1,179 @@
+"""The deploy server's API, as Python calls; what the command line is made of."""
+
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter
+
+from deploy.client.records import (
+    ClusterDetail,
+    ClusterSummary,
+    LabelDone,
+    LabelEntry,
+    ReleaseDetail,
+    Status,
+)
+from deploy.releases.records import Release
+from deploy.settings import DeploySettings
+from detector.records import Rollout
+from updater.records import UpdateRun
+
+_TIMEOUT_S = 60.0
+
+
+class ClientError(Exception):
+    """The deploy server did not do what it was asked."""
+
+
+class ServerUnavailable(ClientError):  # noqa: N818 - it reads as what it says
+    """Nobody answers, or the server is in trouble itself; retryable."""
+
+
+class ServerRefused(ClientError):  # noqa: N818
+    """The server says no and why; fatal for the request. status is its HTTP status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Client:
+    """A connection to one deploy server on behalf of one person. Use as a context manager.
+
+    Every method raises ServerUnavailable and ServerRefused.
+    """
+
+    def __init__(self, settings: DeploySettings, actor: str) -> None:
+        headers = {"X-Forgewatch-Actor": quote(actor, safe=" ")}
+        if settings.token is not None:
+            headers["Authorization"] = f"Bearer {settings.token.get_secret_value()}"
+        self._url = settings.url
+        try:
+            # trust_env would send loopback traffic through a proxy that the environment names.
+            self._http = httpx.Client(
+                base_url=settings.url, headers=headers, timeout=_TIMEOUT_S, trust_env=False
+            )
+        except httpx.InvalidURL as error:
+            raise ServerRefused(f"FORGEWATCH_DEPLOY_URL={settings.url} is no address: {error}", 0) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def status(self) -> Status:
+        """One look at the whole system."""
+        return Status.model_validate_json(self._ask("GET", "/status").content)
+
+    def rollout(self) -> Rollout | None:
+        """What workers are to serve; None before the first approval."""
+        return _ROLLOUT.validate_json(self._ask("GET", "/rollout").content)
+
+    def releases(self) -> list[Release]:
+        """Every release, the one that moved last first."""
+        return _RELEASES.validate_json(self._ask("GET", "/releases").content)
+
+    def full_digest(self, prefix: str) -> str:
+        """The one release digest that begins with `prefix`; ServerRefused where it is none or several."""
+        found = [release.digest for release in self.releases() if release.digest.startswith(prefix.lower())]
+        if len(found) != 1 or not prefix:
+            how = "no release begins" if not found else f"{len(found)} releases begin"
+            raise ServerRefused(f"{how} with {prefix!r}", httpx.codes.NOT_FOUND)
+        return found[0]
+
+    def release(self, digest: str) -> ReleaseDetail:
+        """One release with its history."""
+        return ReleaseDetail.model_validate_json(self._ask("GET", f"/releases/{digest}").content)
+
+    def file(self, digest: str, name: str) -> bytes:
+        """One file of a release's artifact."""
+        return self._ask("GET", f"/artifacts/{digest}/{name}").content
+
+    def approve(self, digest: str, evaluation_digest: str) -> Release:
+        """Approve exactly these bytes; they go live."""
+        return self._move(f"/releases/{digest}/approve", {"evaluation_digest": evaluation_digest})
+
+    def reject(self, digest: str, reason: str) -> Release:
+        """Refuse a proposed release for good."""
+        return self._move(f"/releases/{digest}/reject", {"reason": reason})
+
+    def rollback(self, reason: str) -> Release:
+        """Bring the release before the live one back; returns it."""
+        return self._move("/rollback", {"reason": reason})
+
+    def request_update(self) -> UpdateRun:
+        """Ask for an update now."""
+        return UpdateRun.model_validate_json(self._ask("POST", "/updates").content)
+
+    def update(self, run: int) -> UpdateRun:
+        """One update run."""
+        return UpdateRun.model_validate_json(self._ask("GET", f"/updates/{run}").content)
+
+    def clusters(self) -> list[ClusterSummary]:
+        """What the unknowns that wait look like, the largest cluster first."""
+        return _CLUSTERS.validate_json(self._ask("GET", "/clusters").content)
+
+    def cluster(self, cluster: str) -> ClusterDetail:
+        """One cluster with its members."""
+        return ClusterDetail.model_validate_json(self._ask("GET", f"/clusters/{_part(cluster)}").content)
+
+    def sheet(self, cluster: str) -> bytes:
+        """A cluster's contact sheet, PNG."""
+        return self._ask("GET", f"/clusters/{_part(cluster)}/sheet.png").content
+
+    def label(self, what: str, *, cluster: str | None = None, ids: list[str] | None = None) -> LabelDone:
+        """Call a cluster, or exemplars by id, a family, real or ignore."""
+        body = {"cluster": cluster, "ids": ids, "family": what}
+        return LabelDone.model_validate_json(self._ask("POST", "/labels", body).content)
+
+    def undo(self, label: int) -> LabelDone:
+        """Bring the exemplars of a label back to what they were before."""
+        return LabelDone.model_validate_json(self._ask("POST", f"/labels/{label}/undo").content)
+
+    def labels(self) -> list[LabelEntry]:
+        """Every label and undo, the newest first."""
+        return _LABELS.validate_json(self._ask("GET", "/labels").content)
+
+    def _move(self, path: str, body: dict[str, Any]) -> Release:
+        return Release.model_validate_json(self._ask("POST", path, body).content)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, json=body)
+        except httpx.TransportError as error:
+            raise ServerUnavailable(
+                f"the deploy server at {self._url} does not answer ({error}); "
+                "start the stack with `forgewatch up` or set FORGEWATCH_DEPLOY_URL"
+            ) from error
+        if answer.is_success:
+            return answer
+        said = f"the deploy server says: {_detail(answer)}"
+        if answer.is_server_error:
+            raise ServerUnavailable(said)
+        raise ServerRefused(said, answer.status_code)
+
+
+_ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
+_RELEASES = TypeAdapter(list[Release])
+_CLUSTERS = TypeAdapter(list[ClusterSummary])
+_LABELS = TypeAdapter(list[LabelEntry])
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code} {answer.text[:200]}"
+    if isinstance(detail, str):
+        return detail
+    # FastAPI's list of what is wrong with the request.
+    return "; ".join(f"{'.'.join(map(str, problem['loc'][1:]))}: {problem['msg']}" for problem in detail)

@@ -1,0 +1,136 @@
+"""What the API takes and answers, beside the records of the rooms. Light: every client imports it."""
+
+from datetime import datetime
+from typing import Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from deploy.releases.records import Action, Release
+from memory.records import Exemplar
+from updater.records import UpdateRun
+
+
+class Approve(BaseModel):
+    """What an approval binds besides the release's digest."""
+
+    evaluation_digest: str = Field(
+        pattern="^[0-9a-f]{64}$", description="SHA-256 of the evaluation.json that you looked at"
+    )
+
+
+class Because(BaseModel):
+    """Why a person does it."""
+
+    reason: str = Field(min_length=1, max_length=1000)
+
+
+class LedgerEntry(BaseModel):
+    """One event of the ledger."""
+
+    sequence: int
+    at: datetime
+    actor: str
+    action: Action
+    digest: str
+    reason: str | None
+
+
+class ReleaseDetail(Release):
+    """A release with every event that names it, oldest first."""
+
+    history: tuple[LedgerEntry, ...]
+
+
+class ClusterSummary(BaseModel):
+    """Unknowns that look alike and wait for a person."""
+
+    id: str
+    size: int
+    resembles: str | None = Field(description="the known class that explains them; null where none does")
+    medoid: str = Field(description="the most typical member's id")
+    spread: float = Field(description="root mean square distance from the medoid")
+
+
+class ClusterDetail(BaseModel):
+    """A cluster's members that still wait, the most typical first."""
+
+    id: str
+    members: list[Exemplar]
+
+
+class LabelRequest(BaseModel):
+    """Which exemplars are called what: a cluster as it was shown, or ids."""
+
+    cluster: str | None = None
+    ids: list[str] | None = Field(None, min_length=1, max_length=100_000)
+    family: str = Field(description="a family's name, `real`, or `ignore`")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.cluster is None) == (self.ids is None):
+            raise ValueError("give a cluster or ids, not both")
+        return self
+
+
+class LabelDone(BaseModel):
+    """A label or an undo that was put on record."""
+
+    label: int = Field(description="its number, by which a label can be undone")
+    exemplars: int
+
+
+class LabelEntry(BaseModel):
+    """One line of the labels' history; what is null for an undo."""
+
+    label: int
+    at: datetime
+    actor: str
+    what: str | None
+    undoes: int | None
+    undone_by: int | None
+    exemplars: int
+
+
+class PartitionLag(BaseModel):
+    """How many offsets of one partition a group has not read yet."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int | None = Field(
+        description="the next offset that the group reads; None where it never read"
+    )
+    end: int = Field(description="the offset after the last readable record")
+    lag: int
+
+
+class ProcessHealth(BaseModel):
+    """Whether one process answers at its metrics address."""
+
+    name: str
+    address: str
+    alive: bool
+    problem: str | None = None
+
+
+class Shelved(BaseModel):
+    """How many exemplars of one family lie on one shelf; family is null while unlabelled."""
+
+    shelf: str
+    family: str | None
+    count: int
+
+
+class Status(BaseModel):
+    """The state of the whole loop at one moment."""
+
+    live: Release | None
+    previous: str | None = Field(description="digest that a rollback would bring back")
+    proposed: list[Release] = Field(description="releases that wait for an operator")
+    publish_problem: str | None = Field(description="why the releases topic may differ from the ledger")
+    lag: list[PartitionLag]
+    lag_problem: str | None = Field(description="why the lag is not known")
+    unknowns_waiting: int
+    shelves: list[Shelved]
+    updates: list[UpdateRun] = Field(description="the newest update runs, the newest first")
+    processes: list[ProcessHealth]

@@ -1,0 +1,97 @@
+"""Scoring files without Kafka, by the same steps as the stream's."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.client.http import Client
+from deploy.client.kafka import event_headers
+from deploy.settings import DeploySettings
+from detector.artifact import Artifact, ArtifactError
+from detector.batch import judge, open_batch
+from detector.fetch import FetchError, fetch
+from detector.records import Verdict
+from detector.scored import Scored
+from detector.session import Session
+from detector.settings import DetectorSettings
+from detector.verdicts import Pooled
+from ingest.records import InRecord
+from ingest.sandbox import Sandbox, SandboxStartError
+from ingest.settings import IngestSettings
+
+
+class ScoringError(Exception):
+    """There is nothing to score by: no release, or no sandbox; the text says why. Retryable."""
+
+
+class NoVerdict(Exception):  # noqa: N818 - it reads as what it says
+    """The stream would write a dead letter for this file; the text says why. Fatal for the file."""
+
+
+class Scorer:
+    """One release in this process, and the sandbox that decodes for it."""
+
+    def __init__(
+        self, artifact: Artifact, sandbox: Sandbox, settings: IngestSettings, detector: DetectorSettings
+    ) -> None:
+        self._artifact = artifact
+        self._sandbox = sandbox
+        # What would come by claim check comes in the record here.
+        self._settings = settings.model_copy(update={"max_media_bytes": settings.max_fetched_bytes})
+        self._detector = detector
+        self._session = Session(artifact.folder, detector.model_threads)
+        self._count = 0
+
+    def score(self, path: Path) -> Verdict:
+        """The verdict on one file: as the stream's but for id, position and timings.
+
+        It goes as the record that `forgewatch send` would make through the worker's own steps; its
+        position is its place among the files scored here. Raises NoVerdict, and OSError where the
+        file cannot be read.
+        """
+        limit = self._settings.max_media_bytes
+        if path.stat().st_size > limit:
+            raise NoVerdict(f"{path}: too_large: more than {limit} bytes")
+        record = InRecord(
+            topic="file",
+            partition=0,
+            offset=self._count,
+            timestamp_ms=time.time_ns() // 1_000_000,
+            key=None,
+            value=path.read_bytes(),
+            headers=tuple(event_headers(path.resolve(), by_reference=False)),
+        )
+        self._count += 1
+        batch = open_batch([record], self._artifact, self._sandbox, self._settings)
+        detector = self._detector
+        (judged,) = judge(batch, self._model, detector.max_request_crops, detector.max_unknown_message_bytes)
+        if judged.verdict is None:
+            assert judged.error is not None
+            raise NoVerdict(f"{path}: {judged.error.reason}: {judged.error}")
+        return judged.verdict
+
+    def _model(self, _artifact: Artifact, pooled: Pooled) -> Scored:
+        return self._session.score(pooled.crops, pooled.pooling)
+
+
+@contextmanager
+def open_scorer(api: Client) -> Iterator[Scorer]:
+    """A scorer of the live release, which is fetched from deploy once and verified at each start.
+
+    Raises ScoringError, and the client's errors.
+    """
+    deploy, ingest, detector = DeploySettings(), IngestSettings(), DetectorSettings()
+    rollout = api.rollout()
+    if rollout is None:
+        raise ScoringError("no release is live yet: approve one (`forgewatch releases`)")
+    where = detector.model_copy(update={"deploy_url": deploy.url, "deploy_token": deploy.token})
+    try:
+        artifact = fetch(rollout.stable, deploy.cache_dir, where)
+    except (FetchError, ArtifactError) as error:
+        raise ScoringError(f"the live release cannot be fetched: {error}") from error
+    try:
+        with Sandbox(ingest) as sandbox:
+            yield Scorer(artifact, sandbox, ingest, detector)
+    except SandboxStartError as error:
+        raise ScoringError(f"no decoding process can be started: {error}") from error

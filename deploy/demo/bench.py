@@ -1,0 +1,190 @@
+"""`forgewatch bench`: images per second from topic to committed verdict, against one process's bare loop."""
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel
+
+from deploy.demo import plan
+from deploy.demo.operator import Operator
+from deploy.demo.release_zero import make_release_zero, render, restore
+from deploy.demo.run import alone
+from deploy.demo.stock import propose_stock
+from deploy.demo.story import Story
+from deploy.demo.traffic import Traffic
+from deploy.local.stack import Stack
+from detector.artifact import Artifact
+from detector.fetch import fetch
+from detector.session import Session
+from detector.settings import DetectorSettings
+from detector.verdicts import pooling_for
+from ingest.extract import extract
+from ingest.settings import IngestSettings
+from updater.benchmark.synthetic.stream import MediaSample, make_many
+
+HOME = Path(".forgewatch/bench")
+THREADS = plan.CORES
+"""Of the model, on both sides. Decoding has one on both: dlib's detector is not made to be shared."""
+IMAGES, WARM_UP, ROUNDS = 256, 64, 3
+STOCK_REPEATS = 5
+"""How often the same images go through the stock network in one round, which would last half a second."""
+
+
+class BenchReport(BaseModel):
+    """Medians over the rounds. shares are of the stream's busy seconds: its parts overlap one another."""
+
+    ratio: float
+    images_per_second: float
+    bare_images_per_second: float
+    overhead_ms: float
+    shares: dict[str, float]
+    stock_ratio: float
+    stock_images_per_second: float
+    stock_bare_images_per_second: float
+    ratios: list[float]
+    stock_ratios: list[float]
+    images: int
+    threads: int
+    crops_an_image: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One release's rounds: images per second streamed and bare, and the busy seconds of each part."""
+
+    streamed: list[float]
+    bare: list[float]
+    busy_s: dict[str, float]
+    crops_an_image: float
+
+    @property
+    def ratios(self) -> list[float]:
+        """Streamed over bare, round by round."""
+        return [streamed / bare for streamed, bare in zip(self.streamed, self.bare, strict=True)]
+
+
+def main(report: Path | None) -> None:
+    """Measure release 0 and a stock network, print and write what was found."""
+    story = Story(0, plan.DEFAULT_UNSEEN)
+    os.environ.update(plan.training_settings(story.seed, story.unseen))
+    os.environ.update(FORGEWATCH_DETECTOR_MODEL_THREADS=str(THREADS), FORGEWATCH_INGEST_DECODE_PROCESSES="1")
+    with alone(HOME):
+        found = _measure(story)
+    if report is not None:
+        report.write_text(found.model_dump_json(indent=2) + "\n")
+    story.console.print(found)
+
+
+def _measure(story: Story) -> BenchReport:
+    stack = Stack(HOME, console=story.console)
+    with ExitStack() as parts:
+        library = plan.Library(story.seed, story.unseen)
+        restored = restore(library, stack.run)
+        parts.enter_context(stack)
+        operator = Operator(story.console, stack.settings)
+        if not restored:
+            rendering = render(library, stack.run / "library")
+            make_release_zero(story, operator, library, stack.run, rendering)
+        kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
+        traffic = parts.enter_context(Traffic(kafka, DetectorSettings().verdicts_topic))
+        wanted = plan.after(story.seed, story.unseen)[:IMAGES]
+        samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
+        default = _rounds(story, stack, traffic, operator.approve_newest(), samples)
+        propose_stock(stack.run / "stock", stack.settings["FORGEWATCH_DEPLOY_URL"])
+        stock = _rounds(story, stack, traffic, operator.approve_newest(), samples * STOCK_REPEATS)
+    streamed, bare = statistics.median(default.streamed), statistics.median(default.bare)
+    return BenchReport(
+        ratio=statistics.median(default.ratios),
+        images_per_second=streamed,
+        bare_images_per_second=bare,
+        overhead_ms=1000 * (1 / streamed - 1 / bare),
+        shares={name: busy / sum(default.busy_s.values()) for name, busy in default.busy_s.items()},
+        stock_ratio=statistics.median(stock.ratios),
+        stock_images_per_second=statistics.median(stock.streamed),
+        stock_bare_images_per_second=statistics.median(stock.bare),
+        ratios=default.ratios,
+        stock_ratios=stock.ratios,
+        images=len(samples),
+        threads=THREADS,
+        crops_an_image=default.crops_an_image,
+    )
+
+
+def _rounds(
+    story: Story, stack: Stack, traffic: Traffic, digest: str, samples: Sequence[MediaSample]
+) -> Measured:
+    """Stream and bare in turn, so that a machine whose speed drifts is as slow for one as for the other."""
+    url = stack.settings["FORGEWATCH_DEPLOY_URL"]
+    artifact = fetch(digest, stack.run / "bench", DetectorSettings(deploy_url=url))
+    session = Session(artifact.folder, THREADS)
+    # Until the new release answers, and a whole round for the caches and compilers: neither is measured.
+    while not _streamed(story, traffic, samples[:WARM_UP], digest):
+        pass
+    _streamed(story, traffic, samples, digest)
+    _bare(artifact, session, samples[:WARM_UP])
+    streamed, bare, model_s, crops = [], [], 0.0, 0
+    before = _busy(stack)
+    for round_ in range(ROUNDS):
+        streamed.append(_streamed(story, traffic, samples, digest))
+        rate, seconds, count = _bare(artifact, session, samples)
+        bare.append(rate)
+        model_s, crops = model_s + seconds, crops + count
+        story.say(f"round {round_ + 1}: streamed {streamed[-1]:.1f} images/s, bare {bare[-1]:.1f}")
+    busy = {name: seconds - before[name] for name, seconds in _busy(stack).items()}
+    busy_s = {
+        "decode": busy["decode"],
+        "model": model_s,
+        "transport": max(0.0, busy["request"] - model_s),
+        "kafka": busy["transaction"],
+    }
+    return Measured(streamed, bare, busy_s, crops / (ROUNDS * len(samples)))
+
+
+def _streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> float:
+    """Images per second from the first record sent to the last verdict read; 0 if another release spoke."""
+    started = time.perf_counter()
+    sent = traffic.send(samples, "before")
+    with story.bar("streamed") as bar:
+        traffic.wait(sent, bar)
+    seconds = traffic.newest_s - started
+    of_it = all(traffic.verdicts[message.id].release == digest for message in sent)
+    return len(samples) / seconds if of_it else 0.0
+
+
+def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) -> tuple[float, float, int]:
+    """The same bytes decoded, cropped and scored here: images per second, seconds in the model, crops."""
+    media_plan, limit = artifact.manifest.media_plan, IngestSettings().max_pixels
+    size = DetectorSettings().max_batch_items
+    model_s, crops, started = 0.0, 0, time.perf_counter()
+    for first in range(0, len(samples), size):
+        batch = samples[first : first + size]
+        pooled = pooling_for([extract(one.data, media_plan, limit) for one in batch])
+        before = time.perf_counter()
+        session.score(pooled.crops, pooled.pooling)
+        model_s += time.perf_counter() - before
+        crops += len(pooled.crops)
+    return len(samples) / (time.perf_counter() - started), model_s, crops
+
+
+def _busy(stack: Stack) -> dict[str, float]:
+    """Seconds that the detector's parts have spent so far."""
+    address = f"http://127.0.0.1:{stack.ports.detector_metrics}/metrics"
+    text = httpx.get(address, trust_env=False).raise_for_status().text
+    sums = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.endswith("_seconds_sum")
+    }
+    return {
+        "decode": sums["forgewatch_ingest_decode_seconds_sum"],
+        "request": sums["forgewatch_detector_model_seconds_sum"],
+        "transaction": sums["forgewatch_ingest_transaction_seconds_sum"],
+    }

@@ -1,0 +1,45 @@
+"""What is wrong with a stack and what to do about it, one check at a time."""
+
+from collections.abc import Callable
+
+from pydantic import BaseModel
+
+from deploy.doctor import host, stack
+from deploy.doctor.host import Wrong
+from deploy.environment import SettingsWrong, settings_problems
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "settings": host.settings,
+    "dependencies": host.dependencies,
+    "disk": host.disk,
+    "databases": host.databases,
+    "broker": stack.broker,
+    "topics": stack.topics,
+    "deploy server": stack.server,
+    "clock": host.clock,
+    "releases topic": stack.releases,
+    "TorchServe": stack.torchserve,
+    "processes": stack.processes,
+    "lag": stack.lag,
+}
+"""By name, what is looked at; each returns what it found or raises Wrong."""
+
+
+class Finding(BaseModel):
+    """What one check found; advice is empty where all is well."""
+
+    check: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def examine(name: str) -> Finding:
+    """Run one of CHECKS. It never raises: a stack that is half down is what it is for."""
+    try:
+        return Finding(check=name, ok=True, found=CHECKS[name]())
+    except Wrong as wrong:
+        return Finding(check=name, ok=False, found=str(wrong), advice=wrong.advice)
+    except SettingsWrong as error:
+        found = "; ".join(settings_problems(error))
+        return Finding(check=name, ok=False, found=found, advice="set these variables right")

@@ -1,0 +1,168 @@
+"""Checks of a running stack, from broker to lag. Each returns what it found."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaError
+
+from deploy.client.http import Client, ClientError
+from deploy.client.records import PartitionLag
+from deploy.doctor.host import Wrong
+from deploy.releases.publish import PublishError, read_rollout
+from deploy.server.health import processes_health
+from deploy.settings import DeploySettings
+from deploy.topics import all_topics
+from detector.artifact import version_of
+from detector.settings import DetectorSettings
+from detector.torchserve import TorchServe, TorchServeError
+from ingest.access import barred
+from ingest.settings import IngestSettings, kafka_options
+
+_WATCH_LAG_S = 3.0
+
+
+def broker() -> str:
+    """Somebody answers at the bootstrap servers."""
+    settings = IngestSettings()
+    if problem := barred(kafka_options(settings), DeploySettings().kafka_timeout_s):
+        raise Wrong(
+            problem, "start it (`forgewatch up`), or see the FORGEWATCH_INGEST_… settings of the broker"
+        )
+    try:
+        admin = KafkaAdminClient(**kafka_options(settings), bootstrap_timeout_ms=_timeout_ms())
+        brokers = admin.describe_cluster()["brokers"]
+        admin.close()
+    except KafkaError as error:
+        raise Wrong(
+            f"{settings.bootstrap_servers} does not answer: {error}",
+            "see FORGEWATCH_INGEST_SECURITY_PROTOCOL and the SASL and TLS settings",
+        ) from error
+    return f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.bootstrap_servers}"
+
+
+def topics() -> str:
+    """The topics exist, as wide as what must fit into them."""
+    ingest = IngestSettings()
+    if problem := barred(kafka_options(ingest), DeploySettings().kafka_timeout_s):
+        raise Wrong(problem, "see the check of the broker")
+    wanted = all_topics(ingest, DetectorSettings(), partitions=1)
+    try:
+        admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=_timeout_ms())
+        if missing := sorted({topic.name for topic in wanted} - set(admin.list_topics())):
+            raise Wrong(f"missing: {', '.join(missing)}", "create them: forgewatch topics")
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in wanted]
+        found = admin.describe_configs(asked, config_filter="all")["topic"]
+        admin.close()
+    except KafkaError as error:
+        raise Wrong(f"the broker cannot be asked: {error}", "see the check of the broker") from error
+    for topic in wanted:
+        limit = int(found[topic.name]["max.message.bytes"]["value"])
+        if limit < topic.max_record_bytes:
+            raise Wrong(
+                f"{topic.name} takes {limit} bytes, but {topic.max_record_bytes} may come",
+                f"raise max.message.bytes of {topic.name}, or a partition will stand still for ever",
+            )
+        if topic.compacted and found[topic.name]["cleanup.policy"]["value"] != "compact":
+            raise Wrong(f"{topic.name} is not compacted", f"set cleanup.policy of {topic.name} to compact")
+    return f"{len(wanted)} topics, wide enough"
+
+
+def server() -> str:
+    """The deploy server answers and can publish."""
+    with _api() as api:
+        problem = api.status().publish_problem
+    if problem:
+        raise Wrong(f"it cannot publish: {problem}", "bring the broker back; it then publishes by itself")
+    return f"{DeploySettings().url} answers"
+
+
+def releases() -> str:
+    """The releases topic says what the ledger says."""
+    settings = DeploySettings()
+    with _api() as api:
+        ledger = api.rollout()
+    try:
+        topic = read_rollout(
+            kafka_options(IngestSettings()), DetectorSettings().releases_topic, settings.kafka_timeout_s
+        )
+    except PublishError as error:
+        raise Wrong(str(error), "bring the broker back and see that the topic exists") from error
+    if topic != ledger:
+        raise Wrong(
+            f"the topic says {topic and topic.sequence}, the ledger {ledger and ledger.sequence}",
+            f"wait {settings.recheck_interval_s:g} s for the server to mend it; else see its log",
+        )
+    return "topic and ledger agree"
+
+
+def torchserve() -> str:
+    """The live release has a ready worker."""
+    settings = DetectorSettings()
+    with _api() as api:
+        rollout = api.rollout()
+    try:
+        with TorchServe(settings) as torchserve:
+            versions = torchserve.versions()
+    except TorchServeError as error:
+        raise Wrong(str(error), "start TorchServe; the detector waits for it and loses nothing") from error
+    if rollout is None:
+        return "answers; no release is live yet"
+    wanted = version_of(rollout.stable)
+    if wanted not in versions or not versions[wanted].ready:
+        raise Wrong(
+            f"the live release {wanted} has no ready worker",
+            "see the detector's log and TorchServe's model log",
+        )
+    return f"the live release {wanted} has a ready worker"
+
+
+def processes() -> str:
+    """Every process answers at its metrics address."""
+    found = processes_health(DeploySettings().health_urls)
+    if down := [f"{process.name}: {process.problem}" for process in found if not process.alive]:
+        raise Wrong(
+            "; ".join(down), "start what is down; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
+        )
+    return f"{', '.join(process.name for process in found)} answer"
+
+
+def lag() -> str:
+    """What waits to be read is being read."""
+    before = _behind()
+    if not any(part.lag for part in before):
+        return "nothing waits"
+    time.sleep(_WATCH_LAG_S)
+    stuck = [
+        f"{old.group} stands still on {old.topic}/{old.partition} with {new.lag} to read"
+        for old, new in zip(before, _behind(), strict=True)
+        if old.lag and new.lag and new.committed == old.committed
+    ]
+    if stuck:
+        raise Wrong(
+            "; ".join(stuck), "see that a release is live and that detector and memory run; read their logs"
+        )
+    return f"{sum(part.lag for part in before)} records wait, and are being read"
+
+
+def _behind() -> list[PartitionLag]:
+    with _api() as api:
+        status = api.status()
+    if status.lag_problem:
+        raise Wrong(status.lag_problem, "see the checks of the broker and the topics")
+    return status.lag
+
+
+@contextmanager
+def _api() -> Iterator[Client]:
+    try:
+        with Client(DeploySettings(), "doctor") as api:
+            yield api
+    except ClientError as error:
+        raise Wrong(str(error), "start the deploy server: `forgewatch up`, or `python -m deploy`") from error
+
+
+def _timeout_ms() -> int:
+    return int(DeploySettings().kafka_timeout_s * 1000)

@@ -1,0 +1,148 @@
+"""The append-only ledger: every move of every release, in order, with who made it and why.
+
+The state of a release is never stored: it is the fold of deploy.approval over these rows.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from deploy.releases.records import Action
+from deploy.releases.schema import ledger, metadata
+from memory.database import READS, make_tables, open_engine
+from updater.records import Candidate
+
+
+class LedgerError(Exception):
+    """The ledger's database cannot be opened, read or written; retryable."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """What somebody wants to write into the ledger. candidate comes with `propose` alone."""
+
+    actor: str
+    action: Action
+    digest: str
+    evaluation_digest: str
+    reason: str | None = None
+    candidate: Candidate | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A move that the ledger holds: its place (1, 2, 3, … without a gap) and its time (UTC)."""
+
+    sequence: int
+    at: datetime
+    move: Move
+
+
+Decide = Callable[[tuple[Event, ...]], Sequence[Move]]
+
+
+class Ledger:
+    """Reads and appends events. Safe to use from several threads and processes."""
+
+    epoch = 0
+    """Grows where the ledger is not the one that wrote to the releases topic before."""
+
+    def __init__(self, database_url: str) -> None:
+        """Open or create the ledger at a SQLAlchemy URL; raises LedgerError."""
+        try:
+            self._engine = open_engine(database_url)
+            with self._engine.begin() as connection:
+                make_tables(connection, metadata)
+        except (SQLAlchemyError, OSError, ImportError) as error:
+            raise LedgerError(f"cannot open the ledger: {_cause(error)}") from error
+
+    def close(self) -> None:
+        """Give the database's connections back."""
+        self._engine.dispose()
+
+    def events(self) -> tuple[Event, ...]:
+        """Every event in order; raises LedgerError."""
+        try:
+            with self._engine.connect().execution_options(**{READS: True}) as connection:
+                return _read(connection)
+        except SQLAlchemyError as error:
+            raise LedgerError(f"cannot read the ledger: {_cause(error)}") from error
+
+    @property
+    def id(self) -> str:
+        """32 hexadecimal digits that tell this ledger from another; they last once it has an event.
+
+        Raises LedgerError.
+        """
+        first = [f"{event.at.isoformat()} {event.move.digest}" for event in self.events()[:1]]
+        return hashlib.sha256("".join(first).encode()).hexdigest()[:32]
+
+    def append(self, decide: Decide) -> tuple[Event, ...]:
+        """Let `decide` look at the history and append the moves that it returns, all or none.
+
+        No other writer comes between the look and the writing. What `decide` raises passes
+        through and nothing is written. Returns the appended events; raises LedgerError.
+        """
+        for _ in range(8):
+            # Two writers that took the same next sequence: the primary key lets one through, the
+            # other looks again. (SQLite never comes here: BEGIN IMMEDIATE already queues them.)
+            with suppress(IntegrityError):
+                return self._append(decide)
+        raise LedgerError("cannot write the ledger: too many writers at once")
+
+    def _append(self, decide: Decide) -> tuple[Event, ...]:
+        try:
+            with self._engine.begin() as connection:
+                history = _read(connection)
+                at = datetime.now(UTC)
+                start = len(history) + 1
+                appended = tuple(Event(start + i, at, move) for i, move in enumerate(decide(history)))
+                if appended:
+                    connection.execute(ledger.insert(), [_to_row(event) for event in appended])
+                return appended
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            raise LedgerError(f"cannot write the ledger: {_cause(error)}") from error
+
+
+def _read(connection: Connection) -> tuple[Event, ...]:
+    rows = connection.execute(ledger.select().order_by(ledger.c.sequence)).mappings()
+    return tuple(_from_row(dict(row)) for row in rows)
+
+
+def _to_row(event: Event) -> dict[str, Any]:
+    move = event.move
+    return {
+        "sequence": event.sequence,
+        "at": event.at.isoformat(),
+        "actor": move.actor,
+        "action": move.action,
+        "digest": move.digest,
+        "evaluation_digest": move.evaluation_digest,
+        "reason": move.reason,
+        "candidate": move.candidate.model_dump_json() if move.candidate else None,
+    }
+
+
+def _from_row(row: dict[str, Any]) -> Event:
+    candidate = Candidate.model_validate_json(row["candidate"]) if row["candidate"] else None
+    move = Move(
+        actor=row["actor"],
+        action=row["action"],
+        digest=row["digest"],
+        evaluation_digest=row["evaluation_digest"],
+        reason=row["reason"],
+        candidate=candidate,
+    )
+    return Event(row["sequence"], datetime.fromisoformat(row["at"]), move)
+
+
+def _cause(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

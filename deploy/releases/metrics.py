@@ -1,0 +1,29 @@
+"""Prometheus metrics of the deploy server, on their own port."""
+
+from collections.abc import Sequence
+
+from prometheus_client import Counter, Gauge
+
+from deploy.releases.approval import fold
+from deploy.releases.ledger import Event
+from deploy.releases.records import STATES
+
+RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])
+MOVES = Counter("forgewatch_deploy_moves", "moves that operators and updaters made", ["action"])
+REFUSALS = Counter("forgewatch_deploy_refusals", "moves that the rules forbade")
+LEDGER_SEQUENCE = Gauge("forgewatch_deploy_ledger_sequence", "sequence number of the ledger's last event")
+PUBLISHED_SEQUENCE = Gauge(
+    "forgewatch_deploy_published_sequence", "sequence number of the rollout last seen on the releases topic"
+)
+PUBLISH_FAILURES = Counter(
+    "forgewatch_deploy_publish_failures", "failed tries to bring the releases topic to the ledger's state"
+)
+UPLOADED_BYTES = Counter("forgewatch_deploy_uploaded_bytes", "bytes of artifact files received")
+
+
+def show(events: Sequence[Event]) -> None:
+    """Bring the gauges to the ledger's state."""
+    releases = fold(events).releases.values()
+    for state in STATES:
+        RELEASES.labels(state).set(sum(release.state == state for release in releases))
+    LEDGER_SEQUENCE.set(len(events))

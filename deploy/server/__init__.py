@@ -1,0 +1,1 @@
+"""The deploy server: one router a subject."""

@@ -1,0 +1,26 @@
+"""Whether the processes of a stack live: each is asked at its metrics address."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+from deploy.client.records import ProcessHealth
+
+_HEALTH_TIMEOUT_S = 2.0
+
+
+def processes_health(addresses: dict[str, str]) -> list[ProcessHealth]:
+    """Ask every address at once; whatever answers with 200 is alive."""
+    with ThreadPoolExecutor(max(1, len(addresses))) as pool:
+        return list(pool.map(_health, addresses, addresses.values()))
+
+
+def _health(name: str, address: str) -> ProcessHealth:
+    try:
+        # trust_env would send a cluster's own traffic through a proxy that the environment names.
+        with httpx.Client(trust_env=False, timeout=_HEALTH_TIMEOUT_S) as client:
+            answer = client.get(address)
+        problem = None if answer.is_success else f"HTTP {answer.status_code}"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        problem = str(error) or type(error).__name__
+    return ProcessHealth(name=name, address=address, alive=problem is None, problem=problem)

@@ -1,0 +1,93 @@
+"""The API's part about what the memory holds: clusters, contact sheets, labels."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import structlog
+from fastapi import APIRouter, Depends, Path
+from fastapi.responses import Response
+
+from deploy.client.records import (
+    ClusterDetail,
+    ClusterSummary,
+    LabelDone,
+    LabelEntry,
+    LabelRequest,
+)
+from deploy.server.access import Actor
+from deploy.server.services import Services, services
+from memory.labels import history, label, undo
+from memory.review import cluster_sheet, find_clusters, members_of
+
+log = structlog.get_logger(__name__)
+router = APIRouter()
+
+Parts = Annotated[Services, Depends(services)]
+ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from /clusters")]
+
+
+@router.get("/clusters", tags=["memory"])
+def list_clusters(parts: Parts) -> list[ClusterSummary]:
+    """Gather the unknowns that wait into clusters; takes several seconds for 500.
+
+    What is shown under an id stays that for seven days, so that a label means what its giver saw.
+    """
+    return [
+        ClusterSummary(
+            id=found.id, size=found.size, resembles=found.resembles, medoid=found.medoid, spread=found.spread
+        )
+        for found in find_clusters(parts.memory, parts.memory_settings)
+    ]
+
+
+@router.get("/clusters/{cluster}", tags=["memory"])
+def get_cluster(parts: Parts, cluster: ClusterId) -> ClusterDetail:
+    """A cluster as it was shown: its members that still wait, the most typical first."""
+    return ClusterDetail(id=cluster, members=members_of(parts.memory, cluster))
+
+
+@router.get("/clusters/{cluster}/sheet.png", tags=["memory"], response_class=Response)
+def get_sheet(parts: Parts, cluster: ClusterId) -> Response:
+    """A cluster's contact sheet: crops of its members at native resolution, as one PNG."""
+    return Response(cluster_sheet(parts.memory, parts.crops, cluster), media_type="image/png")
+
+
+@router.post("/labels", tags=["memory"], status_code=201)
+def add_label(parts: Parts, actor: Actor, body: LabelRequest) -> LabelDone:
+    """Call exemplars a family, `real` or `ignore`: all of them or none.
+
+    409 where the name is none, or crops were purged; 404 for an unknown cluster or id.
+    """
+    if body.cluster is not None:
+        ids = [exemplar.id for exemplar in members_of(parts.memory, body.cluster)]
+    else:
+        ids = list(dict.fromkeys(body.ids or []))
+    number = label(parts.memory, ids, body.family, actor)
+    log.info("labelled", label=number, family=body.family, exemplars=len(ids), actor=actor)
+    return LabelDone(label=number, exemplars=len(ids))
+
+
+@router.post("/labels/{number}/undo", tags=["memory"], status_code=201)
+def undo_label(parts: Parts, actor: Actor, number: int) -> LabelDone:
+    """Bring the exemplars of a label back to what they were; 409 where a later label holds one of them."""
+    undoing = undo(parts.memory, number, actor)
+    log.info("label undone", label=number, undo=undoing, actor=actor)
+    (entry,) = (entry for entry in history(parts.memory) if entry.id == undoing)
+    return LabelDone(label=undoing, exemplars=entry.exemplars)
+
+
+@router.get("/labels", tags=["memory"])
+def list_labels(parts: Parts) -> list[LabelEntry]:
+    """Who called what what and when, and what was undone, the newest first."""
+    return [
+        LabelEntry(
+            label=entry.id,
+            at=datetime.fromtimestamp(entry.at_ms / 1000, UTC),
+            actor=entry.actor,
+            what=entry.what,
+            undoes=entry.undoes,
+            undone_by=entry.undone_by,
+            exemplars=entry.exemplars,
+        )
+        for entry in history(parts.memory)
+    ]

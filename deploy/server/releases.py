@@ -1,0 +1,155 @@
+"""The API's part about releases: propose, look, approve, reject, roll back, artifacts."""
+
+from typing import Annotated
+
+import structlog
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import FileResponse
+from starlette.concurrency import run_in_threadpool
+
+from deploy.client.records import Approve, Because, LedgerEntry, ReleaseDetail
+from deploy.releases import approval, metrics
+from deploy.releases.approval import fold
+from deploy.releases.ledger import Decide, Event, Move
+from deploy.releases.records import Release
+from deploy.server.access import Actor
+from deploy.server.services import Services, services
+from detector.records import Rollout
+from updater.records import Candidate
+
+log = structlog.get_logger(__name__)
+router = APIRouter()
+
+Parts = Annotated[Services, Depends(services)]
+Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the artifact's manifest.json")]
+FileName = Annotated[str, Path(max_length=100, description="a file of the artifact, such as manifest.json")]
+
+
+@router.get("/rollout", tags=["releases"])
+def get_rollout(parts: Parts) -> Rollout | None:
+    """What every worker is to serve, by the ledger; null before the first approval."""
+    return fold(parts.ledger.events()).rollout(parts.ledger.id, parts.ledger.epoch)
+
+
+@router.get("/releases", tags=["releases"])
+def list_releases(parts: Parts) -> list[Release]:
+    """Every release that was ever proposed, the one that moved last first."""
+    releases = fold(parts.ledger.events()).releases.values()
+    return sorted(releases, key=lambda release: release.sequence, reverse=True)
+
+
+@router.get("/releases/{digest}", tags=["releases"])
+def get_release(parts: Parts, digest: Digest) -> ReleaseDetail:
+    """One release with its history. Its evidence: /artifacts/{digest}/evaluation.json and model_card.md."""
+    events = parts.ledger.events()
+    release = approval.find(events, digest)
+    history = tuple(_entry(event) for event in events if event.move.digest == digest)
+    return ReleaseDetail(**dict(release), history=history)
+
+
+@router.get("/ledger", tags=["releases"])
+def list_events(parts: Parts) -> list[LedgerEntry]:
+    """Who did what and when: every event, oldest first."""
+    return [_entry(event) for event in parts.ledger.events()]
+
+
+@router.post("/releases", tags=["releases"], status_code=201)
+def propose(parts: Parts, actor: Actor, candidate: Candidate) -> Release:
+    """Propose a candidate whose artifact was put here before. Doing it twice is the same as once.
+
+    409 where a gate does not hold, where the stored bytes differ, or where it was rejected before.
+    """
+    return _move(
+        parts,
+        candidate.digest,
+        lambda history: approval.propose(
+            history, candidate, parts.artifacts.evidence(candidate.digest), actor
+        ),
+    )
+
+
+@router.post("/releases/{digest}/approve", tags=["releases"])
+def approve(parts: Parts, actor: Actor, digest: Digest, body: Approve) -> Release:
+    """Approve exactly these bytes and take them live; the release before retires.
+
+    Every file of the artifact is read anew. 409 where one byte is not what was proposed.
+    """
+    return _move(
+        parts,
+        digest,
+        lambda history: approval.approve(
+            history, digest, body.evaluation_digest, parts.artifacts.evidence(digest), actor
+        ),
+    )
+
+
+@router.post("/releases/{digest}/reject", tags=["releases"])
+def reject(parts: Parts, actor: Actor, digest: Digest, body: Because) -> Release:
+    """Refuse a proposed release for good."""
+    return _move(parts, digest, lambda history: approval.reject(history, digest, body.reason, actor))
+
+
+@router.post("/rollback", tags=["releases"])
+def rollback(parts: Parts, actor: Actor, body: Because) -> Release:
+    """Take the live release out and bring the one before it back; answers with the one that is live now."""
+
+    def decide(history: tuple[Event, ...]) -> list[Move]:
+        evidence = parts.artifacts.evidence(approval.rollback_target(history).digest)
+        return approval.rollback(history, evidence, body.reason, actor)
+
+    _move(parts, None, decide)
+    live = fold(parts.ledger.events()).live
+    assert live is not None
+    return live
+
+
+@router.put("/artifacts/{digest}/{name}", tags=["artifacts"], status_code=204)
+async def put_file(parts: Parts, actor: Actor, digest: Digest, name: FileName, request: Request) -> None:
+    """Put one file of an artifact as the raw body; manifest.json last, which verifies the whole.
+
+    A file of an artifact that is complete already is taken and dropped. 413 over the size limit;
+    422 where the artifact is not what its manifest says: put the named file and the manifest again.
+    """
+    with parts.artifacts.upload(digest, name) as upload:
+        async for chunk in request.stream():
+            metrics.UPLOADED_BYTES.inc(len(chunk))
+            await run_in_threadpool(upload.write, chunk)
+        await run_in_threadpool(upload.commit)
+    log.info("artifact file received", digest=digest, name=name, actor=actor)
+
+
+@router.get("/artifacts/{digest}/{name}", tags=["artifacts"], response_class=FileResponse)
+def get_file(parts: Parts, digest: Digest, name: FileName) -> FileResponse:
+    """One file of a complete artifact; 404 while it is not complete."""
+    return FileResponse(parts.artifacts.file(digest, name), media_type="application/octet-stream")
+
+
+def _move(parts: Services, digest: str | None, decide: Decide) -> Release:
+    appended = parts.ledger.append(decide)
+    for event in appended:
+        metrics.MOVES.labels(event.move.action).inc()
+        log.info(
+            "release moved",
+            sequence=event.sequence,
+            action=event.move.action,
+            digest=event.move.digest,
+            actor=event.move.actor,
+            reason=event.move.reason,
+        )
+    events = parts.ledger.events()
+    if appended:
+        parts.publisher.wake()
+        metrics.show(events)
+    return approval.find(events, digest or appended[-1].move.digest)
+
+
+def _entry(event: Event) -> LedgerEntry:
+    move = event.move
+    return LedgerEntry(
+        sequence=event.sequence,
+        at=event.at,
+        actor=move.actor,
+        action=move.action,
+        digest=move.digest,
+        reason=move.reason,
+    )

@@ -1,0 +1,79 @@
+"""What the API's functions work on, opened once a process and handed to each request."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
+
+from deploy.releases.artifacts import ArtifactStore
+from deploy.releases.ledger import Ledger
+from deploy.releases.publish import Publisher
+from deploy.settings import DeploySettings
+from detector.settings import DetectorSettings
+from ingest.settings import IngestSettings, kafka_options
+from memory.crop_store import CropStore
+from memory.database import open_engine
+from memory.settings import MemorySettings
+from memory.store import ExemplarMemoryError, Store
+from updater.runs import RunTable
+from updater.settings import UpdaterSettings
+
+
+class ServicesError(Exception):
+    """Something that the server needs cannot be opened; fatal at start."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """The open parts of one deploy server."""
+
+    ledger: Ledger
+    artifacts: ArtifactStore
+    publisher: Publisher
+    memory: Store
+    memory_settings: MemorySettings
+    crops: CropStore
+    runs: RunTable
+    ingest: IngestSettings
+    detector: DetectorSettings
+
+
+@contextmanager
+def open_services(settings: DeploySettings) -> Iterator[Services]:
+    """Open what this and the other packages' settings name. Publishing begins when `publisher` is entered.
+
+    Raises ServicesError, LedgerError.
+    """
+    ingest, detector = IngestSettings(), DetectorSettings()
+    memory, updater = MemorySettings(), UpdaterSettings()
+    with ExitStack() as stack:
+        ledger = Ledger(settings.database_url)
+        stack.callback(ledger.close)
+        try:
+            store = Store(memory.database_url)
+            stack.callback(store.close)
+            crops = CropStore(memory.crops_url)
+            engine = open_engine(updater.database_url)
+            stack.callback(engine.dispose)
+            runs = RunTable(engine, lease_s=updater.lease_s, max_takeovers=updater.max_takeovers)
+            artifacts = ArtifactStore(
+                settings.artifacts_dir, settings.max_file_bytes, settings.max_artifact_files
+            )
+        except (ExemplarMemoryError, SQLAlchemyError, OSError, ImportError) as error:
+            raise ServicesError(str(error).splitlines()[0]) from error
+        publisher = Publisher(
+            ledger,
+            kafka_options(ingest),
+            detector.releases_topic,
+            interval_s=settings.recheck_interval_s,
+            timeout_s=settings.kafka_timeout_s,
+        )
+        yield Services(ledger, artifacts, publisher, store, memory, crops, runs, ingest, detector)
+
+
+def services(request: Request) -> Services:
+    """The request's services (a FastAPI dependency)."""
+    opened: Services = request.app.state.services
+    return opened

@@ -1,0 +1,256 @@
+"""`forgewatch benchmark` as a person types it, rightly and wrongly."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.cli.main import main
+from updater.benchmark.setup import Setup
+from updater.training.step import Recipe
+
+
+def picture(kind: int, seed: int) -> Image.Image:
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:136, 0:128] / 128
+    waves = 40 * np.sin(6 * (rng.uniform(0, 3) * x + rng.uniform(0, 3) * y))
+    pixels = (128 + waves[:, :, None] + rng.normal(0, 4, (136, 128, 3))).clip(0, 255).astype(np.uint8)
+    forged = [pixels, pixels // 16 * 16, pixels // 48 * 48, np.repeat(pixels[::2], 2, 0)][kind]
+    return Image.fromarray(forged)
+
+
+def lay(folder: Path, places: dict[str, tuple[int, int]]) -> Path:
+    """Makes folders with so many pictures of a kind each."""
+    seed = 0
+    for place, (kind, count) in places.items():
+        (folder / place).mkdir(parents=True)
+        for number in range(count):
+            picture(kind, seed).save(folder / place / f"{number}.png")
+            seed += 1
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cddb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    places = {
+        f"{task}/{part}/{side}": (kind if side == "1_fake" else 0, count)
+        for kind, task in enumerate(("gan", "glow", "flow"), 1)
+        for part, count in (("train", 7), ("val", 4))
+        for side in ("0_real", "1_fake")
+    }
+    return lay(tmp_path_factory.mktemp("cddb"), places)
+
+
+@pytest.fixture(scope="module")
+def opencil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    places = {f"id/{name}": (kind, 12) for kind, name in enumerate(("cat", "dog", "owl"))}
+    return lay(tmp_path_factory.mktemp("opencil"), {**places, "ood/svhn": (3, 6)})
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of its own, wide enough for any line, and trained for a moment."""
+    recipe = Recipe(1, 1e-3, 4, 2e-3, 0.3)
+    monkeypatch.setattr(Setup, "recipe", lambda self, items, first: recipe)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def fails(*words: object, code: int = 1) -> str:
+        assert main(["benchmark", *map(str, words)]) == code
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("forgewatch: ")
+        return lines[0]
+
+    return fails
+
+
+QUICK = ("--backbone", "none", "--memory", "8", "--device", "cpu")
+
+
+def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(
+    opencil: Path, capsys: pytest.CaptureFixture[str], fails: Callable[..., str], tmp_path: Path
+) -> None:
+    options = (*QUICK, "--base", "2", "--increment", "1", "--rejection", "energy,fused", "--out", "runs")
+    assert main(["benchmark", "opencil", "--data", str(opencil), *options, "--report", "r/figures.json"]) == 0
+    told = capsys.readouterr().out
+    assert "step-2" in told
+    assert "rejection of what was never trained on" in told
+    figures = json.loads((tmp_path / "r/figures.json").read_text())
+    assert figures["tasks"] == ["step-1", "step-2"]
+    assert figures["aa"] == pytest.approx(figures["closed_set_accuracy"])
+    assert set(figures["each"][0]["rejection"]) == {"energy", "fused"}
+    assert 0 <= figures["unseen"]["auc"] <= 1
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {
+        "seed-0",
+        "report.json",
+        "report.md",
+        "report.html",
+    }
+
+    finished = (tmp_path / "runs/seed-0/run.json").read_bytes()
+    line = fails("opencil", "--data", opencil, *options, "--distillation", "0")
+    assert "holds a run of" in line
+    assert "--out" in line
+    line = fails("opencil", "--data", opencil, *options, "--base", "1")
+    assert "other data" in line
+    assert (tmp_path / "runs/seed-0/run.json").read_bytes() == finished
+
+
+def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(
+    cddb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["opencil", "--data", str(cddb), "--sequence", "gan,glow", *QUICK]
+    assert main(["benchmark", *words]) == 0
+    (folder,) = (tmp_path / ".forgewatch/benchmarks").glob("opencil-softmax-rehearsal-mc-8-none-*")
+    run = json.loads((folder / "seed-0/run.json").read_text())
+    assert run["tasks"] == ["gan", "glow"]
+    assert all(0 <= step["figures"]["unseen"]["auc"] <= 1 for step in run["steps"])
+    assert run["steps"][0]["figures"]["unseen"]["control_auc"] is not None
+    # A second time there is nothing to do but to tell.
+    before = (folder / "seed-0/run.json").stat().st_mtime_ns
+    assert main(["benchmark", *words, "--compare", str(folder)]) == 0
+    assert (folder / "seed-0/run.json").stat().st_mtime_ns == before
+
+
+def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
+    cddb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]
+) -> None:
+    from updater.learners.methods import LEARNERS
+
+    words = ("cddb", "--data", cddb, "--sequence", "gan,glow", *QUICK, "--no-leave-out", "--out", "runs")
+    learn, tried = LEARNERS["softmax-rehearsal"], []
+
+    def stopped(step):  # type: ignore[no-untyped-def]
+        tried.append(step.classes[-1])
+        if len(tried) == 2:
+            raise KeyboardInterrupt
+        return learn(step)
+
+    monkeypatch.setitem(LEARNERS, "softmax-rehearsal", stopped)
+    assert fails(*words, code=130) == "forgewatch: stopped"
+    assert main(["benchmark", *map(str, words)]) == 0
+    assert tried == ["gan/fake", "glow/fake", "glow/fake"]
+    assert (tmp_path / "runs/seed-0/run.json").is_file()
+
+
+def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from updater.benchmark import speed
+
+    monkeypatch.setattr(speed, "_ROUNDS", 1)
+    words = ["benchmark", "speed", "--backbone", "none", "--device", "cpu", "--report", "r/speed.json"]
+    assert main(words) == 0
+    told = json.loads((tmp_path / "r/speed.json").read_text())
+    assert told["device"] == "cpu"
+    assert told["options"]["architecture"]["backbone"] == "none"
+    (balanced,) = told["stages"].values()
+    assert balanced["share"] == balanced["images_per_second"] / balanced["fixed_images_per_second"]
+    row = next(line for line in capsys.readouterr().out.splitlines() if "balanced" in line)
+    assert f"{balanced['images_per_second']:.0f}" in row
+    assert f"{balanced['share']:.2f}" in row
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--learner", "icar"), "--learner 'icar' is not known: choose of fine-tuning, joint"),
+        (("--scheme", "xx"), "--scheme xx: Input should be 'bc', 'mc' or 'mt'"),
+        (("--scheme", "mt", "--aggregate", "sumlogits"), "--aggregate sumlogits: Input should be"),
+        (("--head", "round"), "--head round: Input should be 'linear' or 'cosine'"),
+        (("--exposure", "all"), "--exposure all: Input should be"),
+        (("--training", "logitnorm"), "--training logitnorm: Input should be"),
+        (("--training", "ber"), "ber trains a head of its own: name it with --rejection"),
+        (("--rejection", "fused,nearest"), "--rejection 'nearest' is not known"),
+        (("--rejection", ""), "--rejection '' is not known"),
+        (("--backbone", "resnet18x"), "--backbone resnet18x is no model that timm knows: resnet18"),
+        (("--backbone", "hf_hub:timm/resnet18"), "is no model that timm knows"),
+        (("--backbone", "lcnet_050.nothing"), "cannot be made"),
+        (("--device", "gpu"), "--device gpu is none: choose of cpu, cuda, auto"),
+        (("--device", "cuda:77"), "GPUs that torch can use"),
+        (("--compare", "nothing"), "nothing holds no run.json"),
+        (("--out", "file/below"), "file/below: Not a directory"),
+        (("--out", "file"), "file: File exists"),
+        (("--report", "file/figures.json"), "file: File exists"),
+        (("--checkpoint", "absent"), "absent cannot be read"),
+        (("--checkpoint", "file"), "file is no safetensors file"),
+        (("--checkpoint", "file", "--pretrained"), "choose one"),
+        (("--backbone", "none", "--pretrained"), "name one"),
+        (("--sequence", "hard"), "lacks gaugan, biggan"),
+        (("--sequence", "gan"), "one task cannot be left out"),
+        (("--data", "absent"), "absent is none"),
+        (("--data", "empty"), "empty holds no TASK"),
+    ],
+)
+def test_what_is_mistyped_is_one_line(
+    cddb: Path, tmp_path: Path, fails: Callable[..., str], words: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "file").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    line = fails("cddb", "--data", cddb, "--sequence", "gan,glow", "--memory", "8", *words)
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("cdbb",), "'cdbb' is not one of 'cddb', 'opencil', 'synthetic'"),
+        (("cddb", "--memory", "-1"), "'--memory'"),
+        (("cddb", "--memory", "many"), "'--memory'"),
+        (("opencil", "--base", "0"), "'--base'"),
+        (("cddb", "--lerner", "icarl"), "--lerner"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(
+    fails: Callable[..., str], words: tuple[str, ...], told: str
+) -> None:
+    assert told in fails(*words, code=2)
+
+
+def test_data_is_asked_for_where_it_is_not_given_or_is_of_no_layout(
+    fails: Callable[..., str], tmp_path: Path
+) -> None:
+    assert "there is no --data" in fails("cddb")
+    assert "neither id/CLASS and ood/NAME (OpenCIL) nor TASK" in fails("opencil", "--data", tmp_path)
+    (tmp_path / "id").mkdir()
+    assert "id holds no classes" in fails("opencil", "--data", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:200]), "gan/val/1_fake/0.png gives no picture"),
+        (lambda file: [one.unlink() for one in file.parent.iterdir()], "gan/val/1_fake holds no media"),
+    ],
+)
+def test_a_corrupt_image_and_an_empty_class_are_named(
+    tmp_path: Path, fails: Callable[..., str], spoil: Callable[[Path], object], told: str
+) -> None:
+    data = lay(
+        tmp_path / "data",
+        {f"gan/{part}/{kind}": (0, 2) for part in ("train", "val") for kind in ("0_real", "1_fake")},
+    )
+    spoil(data / "gan/val/1_fake/0.png")
+    assert told in fails("cddb", "--data", data, "--sequence", "gan", *QUICK)
+
+
+def test_a_checkpoint_of_other_classes_loses_nothing(
+    cddb: Path, tmp_path: Path, fails: Callable[..., str]
+) -> None:
+    words = ("cddb", "--data", cddb, *QUICK, "--no-leave-out")
+    assert main(["benchmark", *map(str, words), "--sequence", "gan,glow", "--out", "runs"]) == 0
+    (file,) = (tmp_path / "runs/seed-0/parts").glob("*/1.safetensors")
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    line = fails(*words, "--sequence", "gan,glow", "--out", "other", "--checkpoint", file)
+    assert "tells apart gan/real, gan/fake, glow/real, glow/fake, and the first task has gan/real" in line
+    (first,) = (tmp_path / "runs/seed-0/parts").glob("*/0.safetensors")
+    start = ("--sequence", "gan,glow", "--out", "runs", "--checkpoint", str(first))
+    assert "holds a run of" in fails(*words, *start)
+    assert before == {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}

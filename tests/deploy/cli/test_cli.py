@@ -1,0 +1,300 @@
+"""The command line against a real server in this process, without a broker."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+from PIL import Image
+
+from deploy.cli.main import main
+from deploy.local.processes import free_port
+from deploy.releases import approval
+from deploy.server.app import create_app
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from detector.artifact import EVALUATION, Artifact
+from updater.records import Candidate
+
+Make = Callable[[str], Artifact]
+CandidateOf = Callable[..., Candidate]
+
+
+class Terminal:
+    """Runs commands as a person would, and keeps what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def ok(self, *arguments: str) -> str:
+        code = main(arguments)
+        captured = self._capsys.readouterr()
+        assert code == 0, captured.err
+        return captured.out
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.ok(*arguments, "--json").splitlines()[-1])
+
+    def fails(self, *arguments: str, code: int = 1) -> str:
+        """One line on standard error and the exit code, or the test fails."""
+        assert main(arguments) == code
+        lines = self._capsys.readouterr().err.strip().splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("forgewatch: ")
+        return lines[0]
+
+
+@pytest.fixture
+def terminal(
+    settings: DeploySettings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_port()}")
+    return Terminal(capsys)
+
+
+@pytest.fixture
+def served(settings: DeploySettings, parts: Services, terminal: Terminal) -> Iterator[Terminal]:
+    """The terminal, with a server at the address that its settings name."""
+    port = int(os.environ["FORGEWATCH_DEPLOY_URL"].rpartition(":")[2])
+    server = uvicorn.Server(uvicorn.Config(create_app(settings, parts), port=port, log_config=None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.02)
+    yield terminal
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def proposed(parts: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[[str], Artifact]:
+    """Puts an artifact and proposes it, by the functions below the API."""
+
+    def put_and_propose(name: str) -> Artifact:
+        artifact = make_artifact(name)
+        for file in (*artifact.manifest.files, "manifest.json"):
+            with parts.artifacts.upload(artifact.digest, file) as upload:
+                upload.write((artifact.folder / file).read_bytes())
+                upload.commit()
+        candidate, evidence = candidate_of(artifact), parts.artifacts.evidence(artifact.digest)
+        parts.ledger.append(lambda history: approval.propose(history, candidate, evidence, "updater"))
+        return artifact
+
+    return put_and_propose
+
+
+def test_an_operator_sees_the_evidence_approves_and_rolls_back(
+    served: Terminal, proposed: Callable[[str], Artifact]
+) -> None:
+    first, second = proposed("a"), proposed("b")
+    shown = served.json("release", first.digest[:8])
+    assert shown["evaluation"] == {"aa": "a"}
+    assert "is live" in served.ok("approve", first.digest[:8], "--as", "ada")
+    assert served.json("approve", second.digest, "--as", "Jürgen")["actor"] == "Jürgen"
+    rows = {row["digest"]: row["state"] for row in served.json("releases")}
+    assert rows == {first.digest: "retired", second.digest: "live"}
+    assert served.json("rollback", "--reason", "worse")["digest"] == first.digest
+    out = served.ok("release", second.digest[:12])
+    assert "rolled back" in out
+    assert "worse" in out
+
+
+def test_reject_is_for_good(served: Terminal, proposed: Callable[[str], Artifact]) -> None:
+    artifact = proposed("a")
+    assert served.json("reject", artifact.digest[:6], "--reason", "forgets")["state"] == "rejected"
+    assert "rejected" in served.fails("approve", artifact.digest[:6])
+
+
+def test_an_ambiguous_or_unknown_prefix_is_refused(
+    served: Terminal, proposed: Callable[[str], Artifact], parts: Services
+) -> None:
+    digests = [proposed(name).digest for name in map(str, range(17))]
+    # Of 17 digests two begin alike.
+    shared = next(d[0] for d in digests if sum(other[0] == d[0] for other in digests) > 1)
+    assert "releases begin" in served.fails("release", shared)
+    assert "no release begins" in served.fails("release", "zz")
+    assert len(parts.ledger.events()) == 17
+
+
+def test_a_changed_byte_is_told_in_one_line(
+    served: Terminal, proposed: Callable[[str], Artifact], settings: DeploySettings
+) -> None:
+    artifact = proposed("a")
+    (settings.artifacts_dir / artifact.digest / EVALUATION).write_text('{"aa": "z"}')
+    assert EVALUATION in served.fails("approve", artifact.digest[:8])
+
+
+def test_status_works_with_half_of_the_system_down(
+    served: Terminal, proposed: Callable[[str], Artifact]
+) -> None:
+    artifact = proposed("a")
+    out = served.ok("status")
+    assert artifact.digest[:12] in out
+    assert "no broker answers" in out
+    assert served.json("status")["proposed"][0]["digest"] == artifact.digest
+
+
+def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(served: Terminal, parts: Services) -> None:
+    run = served.json("update", "--as", "ada")
+    assert (run["state"], run["requested_by"]) == ("queued", "ada")
+    lease = parts.runs.claim("a test")
+    assert lease is not None
+    parts.runs.finish(lease, "failed", error="no exemplars")
+
+    def fail_the_next() -> None:
+        while (next_lease := parts.runs.claim("a test")) is None:
+            threading.Event().wait(0.05)
+        parts.runs.finish(next_lease, "refused", error="nothing new to learn")
+
+    runner = threading.Thread(target=fail_the_next)
+    runner.start()
+    assert "refused: nothing new to learn" in served.fails("update", "--follow")
+    runner.join()
+
+
+def test_empty_lists_say_so(served: Terminal) -> None:
+    for command in ("releases", "clusters", "labels"):
+        assert "none" in served.ok(command)
+        assert served.json(command) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("label", "nothing", "blend"), "no exemplar"),
+        (("label", "bcd234", "blend"), "there is no cluster bcd234; list the clusters again"),
+        (("label", "a", "b", "not a name"), "no family name"),
+        (("sheet", "nothing", "-o", "x.png"), "no cluster"),
+        (("undo", "7"), "no label 7"),
+        (("rollback",), "no earlier release"),
+        (("score", "x.jpg"), "no release is live"),
+        (("verdicts",), "no broker answers"),
+        (("send", "x.jpg"), "no broker answers"),
+        (("import", "nowhere"), "no folder"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_1(
+    served: Terminal, arguments: tuple[str, ...], told: str
+) -> None:
+    assert told in served.fails(*arguments)
+
+
+@pytest.mark.parametrize("command", ["status", "releases", "clusters", "labels", "rollback", "update"])
+def test_a_server_that_is_down_is_one_line(terminal: Terminal, command: str) -> None:
+    assert "does not answer" in terminal.fails(command)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["nonsense", "approve", "status --nonsense", "label only-one", "label bcd234 x-0-1 blend", "undo x"],
+)
+def test_a_wrong_command_is_one_line_and_exit_code_2(terminal: Terminal, line: str) -> None:
+    terminal.fails(*line.split(), code=2)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command"),
+    [
+        ("FORGEWATCH_DEPLOY_PORT", "much", "status"),
+        ("FORGEWATCH_DEPLOY_HEALTH_URLS", "no json", "status"),
+        ("FORGEWATCH_INGEST_MAX_PIXELS", "-1", "verdicts"),
+        ("FORGEWATCH_DETECTOR_MAX_BATCH_ITEMS", "0", "verdicts"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, command: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert variable in terminal.fails(command, code=2)
+
+
+def test_the_file_of_a_running_stack_gives_defaults_and_the_environment_wins(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(".forgewatch").mkdir()
+    Path(".forgewatch/stack.env").write_text(
+        "# written by up\nFORGEWATCH_DEPLOY_URL=http://127.0.0.1:2\nPATH=/nowhere\n\n"
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS=127.0.0.1:3\n"
+    )
+    monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", "127.0.0.1:4")
+    monkeypatch.delenv("FORGEWATCH_DEPLOY_URL")
+    path = os.environ["PATH"]
+    assert "http://127.0.0.1:2 " in terminal.fails("status")
+    assert "127.0.0.1:4" in terminal.fails("verdicts")
+    assert os.environ["PATH"] == path
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", "restored by monkeypatch")
+
+
+def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
+    served: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--json"]) == 1
+    found = {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert not found["broker"]["ok"]
+    assert found["broker"]["advice"]
+    for healthy in ("settings", "disk", "databases", "clock"):
+        assert found[healthy]["ok"], found[healthy]
+    assert main(["doctor"]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
+    served: Terminal, proposed: Callable[[str], Artifact]
+) -> None:
+    artifact = proposed("a")
+    served.ok("reject", artifact.digest, "--reason", "\x1b[2J[red]evil[/red]\x07")
+    out = served.ok("releases")
+    assert "\x1b" not in out
+    assert "[red]evil[/red]" in out
+
+
+def test_without_a_command_the_help_is_shown_and_the_version_when_asked(terminal: Terminal) -> None:
+    assert "Usage: forgewatch" in terminal.ok()
+    assert terminal.ok("--version") == f"forgewatch {version('forgewatch')}\n"
+
+
+def test_labelled_folders_are_imported_and_listed_and_undone(served: Terminal, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for family in ("real", "blend"):
+        folder = tmp_path / "media" / family
+        folder.mkdir(parents=True)
+        for number in range(2):
+            pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
+    done = served.json("import", "media", "--as", "ada")
+    assert done["new"] == {"real": 2, "blend": 2}
+    assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
+    assert {(entry["what"], entry["actor"]) for entry in served.json("labels")} == {
+        ("real", "ada"),
+        ("blend", "ada"),
+    }
+    undone = served.json("undo", str(done["labels"]["blend"]), "--as", "bob")
+    assert undone["exemplars"] == 2
+    shelves = {(s["shelf"], s["family"]): s["count"] for s in served.json("status")["shelves"]}
+    assert shelves[("unknown", None)] == 2
+    ids = [member["id"] for member in served.json("clusters")]
+    assert ids == ["unclustered"]
+    assert served.json("label", "unclustered", "ignore")["exemplars"] == 2
+    assert served.json("status")["unknowns_waiting"] == 0
+
+
+def test_a_clusters_sheet_is_written_as_png(served: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / "media" / "blend"
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (160, 160, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "0.png")
+    done = served.json("import", "media")
+    served.ok("undo", str(done["labels"]["blend"]))
+    (cluster,) = served.json("clusters")
+    served.ok("sheet", cluster["id"], "-o", "sheet.png")
+    with Image.open("sheet.png") as sheet:
+        assert sheet.format == "PNG"

@@ -1,0 +1,50 @@
+"""Scoring without Kafka: the worker's own steps on a real, if untrained, release."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.client.scoring import NoVerdict, Scorer
+from detector.artifact import Artifact
+from detector.settings import DetectorSettings
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+
+
+def picture(seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (200, 160, 3), dtype=np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
+    untrained_artifact: Artifact, tmp_path: Path
+) -> None:
+    good, again, bad, empty, large = (
+        tmp_path / name for name in ("a.png", "b.png", "bad.jpg", "e.png", "l.png")
+    )
+    good.write_bytes(picture(0))
+    again.write_bytes(picture(0))
+    bad.write_bytes(b"\xff\xd8 no picture")
+    empty.write_bytes(b"")
+    ingest = IngestSettings(max_media_bytes=100, max_fetched_bytes=1_000_000)
+    with large.open("wb") as file:
+        file.truncate(ingest.max_fetched_bytes + 1)
+    with Sandbox(ingest) as sandbox:
+        scorer = Scorer(untrained_artifact, sandbox, ingest, DetectorSettings())
+        first, second = scorer.score(good), scorer.score(again)
+        assert first.release == untrained_artifact.digest
+        assert (first.width, first.height, first.format) == (160, 200, "PNG")
+        assert first.item.declared_type == "image/png"
+        assert first.id != second.id
+        own = {"id", "item", "timings"}
+        assert first.model_dump(exclude=own) == second.model_dump(exclude=own)
+        for path, reason in ((bad, "bad.jpg: "), (empty, "e.png: "), (large, "too_large")):
+            with pytest.raises(NoVerdict, match=reason):
+                scorer.score(path)
+        with pytest.raises(FileNotFoundError):
+            scorer.score(tmp_path / "nowhere.png")

@@ -1,0 +1,197 @@
+import json
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from deploy.local import addresses, commands
+from deploy.local.addresses import Ports, default_ports, free_ports, stack_settings
+from deploy.local.processes import Child, StackError, alive, start, stop
+from deploy.local.record import (
+    ChildRecord,
+    StackRecord,
+    read_record,
+    write_environment,
+    write_record,
+)
+from deploy.settings import DeploySettings
+from detector.settings import DetectorSettings
+from ingest.settings import IngestSettings
+from memory.settings import MemorySettings
+from updater.settings import UpdaterSettings
+
+ROOMS = {
+    "INGEST": IngestSettings,
+    "DETECTOR": DetectorSettings,
+    "MEMORY": MemorySettings,
+    "UPDATER": UpdaterSettings,
+    "DEPLOY": DeploySettings,
+}
+
+
+def settings_of_a_stack() -> dict[str, str]:
+    return stack_settings(Path("/run"), free_ports(), "unix:/s", Path("/store"))
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=StringIO(), soft_wrap=True)
+
+
+def said(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Child]:
+    child = start(
+        "sleeper",
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        log=tmp_path / "sleeper.log",
+        environment=dict(os.environ),
+        folder=tmp_path,
+    )
+    yield child
+    stop(child)
+
+
+def test_free_ports_are_free_and_all_different() -> None:
+    ports = asdict(free_ports()).values()
+    assert len(set(ports)) == len(ports)
+
+
+def test_a_taken_default_port_gives_way_to_a_free_one_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        busy = server.getsockname()[1]
+        monkeypatch.setattr(addresses, "Ports", lambda *ports: Ports(*ports) if ports else Ports(deploy=busy))
+        ports, taken = default_ports()
+    assert taken["deploy"] == busy
+    assert ports.deploy not in asdict(Ports()).values()
+    assert ports.deploy != busy
+
+
+def test_every_variable_of_a_stack_is_a_setting_that_its_room_understands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    variables = settings_of_a_stack()
+    for variable, value in variables.items():
+        _, room, name = variable.split("_", 2)
+        assert name.lower() in ROOMS[room].model_fields, variable
+        monkeypatch.setenv(variable, value)
+    for room in ROOMS.values():
+        room()
+    assert set(DeploySettings().health_urls) == {"detector", "memory", "updater"}
+
+
+def test_no_state_of_a_stack_is_left_to_a_default_path() -> None:
+    # A setting that points below the working folder would lie outside the stack's own folder.
+    variables = settings_of_a_stack()
+    for room, settings in ROOMS.items():
+        for name, field in settings.model_fields.items():
+            if ".forgewatch" in str(field.default):
+                assert f"FORGEWATCH_{room}_{name.upper()}" in variables
+
+
+def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credentials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORGEWATCH_UPDATER_SCHEDULE_CRON", "0 3 * * *")
+    monkeypatch.setenv("FORGEWATCH_MEMORY_DATABASE_URL", "sqlite:////elsewhere")
+    monkeypatch.setenv("FORGEWATCH_INGEST_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "hidden")
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_TOKEN", "shared")
+    monkeypatch.setenv("FORGEWATCH_INGEST_DECODE_PROCESSES", "7")
+    variables = settings_of_a_stack()
+    assert variables["FORGEWATCH_INGEST_DECODE_PROCESSES"] == "7"
+    assert variables["FORGEWATCH_UPDATER_SCHEDULE_CRON"] == "0 3 * * *"
+    assert variables["FORGEWATCH_MEMORY_DATABASE_URL"] == "sqlite:////run/memory/memory.sqlite"
+    assert variables["FORGEWATCH_INGEST_SECURITY_PROTOCOL"] == "PLAINTEXT"
+    assert "hidden" not in variables.values()
+    assert variables["FORGEWATCH_DETECTOR_DEPLOY_TOKEN"] == "shared"
+    assert variables["FORGEWATCH_UPDATER_DEPLOY_TOKEN"] == "shared"
+
+
+def test_what_is_written_about_a_stack_is_read_again_and_is_for_its_user_alone(tmp_path: Path) -> None:
+    record = StackRecord(
+        children=(ChildRecord(name="broker", pid=7, created_s=1.25, log=tmp_path / "log"),), sockets=tmp_path
+    )
+    write_record(tmp_path / "stack.json", record)
+    write_environment(tmp_path / "stack.env", {"FORGEWATCH_B": "2", "FORGEWATCH_A": "x=y"})
+    assert read_record(tmp_path / "stack.json") == record
+    assert (tmp_path / "stack.env").read_text() == "FORGEWATCH_A=x=y\nFORGEWATCH_B=2\n"
+    for name in ("stack.json", "stack.env"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stack.env", "stack.json"]
+
+
+def test_a_record_that_cannot_be_understood_is_an_error_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text(json.dumps({"format": 2}))
+    with pytest.raises(StackError, match=r"stack\.json does not tell what runs here"):
+        commands.down(tmp_path)
+    assert (tmp_path / "stack.json").exists()
+
+
+def test_down_where_nothing_runs_says_so(tmp_path: Path, console: Console) -> None:
+    commands.down(tmp_path / "never", console)
+    commands.down(tmp_path, console)
+    assert said(console) == "Nothing runs here.\nNothing runs here.\n"
+
+
+@pytest.mark.parametrize("below", ["", "demo"])
+def test_down_ends_what_is_written_down_and_leaves_nothing_but_the_cache(
+    tmp_path: Path, console: Console, sleeper: Child, below: str
+) -> None:
+    home = tmp_path / "home"
+    folder = home / below
+    for name in ("run/broker", "sockets"):
+        (folder / name).mkdir(parents=True)
+    (home / "cache").mkdir()
+    (folder / "stack.env").touch()
+    write_record(
+        folder / "stack.json", StackRecord(children=(ChildRecord.of(sleeper),), sockets=folder / "sockets")
+    )
+    commands.down(home, console)
+    assert not alive(sleeper)
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+    assert not (folder / "run").exists()
+    assert not (folder / "sockets").exists()
+    assert "Stopped: 1 processes" in said(console)
+    assert f"{home / 'cache'} stays" in said(console)
+
+
+def test_down_does_not_touch_a_stranger_that_got_a_recorded_id(
+    tmp_path: Path, console: Console, sleeper: Child
+) -> None:
+    stale = ChildRecord(name="broker", pid=sleeper.pid, created_s=sleeper.created_s - 3600, log=sleeper.log)
+    write_record(tmp_path / "stack.json", StackRecord(children=(stale,)))
+    commands.down(tmp_path, console)
+    assert alive(sleeper)
+    assert "Nothing runs here." in said(console)
+
+
+def test_only_one_up_or_down_works_in_a_folder_at_a_time(tmp_path: Path) -> None:
+    with commands._alone(tmp_path):
+        for command in (commands.up, commands.down):
+            with pytest.raises(StackError, match="another forgewatch up or down is at work"):
+                command(tmp_path)
+    commands.down(tmp_path, Console(quiet=True))
+
+
+def test_up_says_that_a_stack_runs_already_and_starts_nothing(
+    tmp_path: Path, console: Console, sleeper: Child
+) -> None:
+    write_record(tmp_path / "stack.json", StackRecord(children=(ChildRecord.of(sleeper),)))
+    write_environment(tmp_path / "stack.env", settings_of_a_stack())
+    commands.up(tmp_path, console)
+    assert "runs here already" in said(console)
+    assert "kcat -P -b 127.0.0.1:" in said(console)
+    assert alive(sleeper)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,101 @@
+"""The house, drawn from its imports: every arrow points down, and no module is too long to read."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("ingest", "detector", "memory", "updater", "deploy")
+MAX_LINES = 300
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {_name(path): path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
+
+
+def imported(source: str) -> set[str]:
+    """The modules of the rooms that a source text imports, wherever in the text it does."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & MODULES.keys() or {node.module}
+    return {name for name in found if name.split(".")[0] in ROOMS}
+
+
+ARROWS = {name: imported(path.read_text()) - {name} for name, path in MODULES.items()}
+
+
+def folder(module: str) -> str:
+    """The folder inside of a room that a module lies in; a module of the room itself stands for itself."""
+    package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    return package if "." in package else module
+
+
+def circle(arrows: dict[str, set[str]]) -> list[str] | None:
+    """A circle among the arrows, or None."""
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return None
+
+
+def reached_from(module: str) -> set[str]:
+    """All that is imported when a module is, by way of others too."""
+    seen, waiting = set(), [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += ARROWS[name]
+    return seen
+
+
+def test_every_import_names_a_module_that_is_there():
+    assert set().union(*ARROWS.values()) <= MODULES.keys()
+
+
+def test_rooms_import_only_upstream():
+    for name, others in ARROWS.items():
+        level = ROOMS.index(name.split(".")[0])
+        assert {other for other in others if ROOMS.index(other.split(".")[0]) > level} == set(), name
+
+
+def test_no_circle_among_modules():
+    assert circle(ARROWS) is None
+
+
+def test_no_circle_among_the_folders_of_a_room():
+    folders: dict[str, set[str]] = {}
+    for name, others in ARROWS.items():
+        folders.setdefault(folder(name), set()).update(folder(other) for other in others)
+    assert circle({name: others - {name} for name, others in folders.items()}) is None
+
+
+def test_a_circle_would_be_found():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) is not None
+
+
+@pytest.mark.parametrize("process", ["detector", "memory", "updater", "deploy"])
+def test_production_never_imports_the_laboratory(process):
+    laboratory = {name for name in MODULES if name.startswith(("updater.benchmark", "updater.rejection"))}
+    assert reached_from(f"{process}.__main__") & laboratory == set()
+
+
+def test_the_laboratory_is_where_the_commands_find_it():
+    assert "updater.benchmark.run" in reached_from("deploy.cli.main")
+
+
+def test_no_module_is_too_long_to_read():
+    files = [*MODULES.values(), *(ROOT / "tests").rglob("*.py")]
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}

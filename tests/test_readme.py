@@ -1,0 +1,84 @@
+"""Each room's README.md has its settings and its tree; run as a script, this writes them anew."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings
+
+from deploy.settings import DeploySettings
+from detector.settings import DetectorSettings
+from ingest.settings import IngestSettings
+from memory.settings import MemorySettings
+from updater.settings import UpdaterSettings
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = {
+    "ingest": IngestSettings,
+    "detector": DetectorSettings,
+    "memory": MemorySettings,
+    "updater": UpdaterSettings,
+    "deploy": DeploySettings,
+}
+
+
+def settings_table(room: str) -> str:
+    kind = SETTINGS[room]
+    lines = ["| variable | default | what |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(_setting(kind, name) for name in kind.model_fields)])
+
+
+def _setting(kind: type[BaseSettings], name: str) -> str:
+    field = kind.model_fields[name]
+    default = field.get_default(call_default_factory=True)
+    shown = "" if default is None or isinstance(default, SecretStr) else f"`{default}`"
+    if isinstance(default, frozenset | dict):
+        shown = ""
+    return f"| `{kind.model_config['env_prefix']}{name.upper()}` | {shown} | {field.description} |"
+
+
+def tree(room: str) -> str:
+    listed = subprocess.run(["git", "ls-files", room], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = []
+    for path in sorted(path for path in listed.stdout.splitlines() if path.endswith(".py")):
+        purpose = (ast.get_docstring(ast.parse((ROOT / path).read_text())) or "").splitlines()[0]
+        name = path.removesuffix("__init__.py").removeprefix(f"{room}/") or f"{room}/"
+        lines.append(f"    {name:36}{purpose}")
+    return "\n".join(lines)
+
+
+PARTS = {"settings": settings_table, "tree": tree}
+
+
+def readme(room: str) -> Path:
+    return ROOT / room / "README.md"
+
+
+def markers(name: str) -> tuple[str, str]:
+    return f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+
+
+def part(text: str, name: str) -> str:
+    begin, end = markers(name)
+    return text.split(begin)[1].split(end)[0]
+
+
+@pytest.mark.parametrize("room", SETTINGS)
+def test_each_rooms_readme_names_every_setting_with_its_default(room):
+    assert part(readme(room).read_text(), "settings") == settings_table(room)
+
+
+@pytest.mark.parametrize("room", SETTINGS)
+def test_each_rooms_readme_names_every_module_with_its_purpose(room):
+    assert part(readme(room).read_text(), "tree") == tree(room)
+
+
+if __name__ == "__main__":
+    for room in SETTINGS:
+        text = readme(room).read_text()
+        for name, make in PARTS.items():
+            begin, end = markers(name)
+            text = text.split(begin)[0] + begin + make(room) + end + text.split(end.lstrip("\n"))[1]
+        readme(room).write_text(text)

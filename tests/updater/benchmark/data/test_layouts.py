@@ -1,0 +1,287 @@
+"""CDDB's and OpenCIL's directories become streams, or one clear line says why not."""
+
+import io
+import itertools
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ingest.records import CropPlan
+from updater.benchmark.data import crops as crops_module
+from updater.benchmark.data.cddb import SEQUENCES, load_cddb, sequence_of, with_unseen_families
+from updater.benchmark.data.crops import CropReader, UnreadableMediaError
+from updater.benchmark.data.folders import in_steps, load_folders
+from updater.benchmark.data.tasks import (
+    DataError,
+    LayoutError,
+    OutlierSet,
+    Stream,
+    hold_back,
+    is_real,
+)
+
+PLAN = CropPlan(crop_px=32, patches=2, face_patches=0)
+
+
+def picture(number: int) -> bytes:
+    out = io.BytesIO()
+    rng = np.random.default_rng(number)
+    Image.fromarray(rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(out, "PNG")
+    return out.getvalue()
+
+
+def lay(folder: Path, places: dict[str, int]) -> Path:
+    number = 0
+    for place, count in places.items():
+        (folder / place).mkdir(parents=True)
+        for index in range(count):
+            (folder / place / f"{index}.png").write_bytes(picture(number))
+            number += 1
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reader():
+    # One reader, so one sandbox, for all tests that need not see the cache.
+    with CropReader(PLAN, processes=1) as opened:
+        yield opened
+
+
+def cddb(folder: Path, tasks=("gan", "glow"), train=8, val=4) -> Path:
+    return lay(
+        folder,
+        {
+            f"{task}/{part}/{kind}": count
+            for task in tasks
+            for part, count in (("train", train), ("val", val))
+            for kind in ("0_real", "1_fake")
+        },
+    )
+
+
+def test_a_task_of_cddb_has_its_own_reals_and_fakes(tmp_path, reader):
+    stream = load_cddb(cddb(tmp_path), "glow,gan", reader)
+    assert [task.name for task in stream.tasks] == ["glow", "gan"]
+    task = stream.tasks[0]
+    assert task.classes == ("glow/real", "glow/fake")
+    assert task.train.counts() == {"glow/fake": 6, "glow/real": 6}
+    assert task.calibration.counts() == {"glow/fake": 2, "glow/real": 2}
+    assert task.test.counts() == {"glow/fake": 4, "glow/real": 4}
+    assert set(task.train.sources) == {"glow"}
+    assert task.test.crops.shape == (16, 32, 32, 3)
+    assert [is_real(name) for name in ("glow/real", "real", "glow/fake", "unreal")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_object_classes_are_merged(tmp_path, reader):
+    lay(
+        tmp_path,
+        {
+            f"glow/{part}/{hair}/{kind}": 2
+            for part in ("train", "val")
+            for hair in ("fair", "dark")
+            for kind in ("0_real", "1_fake")
+        },
+    )
+    stream = load_cddb(tmp_path, "glow", reader, calibration_share=0)
+    assert stream.tasks[0].train.counts() == {"glow/fake": 4, "glow/real": 4}
+    assert len(stream.tasks[0].calibration) == 0
+    assert any("/fair/0_real/" in item for item in stream.tasks[0].train.ids)
+
+
+def test_crops_are_the_files_own_pixels(tmp_path, reader):
+    items = load_cddb(cddb(tmp_path), "gan", reader).tasks[0].test
+    item = next(i for i, name in enumerate(items.ids) if name.startswith("gan/val/0_real/0.png@"))
+    pixels = np.asarray(Image.open(tmp_path / "gan/val/0_real/0.png"))
+    assert np.array_equal(items.crops[items.starts[item]], pixels[:32, :32])
+
+
+def test_the_sequences_are_those_of_the_paper():
+    assert {name: len(tasks) for name, tasks in SEQUENCES.items()} == {"easy": 7, "hard": 5, "long": 12}
+    assert SEQUENCES["long"][:7] == SEQUENCES["easy"]
+    assert set(SEQUENCES["hard"]) < set(SEQUENCES["long"])
+
+
+def test_a_named_sequence_finds_the_published_folders_and_their_other_names(tmp_path):
+    cddb(tmp_path, ["gaugan", "biggan", "wilddeepfake", "whichfaceisreal", "san"], 1, 1)
+    assert sequence_of(tmp_path, "hard") == ("gaugan", "biggan", "wilddeepfake", "whichfaceisreal", "san")
+
+
+def test_a_sequence_with_missing_tasks_says_which_and_what_is_there(tmp_path):
+    cddb(tmp_path, ["gaugan", "san"], 1, 1)
+    with pytest.raises(LayoutError) as error:
+        sequence_of(tmp_path, "hard")
+    line = str(error.value)
+    assert "\n" not in line
+    assert "lacks biggan, wild, whichfaceisreal" in line
+    assert "it has gaugan, san" in line
+    with pytest.raises(LayoutError, match="twice"):
+        sequence_of(tmp_path, "san,san")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda root: (root / "gan/val/1_fake/0.png").write_bytes(picture(1)[:300]), "gan/val/1_fake/0.png"),
+        (lambda root: (root / "gan/train/0_real/notes.txt").write_text("hello"), "notes.txt"),
+        (lambda root: (root / "gan/train/0_real/gone.png").symlink_to("nowhere"), "gone.png"),
+        (
+            lambda root: [p.unlink() for p in (root / "gan/train/1_fake").iterdir()],
+            "gan/train/1_fake holds no",
+        ),
+        (lambda root: (root / "gan/train/1_fake").rename(root / "gan/train/fakes"), "1_fake is missing"),
+        (lambda root: (root / "gan/val").rename(root / "gan/validation"), "gan/val is missing"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_that_names_the_place(tmp_path, reader, spoil, told):
+    spoil(cddb(tmp_path))
+    with pytest.raises(DataError) as error:
+        load_cddb(tmp_path, "gan", reader)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_none_of_cddb_is_refused(tmp_path, reader):
+    with pytest.raises(LayoutError, match="is no folder"):
+        load_cddb(tmp_path / "nothing", "gan", reader)
+    with pytest.raises(LayoutError, match="lay it out so"):
+        load_cddb(lay(tmp_path, {"real": 1}), "gan", reader)
+
+
+def test_media_is_decoded_once_and_a_damaged_cache_is_made_again(tmp_path, monkeypatch):
+    folder, cache = cddb(tmp_path / "data"), tmp_path / "cache"
+
+    def load() -> Stream:
+        with CropReader(PLAN, cache, processes=1) as opened:
+            return load_cddb(folder, "gan", opened)
+
+    first = load()
+    kept = {path: path.read_bytes() for path in cache.iterdir()}
+    assert len(kept) == 2
+    flipped, cut = sorted(kept)
+    flipped.write_bytes(kept[flipped][:-9] + bytes([kept[flipped][-9] ^ 1]) + kept[flipped][-8:])
+    cut.write_bytes(kept[cut][:100])
+    again = load()
+    assert np.array_equal(first.tasks[0].train.crops, again.tasks[0].train.crops)
+    assert {path: path.read_bytes() for path in cache.iterdir()} == kept
+
+    # What is cached needs no decoding; another plan does.
+    monkeypatch.setattr(crops_module, "Sandbox", None)
+    assert np.array_equal(load().tasks[0].test.crops, first.tasks[0].test.crops)
+    with CropReader(PLAN.model_copy(update={"patches": 1}), cache) as opened, pytest.raises(TypeError):
+        load_cddb(folder, "gan", opened)
+
+
+def test_a_corrupt_file_leaves_nothing_half_written(tmp_path):
+    folder, cache = cddb(tmp_path / "data"), tmp_path / "cache"
+    (folder / "gan/val/1_fake/3.png").write_bytes(b"\xff\xd8\xff")
+    with CropReader(PLAN, cache, processes=1) as opened, pytest.raises(UnreadableMediaError):
+        load_cddb(folder, "gan", opened)
+    assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
+
+
+def test_progress_reaches_the_end_of_every_stage(tmp_path):
+    seen: dict[str, list[tuple[int, int]]] = {}
+    show = lambda stage, done, total: seen.setdefault(stage, []).append((done, total))  # noqa: E731
+    with CropReader(PLAN, None, show, processes=1) as opened:
+        load_cddb(cddb(tmp_path), "gan", opened)
+    assert {stage: at[-1] for stage, at in seen.items()} == {
+        "read gan/train": (16, 16),
+        "read gan/val": (8, 8),
+    }
+    assert all(at == sorted(at) for at in seen.values())
+
+
+def test_the_digest_is_of_the_media_and_not_of_their_place_or_plan(tmp_path, reader):
+    stream = load_cddb(cddb(tmp_path / "a"), "gan", reader)
+    (tmp_path / "a").rename(tmp_path / "b")
+    with CropReader(PLAN.model_copy(update={"patches": 1}), processes=1) as other:
+        again = load_cddb(tmp_path / "b", "gan", other)
+    assert again.digest == stream.digest
+    assert (again.plan, stream.plan) == (other.plan, PLAN)
+    (tmp_path / "b/gan/val/1_fake/0.png").write_bytes(picture(999))
+    assert load_cddb(tmp_path / "b", "gan", reader).digest != stream.digest
+
+
+def test_families_not_yet_seen_are_outliers_until_their_step(tmp_path, reader):
+    cddb(tmp_path, ["gan", "glow", "flow"], val=8)
+    stream = with_unseen_families(load_cddb(tmp_path, "gan,glow", reader), tmp_path, reader)
+    shown = {s.name: [len(s.at(step, 2)) for step in range(2)] for s in stream.outliers}
+    assert shown == {"glow": [16, 0], "flow": [8, 16]}
+    first = {s.name: s for s in stream.outliers}["flow"].at(0, 2)
+    assert len(first.counts()) == 2  # in a drawn order: not all of them reals
+
+
+def test_groups_stay_whole_when_items_are_held_back(tmp_path, reader):
+    items = load_cddb(cddb(tmp_path), "gan", reader, calibration_share=0).tasks[0].train
+    grouped = replace(items, groups=tuple(f"scene-{i // 2}" for i in range(len(items))))
+    kept, held = hold_back(grouped, 0.25, 7)
+    assert not set(kept.groups) & set(held.groups)
+    assert Counter(held.families) == {"gan/real": 2, "gan/fake": 2}
+    assert hold_back(grouped, 0.25, 7)[1].ids == held.ids
+    assert hold_back(grouped, 0.25, 8)[1].ids != held.ids
+    with pytest.raises(LayoutError, match="too few"):
+        hold_back(grouped.take([0]), 0.25, 7)
+
+
+@pytest.mark.parametrize(
+    ("places", "train", "test"),
+    [
+        ({f"id/{c}/{p}": n for c in "abc" for p, n in (("train", 5), ("test", 2))}, 5, 2),
+        ({f"id/{p}/{c}": n for c in "abc" for p, n in (("train", 5), ("test", 2))}, 5, 2),
+        ({f"id/{c}": 5 for c in "abc"}, 4, 1),
+    ],
+)
+def test_classes_lie_in_any_of_three_layouts(tmp_path, reader, places, train, test):
+    lay(tmp_path, places | {"ood/svhn": 6, "ood/places": 3})
+    stream = load_folders(tmp_path, reader, base=2, increment=1, calibration_share=0)
+    assert [len(task.classes) for task in stream.tasks] == [2, 1]
+    assert sorted(name for task in stream.tasks for name in task.classes) == ["a", "b", "c"]
+    assert all(set(task.train.counts().values()) == {train} for task in stream.tasks)
+    assert all(set(task.test.counts().values()) == {test} for task in stream.tasks)
+    shown = {s.name: [len(s.at(step, 2)) for step in range(2)] for s in stream.outliers}
+    assert shown == {"places": [1, 3], "svhn": [3, 6]}
+    assert stream.outliers[0].items.counts() == {"places": 3}
+    assert stream.plan == PLAN
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        ({"id/a/train": 1, "id/a/test": 1}, "ood holds no outlier set"),
+        ({"ood/svhn": 1}, "id holds no classes"),
+        ({"id/a": 1, "ood/svhn": 0}, "svhn holds no media"),
+        ({"id/train/a": 1, "id/train/b": 1, "id/test/a": 1, "ood/svhn": 1}, "id/train/b has no test"),
+        ({"id/a/train": 1, "id/a/test": 1, "id/b/train": 1, "ood/svhn": 1}, "id/b/test is missing"),
+    ],
+)
+def test_a_wrong_opencil_layout_is_one_line(tmp_path, reader, places, told):
+    with pytest.raises(LayoutError) as error:
+        load_folders(lay(tmp_path, places), reader)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_steps_share_the_classes_out_once_each():
+    steps = in_steps([f"c{i:03}" for i in range(100)], 10, 10, 0)
+    assert [len(step) for step in steps] == [10] * 10
+    assert len({name for step in steps for name in step}) == 100
+    assert [len(step) for step in in_steps("abcdefg", 3, 2, 1)] == [3, 2, 2]
+    assert [len(step) for step in in_steps("abcdef", 3, 2, 1)] == [3, 2, 1]
+    assert [len(step) for step in in_steps("ab", 10, 10, 1)] == [2]
+    assert in_steps("abcdefg", 3, 2, 1) != in_steps("abcdefg", 3, 2, 2)
+
+
+def test_outliers_and_tests_of_the_known_grow_at_one_rate(tmp_path, reader):
+    items = load_cddb(cddb(tmp_path, val=10), "gan", reader).tasks[0].test
+    grown = [OutlierSet("x", items).at(step, 5) for step in range(5)]
+    assert [len(one) for one in grown] == [4, 8, 12, 16, 20]
+    assert all(small.ids == large.ids[: len(small)] for small, large in itertools.pairwise(grown))

@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import LedoitWolf
+
+from detector.architecture import Architecture
+from detector.gate import decide
+from detector.network import Network, NetworkOutput
+from updater.candidate.calibrate import (
+    CalibrationError,
+    ItemScores,
+    Targets,
+    calibrate,
+    equal_shares,
+    fit_gate,
+    make_reference,
+    unknown_scores,
+)
+from updater.training_data import LabelledCrops
+from updater.whitening import within_class_whitening
+
+
+def features(seed: int, families: list[str], width: int = 12) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    mixing = np.eye(width) + 0.2 * np.random.default_rng(9).normal(size=(width, width))
+    centres = {f: np.random.default_rng(i).normal(0, 5, width) for i, f in enumerate(sorted(set(families)))}
+    return np.stack([rng.normal(size=width) @ mixing + centres[f] for f in families]).astype("f")
+
+
+def labelled(families: list[str], side: int = 64) -> LabelledCrops:
+    rng = np.random.default_rng(0)
+    return LabelledCrops(
+        ids=tuple(f"{i:04d}" for i in range(len(families))),
+        families=tuple(families),
+        sources=("s",) * len(families),
+        groups=tuple(f"{i:04d}" for i in range(len(families))),
+        crops=rng.integers(0, 255, (len(families), side, side, 3)).astype(np.uint8),
+        starts=np.arange(len(families) + 1),
+    )
+
+
+def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> ItemScores:
+    rng = np.random.default_rng(seed)
+    n = len(families)
+    energy, pseudo, novelty, embedding, traces = rng.normal(0, spread, (5, n)).astype("f")
+    fake = np.where(families == "real", rng.beta(1, 9, n), rng.beta(9, 1, n)).astype("f")
+    logits = np.stack([np.log(1 - fake + 1e-6), np.log(fake + 1e-6)], 1).astype("f")
+    return ItemScores(
+        energy=energy,
+        pseudo=pseudo,
+        novelty=novelty,
+        embedding_novelty=embedding,
+        trace_novelty=traces,
+        fake_probability=fake,
+        logits=logits,
+    )
+
+
+def output(seed: int, families: list[str]) -> NetworkOutput:
+    rows = torch.from_numpy(features(seed, families))
+    return NetworkOutput(rows[:, :2], rows[:, 0], rows[:, 3:9], rows)
+
+
+def apart(families: np.ndarray) -> np.ndarray:
+    """Every item is its own group."""
+    return np.array([f"group-{i}" for i in range(len(families))])
+
+
+def test_whitened_classes_have_unit_covariance() -> None:
+    families = ["real"] * 3000 + ["blended"] * 1000
+    rows = features(0, families)
+    mean, whitening = within_class_whitening(rows, np.array(families))
+    white = (rows - mean) @ whitening
+    for family in ("real", "blended"):
+        mine = white[np.array(families) == family]
+        assert np.allclose(np.cov(mine.T), np.eye(12), atol=0.25)
+
+
+def test_the_whitening_is_scikit_learns_shrunk_covariance() -> None:
+    families = ["real"] * 30 + ["blended"] * 12
+    rows = features(1, families)
+    _, whitening = within_class_whitening(rows, np.array(families))
+    centred = np.concatenate([rows[:30] - rows[:30].mean(0), rows[30:] - rows[30:].mean(0)]).astype(float)
+    scale = centred.std(0)
+    covariance = LedoitWolf(assume_centered=True).fit(centred / scale).covariance_ * np.outer(scale, scale)
+    assert np.allclose(whitening @ whitening.T, np.linalg.inv(covariance), rtol=1e-3, atol=1e-4)
+
+
+def test_a_full_reference_gives_small_classes_all_their_places() -> None:
+    families = ["real"] * 50 + ["blended"] * 5 + ["sharpened"] * 20
+    chosen = equal_shares(np.array(families), np.array(labelled(families).ids), 40)
+    kept = [families[i] for i in chosen]
+    assert {f: kept.count(f) for f in set(kept)} == {"blended": 5, "real": 18, "sharpened": 17}
+    assert len(set(chosen)) == 40
+
+
+def test_a_reference_holds_features_and_embeddings_each_whitened() -> None:
+    families = ["real"] * 50 + ["blended"] * 20
+    made = make_reference(output(2, families), families, labelled(families).ids)
+    raw = output(2, families)
+    np.testing.assert_allclose(made.whiten(raw.features.numpy()), made.features, atol=1e-4)
+    np.testing.assert_allclose(made.whiten_embedding(raw.embedding.numpy()), made.embeddings, atol=1e-4)
+    assert made.embeddings.shape == (70, 6)
+
+
+def test_a_reference_needs_items() -> None:
+    with pytest.raises(CalibrationError, match="too few"):
+        make_reference(output(3, ["real"] * 4), ["real"] * 4, "abcd")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_thresholds_keep_their_shares_of_fresh_reals(seed: int) -> None:
+    families = np.array(["real"] * 400 + ["blended"] * 60 + ["sharpened"] * 60)
+    gate = fit_gate(
+        scored(families, seed), families, apart(families), Targets(reals_unknown=0.03, reals_fake=0.03)
+    )
+    fresh = np.array(["real"] * 4000)
+    of_fresh = scored(fresh, seed + 100)
+    unknown = unknown_scores(of_fresh, gate)
+    assert (unknown > gate.unknown_threshold).mean() <= 0.045
+    assert (of_fresh.fake_probability > gate.fake_threshold).mean() <= 0.045
+
+
+def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
+    families = np.array(["real"] * 900 + ["blended"] * 30)
+    measured = scored(families)
+    measured.novelty[-30:] += 5
+    targets = Targets(classes_unknown=0.05)
+    gate = fit_gate(measured, families, apart(families), targets)
+    turned_away = unknown_scores(measured, gate) > gate.unknown_threshold
+    assert turned_away[-30:].mean() <= 0.1 + 1 / 30
+    assert turned_away[:900].mean() <= targets.reals_unknown
+
+
+def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold() -> None:
+    families = np.array(["real"] * 200 + ["blended"] * 40)
+    measured, groups = scored(families), apart(families)
+    usual = fit_gate(measured, families, groups, Targets())
+    spread = float(unknown_scores(measured, usual).std())
+    measured.novelty[:30] += 50
+    groups[:30] = "photograph"
+    odd = fit_gate(measured, families, groups, Targets())
+    # Weighed by pieces, the threshold would move by nearly three times the spread.
+    assert odd.unknown_threshold == pytest.approx(usual.unknown_threshold, abs=0.5 * spread)
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    torch.manual_seed(0)
+    return Network(Architecture(backbone="lcnet_035", crop_px=64, width=8), 2).eval()
+
+
+def test_calibrating_a_network_gives_a_gate_that_its_calibration_reals_pass(network: Network) -> None:
+    families = ["real"] * 20 + ["blended"] * 8
+    gate, reference, figures = calibrate(network, labelled(families), labelled(families), ("real", "blended"))
+    assert reference is not None
+    assert reference.whitening.shape[0] == network.forensics.width  # type: ignore[union-attr]
+    assert figures["calibration_reals"] == 20
+    assert figures["reals_unknown"] <= 0.05
+    assert decide(gate.unknown_threshold, 0.0, gate) == "real"
+
+
+def test_without_a_held_back_real_there_is_no_gate(network: Network) -> None:
+    with pytest.raises(CalibrationError, match="no real item"):
+        calibrate(network, labelled(["real"] * 12), labelled(["blended"] * 4), ("real", "blended"))

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from detector.session import Session
+from updater.candidate.evaluate import batch, judge, labelled, score_items
+from updater.training_data import LabelledCrops
+
+
+def items(families, seed=0):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 4, len(families))
+    return LabelledCrops(
+        ids=tuple(f"item-{i}" for i in range(len(families))),
+        families=tuple(families),
+        sources=("test",) * len(families),
+        groups=tuple(f"item-{i}" for i in range(len(families))),
+        crops=rng.integers(0, 256, (counts.sum(), 64, 64, 3), dtype=np.uint8),
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+    )
+
+
+@pytest.fixture(scope="module")
+def session(untrained_artifact):
+    return Session(untrained_artifact.folder, threads=1)
+
+
+def test_an_item_is_the_mean_of_its_own_crops():
+    some = items(["real", "blend", "real"])
+    crops, pooling = batch(some)
+    assert crops is some.crops
+    values = np.arange(len(crops), dtype=np.float32)
+    means = [values[a:b].mean() for a, b in zip(some.starts, some.starts[1:], strict=False)]
+    assert np.allclose(pooling @ values, means)
+
+
+def test_items_score_the_same_in_any_number_at_once(session):
+    many = items(["real"] * 37)
+    one_by_one = [session.score(*batch(many.take([i]))).unknown_score[0] for i in (0, 15, 16, 36)]
+    assert np.allclose(score_items(session, many).unknown_score[[0, 15, 16, 36]], one_by_one, atol=1e-2)
+
+
+def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_called_fake(
+    session, untrained_artifact
+):
+    manifest = untrained_artifact.manifest
+    some = items(["real"] * 9 + ["blend"] * 6 + ["upsampling"] * 5)
+    found = judge(
+        session, manifest.gate, manifest.classes, some, items(["pseudo"] * 6, 1), frozenset({"real"})
+    )
+    labels, names = labelled(score_items(session, some), manifest.gate, manifest.classes)
+    for family, shares in found.classes.items():
+        mine = np.array(some.families) == family
+        assert shares.items == mine.sum()
+        assert shares.real + shares.fake + shares.unknown == pytest.approx(1)
+        right = labels == "real" if family == "real" else (labels == "fake") & (names == family)
+        assert shares.named == pytest.approx(right[mine].mean())
+        assert shares.named <= (shares.real if family == "real" else shares.fake)
+
+
+def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_positive(
+    session, untrained_artifact
+):
+    manifest = untrained_artifact.manifest
+    some = items(["real"] * 6 + ["blend"] * 6)
+    unknown = score_items(session, some).unknown_score
+    for familiar in ({"real"}, {"real", "blend"}):
+        mine = unknown[np.isin(some.families, list(familiar))]
+        pairs = [(a > b) + 0.5 * (a == b) for a in unknown for b in mine]
+        found = judge(session, manifest.gate, manifest.classes, some, some, frozenset(familiar))
+        assert found.rejection_auroc == pytest.approx(np.mean(pairs), abs=0.03)

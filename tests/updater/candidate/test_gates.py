@@ -1,0 +1,61 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from updater.candidate import gates
+
+shares = st.floats(0, 1)
+
+
+def test_forgetting_is_the_mean_loss_in_points_over_the_old_families_alone():
+    before = {"blend": 0.90, "inpaint": 0.80}
+    after = {"blend": 0.80, "inpaint": 0.84, "sharpen": 0.10}
+    gate = gates.forgets(before, after, 5)
+    assert gate.value == pytest.approx(3.0)
+    assert gate.holds
+
+
+def test_exactly_five_points_forgotten_hold_and_one_hundredth_more_does_not():
+    assert gates.forgets({"blend": 0.90}, {"blend": 0.85}, 5).holds
+    assert not gates.forgets({"blend": 0.90}, {"blend": 0.8499}, 5).holds
+
+
+def test_a_candidate_that_no_longer_knows_an_old_family_is_an_error_and_no_pass():
+    with pytest.raises(KeyError):
+        gates.forgets({"blend": 0.9}, {"sharpen": 0.9}, 5)
+
+
+def test_no_old_family_is_an_error_and_no_pass():
+    with pytest.raises(ValueError, match="nothing to forget"):
+        gates.forgets({}, {"sharpen": 0.9}, 5)
+
+
+def test_what_was_not_measured_never_holds():
+    for gate in (gates.at_most("reals unknown", math.nan, 0.06), gates.at_least("named", math.nan, 0.6)):
+        assert not gate.holds
+    assert not gates.rejects_as_before(0.8, math.nan, 2).holds
+    assert not gates.forgets({"blend": math.nan}, {"blend": 0.9}, 5).holds
+
+
+def test_rejection_may_fall_by_its_bound_and_may_rise_freely():
+    assert gates.rejects_as_before(0.86, 0.84, 2).holds
+    assert not gates.rejects_as_before(0.86, 0.8399, 2).holds
+    assert gates.rejects_as_before(0.60, 0.90, 2).value == pytest.approx(-30)
+
+
+def test_each_new_family_has_a_gate_of_its_own_so_that_a_good_one_cannot_hide_a_bad_one():
+    good, bad = gates.names({"sharpen": 0.95, "blend": 0.30}, 0.6)
+    assert good.holds
+    assert not bad.holds
+    assert "blend" in bad.name
+
+
+@given(st.dictionaries(st.text(min_size=1), st.tuples(shares, shares), min_size=1), st.floats(-100, 100))
+def test_a_gate_holds_exactly_where_its_own_value_and_bound_say_so(families, bound):
+    before = {name: pair[0] for name, pair in families.items()}
+    after = {name: pair[1] for name, pair in families.items()}
+    gate = gates.forgets(before, after, bound)
+    assert gate.holds == (gate.value <= gate.bound)
+    assert gate.value == pytest.approx(-gates.forgets(after, before, bound).value, abs=1e-6)

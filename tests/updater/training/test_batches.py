@@ -1,0 +1,132 @@
+"""Batches: pseudo-forgeries drawn anew for each, and always the same for the same number."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from detector.architecture import Architecture
+from updater.learners import softmax_rehearsal
+from updater.outliers.exposure import Exposure, expose
+from updater.training.batches import Drawn, TrainingSet, ahead, draw
+from updater.training.loop import item_weights
+from updater.training.step import FIRST, Options, Step
+
+TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
+CLASSES = ("real", "blocky")
+RECIPE = replace(FIRST, backbone_steps=5, balanced_steps=4, batch=10, pseudo_share=0.5, crops_an_item=2)
+
+
+@pytest.fixture(scope="module")
+def items(labelled):
+    return labelled({"real": 8, "blocky": 4})
+
+
+def step(items, **changes):
+    return replace(Step(items, CLASSES, TINY, recipe=RECIPE, seed=3), **changes)
+
+
+@pytest.fixture(scope="module")
+def data(items):
+    pseudo = expose(items, 6, frozenset(), 3)
+    return TrainingSet(
+        np.array([0] * 8 + [1] * 4 + [2] * 6),
+        torch.tensor([False, True]),
+        np.concatenate([items.crops, pseudo.crops]),
+        np.concatenate([items.starts, items.starts[-1] + pseudo.starts[1:]]),
+        torch.zeros(36, 0),
+        Exposure(items, frozenset()),
+    )
+
+
+def drawn(items, data, number, on_crops=True, **changes):
+    return draw(step(items, **changes), data, item_weights(data.targets, 1.0), number, on_crops)
+
+
+def test_each_batch_has_pseudo_forgeries_of_its_own(items, data):
+    first, second = drawn(items, data, 0), drawn(items, data, 1)
+    made = {crop.tobytes() for one in (first, second) for crop in one.outliers}
+    assert len(made) == len(first.outliers) + len(second.outliers)
+    assert not made & {crop.tobytes() for crop in data.crops}
+
+
+def test_fresh_ones_take_the_place_of_stored_ones_and_pool_to_items_of_as_many_crops(items, data):
+    for number in range(5):
+        one = drawn(items, data, number)
+        assert (data.targets[one.items] < 2).all()
+        assert len(one.items) + len(one.outlier_pooling) == 10
+        assert one.outlier_pooling.shape[1] == len(one.outliers)
+        assert torch.equal(one.outlier_pooling.sum(1), torch.ones(len(one.outlier_pooling)))
+        assert ((one.outlier_pooling > 0).sum(1) == 2).all()
+
+
+def test_the_same_number_gives_the_same_batch_and_another_seed_does_not(items, data):
+    first, again, other = drawn(items, data, 4), drawn(items, data, 4), drawn(items, data, 4, seed=9)
+    assert np.array_equal(first.rows, again.rows)
+    assert np.array_equal(first.outliers, again.outliers)
+    assert not np.array_equal(first.outliers[:2], other.outliers[:2])
+
+
+def test_a_stage_on_rows_draws_the_stored_ones(items, data):
+    numbers = [drawn(items, data, number, on_crops=False) for number in range(6)]
+    assert all(one.outliers is None for one in numbers)
+    assert any((data.targets[one.items] == 2).any() for one in numbers)
+
+
+def test_without_exposure_no_batch_has_pseudo_forgeries(items, data):
+    plain = replace(data, exposure=None, targets=np.minimum(data.targets, 1))
+    assert drawn(items, plain, 0).outliers is None
+
+
+def test_batches_come_in_order_whatever_thread_draws_them():
+    def of(number):
+        return Drawn(number, np.arange(1), np.arange(1), torch.eye(1))
+
+    for beside_a_gpu in (False, True):
+        numbers = [one.torch_seed for one in ahead(of, range(3, 60), beside_a_gpu)]
+        assert numbers == list(range(3, 60))
+
+
+def test_an_error_in_a_thread_reaches_the_training():
+    def broken(number):
+        raise ValueError("cannot draw")
+
+    with pytest.raises(ValueError, match="cannot draw"):
+        next(ahead(broken, range(3), False))
+
+
+@pytest.mark.parametrize("rejection", ["augmix", "regmixup"])
+def test_a_method_that_changes_the_batch_draws_its_versions(rejection, items, data):
+    one = drawn(items, data, 0, options=Options(rejection=rejection))
+    assert len(one.augmented) == (2 if rejection == "augmix" else 0)
+    assert all(version.shape == (len(one.rows), 64, 64, 3) for version in one.augmented)
+    assert (one.mixing is not None) == (rejection == "regmixup")
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("rejection", "exposure"),
+    [("none", "outliers"), ("t2f-norm", "class"), ("augmix", "class"), ("regmixup", "outliers")],
+)
+def test_an_interrupted_run_goes_on_to_the_same_network(rejection, exposure, items, tmp_path, monkeypatch):
+    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 2)
+    one = step(items, options=Options(rejection=rejection, exposure=exposure))
+    whole = softmax_rehearsal.learn(one).network.state_dict()
+
+    def stop(stage, done, total):
+        if (stage, done) == ("backbone", 3):
+            raise StopError
+
+    broken = replace(one, checkpoint=tmp_path / "run.safetensors", progress=stop)
+    with pytest.raises(StopError):
+        softmax_rehearsal.learn(broken)
+    done = []
+    resumed = replace(broken, progress=lambda stage, at, total: done.append((stage, at)))
+    found = softmax_rehearsal.learn(resumed).network.state_dict()
+    assert ("backbone", 3) in done
+    assert ("backbone", 1) not in done
+    assert all(torch.equal(value, found[name]) for name, value in whole.items())

@@ -1,0 +1,112 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from updater.training import schemes
+from updater.training.step import Options
+
+# Two real classes, two fake ones; the numbers below are worked from these four logits.
+FAKE = torch.tensor([False, True, False, True])
+LOGITS = torch.tensor([[2.0, -1.0, 0.5, 1.0]])
+EXP = [math.exp(z) for z in (2.0, -1.0, 0.5, 1.0)]
+G = [e / sum(EXP) for e in EXP]
+S = [1 / (1 + math.exp(-z)) for z in (2.0, -1.0, 0.5, 1.0)]
+
+
+def sigmoid(z: float) -> float:
+    return 1 / (1 + math.exp(-z))
+
+
+def ratio(real: float, fake: float) -> tuple[float, float]:
+    return real / (real + fake), fake / (real + fake)
+
+
+BY_HAND = {
+    "sumlog": (math.log(G[0]) + math.log(G[2]), math.log(G[1]) + math.log(G[3])),
+    "sumlogit": (math.log(G[0] + G[2]), math.log(G[1] + G[3])),
+    "sumfeat": (-math.log(1 + math.exp(0.0 - 2.5)), -math.log(1 + math.exp(2.5 - 0.0))),
+    "max": (math.log(G[0]), math.log(G[3])),
+    "sumlog-code": tuple(-r for r in ratio(math.log(S[0]) + math.log(S[2]), math.log(S[1]) + math.log(S[3]))),
+    "sumlogit-code": tuple(math.log(r) for r in ratio(S[0] + S[2], S[1] + S[3])),
+    "sumfeat-icarl": (
+        (math.log(sigmoid(2.5)) + math.log(1 - sigmoid(0.0))) / 2,
+        (math.log(sigmoid(0.0)) + math.log(1 - sigmoid(2.5))) / 2,
+    ),
+    "sumfeat-lucir": (
+        (math.log(sigmoid(S[0] + S[2])) + math.log(1 - sigmoid(S[1] + S[3]))) / 2,
+        (math.log(sigmoid(S[1] + S[3])) + math.log(1 - sigmoid(S[0] + S[2]))) / 2,
+    ),
+    "max-code": tuple(math.log(r) for r in ratio(S[0], S[3])),
+}
+
+
+@pytest.mark.parametrize("aggregate", BY_HAND)
+def test_the_two_scores_are_those_worked_by_hand(aggregate):
+    scores = schemes.binary_scores(LOGITS, FAKE, aggregate)
+    assert scores.shape == (1, 2)
+    assert scores[0].tolist() == pytest.approx(BY_HAND[aggregate], rel=1e-5)
+
+
+@pytest.mark.parametrize("aggregate", BY_HAND)
+@pytest.mark.parametrize("target", [0, 1])
+def test_gradients_reach_every_logit_that_the_formula_names(aggregate, target):
+    logits = LOGITS.clone().requires_grad_()
+    options = Options(scheme="mt", aggregate=aggregate, mt_weight=1.0)
+    torch.autograd.backward(schemes.class_loss(logits, torch.tensor([target]), FAKE, options))
+    named = torch.tensor([[True, False, False, True]]) if aggregate == "max-code" else torch.ones(1, 4) > 0
+    assert torch.equal(logits.grad != 0, named)
+
+
+@pytest.mark.parametrize("aggregate", BY_HAND)
+def test_the_binary_loss_falls_as_the_true_side_rises(aggregate):
+    for target, side in ((0, ~FAKE), (1, FAKE)):
+        logits = LOGITS.clone().requires_grad_()
+        torch.autograd.backward(-schemes.binary_scores(logits, FAKE, aggregate)[0, target])
+        steeper = LOGITS - 0.01 * logits.grad
+        before, after = (schemes.binary_scores(one, FAKE, aggregate)[0, target] for one in (LOGITS, steeper))
+        assert after > before
+        assert (logits.grad[0, side] <= 0).any()
+
+
+def test_multi_task_is_the_stated_share_of_both_losses():
+    target, options = torch.tensor([3]), Options(scheme="mt", aggregate="sumlogit", mt_weight=0.3)
+    expected = -0.7 * math.log(G[3]) - 0.3 * math.log(G[1] + G[3])
+    assert schemes.class_loss(LOGITS, target, FAKE, options).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_binary_and_multi_class_are_the_cross_entropy():
+    for scheme in ("bc", "mc"):
+        value = schemes.class_loss(LOGITS, torch.tensor([2]), FAKE, Options(scheme=scheme))
+        assert value.item() == pytest.approx(-math.log(G[2]), rel=1e-5)
+
+
+def test_pseudo_forgeries_take_part_in_the_entropy_and_in_neither_sum():
+    logits = torch.cat([LOGITS, torch.tensor([[3.0]])], 1).repeat(2, 1)
+    options = Options(scheme="mt", aggregate="sumlogit", mt_weight=0.4)
+    value = schemes.class_loss(logits, torch.tensor([0, 4]), FAKE, options)
+    entropy = cross_entropy(logits, torch.tensor([0, 4]))
+    assert value.item() == pytest.approx(0.6 * entropy.item() - 0.4 * math.log(G[0] + G[2]), rel=1e-5)
+
+
+@pytest.mark.parametrize("aggregate", BY_HAND)
+def test_classes_all_of_one_side_have_no_binary_loss(aggregate):
+    options = Options(scheme="mt", aggregate=aggregate, mt_weight=0.25)
+    value = schemes.class_loss(LOGITS, torch.tensor([0]), torch.zeros(4, dtype=torch.bool), options)
+    assert value.item() == pytest.approx(-0.75 * math.log(G[0]), rel=1e-5)
+
+
+def test_binary_classes_are_real_and_fake_whatever_the_families():
+    names = ("a/real", "a/fake", "real", "blur")
+    binary = Options(scheme="bc")
+    assert schemes.columns(names, binary) == ("real", "fake")
+    assert schemes.targets(names, names, binary) == [0, 1, 0, 1]
+    assert schemes.columns(names, replace(binary, scheme="mc")) == names
+    assert schemes.targets(names[::-1], names, replace(binary, scheme="mt")) == [3, 2, 1, 0]
+    assert schemes.fake_columns(names).tolist() == [False, True, False, True]
+
+
+def test_the_probability_of_fake_is_the_mass_on_the_fake_logits():
+    assert schemes.fake_probability(LOGITS, FAKE).item() == pytest.approx(G[1] + G[3], rel=1e-5)

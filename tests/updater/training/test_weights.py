@@ -1,0 +1,184 @@
+"""What the first network of a stream begins with: weights from a file, or one line that says why not."""
+
+import httpx
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from detector.architecture import Architecture
+from detector.network import Network
+from updater.learners import dytox
+from updater.training import two_stages
+from updater.training.learnt_file import save_learnt
+from updater.training.loop import start
+from updater.training.losses import classification
+from updater.training.step import FIRST, Learnt, Step
+from updater.training.weights import Weights, WeightsError, put, read_weights, timm_weights
+
+TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
+CLASSES = ("a/real", "a/blocky")
+
+
+def network(architecture=TINY, classes=2, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Network(architecture, classes)
+
+
+def of_timm(**options):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return timm.create_model("lcnet_035", pretrained=False, **options)
+
+
+def written(path, state, metadata=None):
+    save_file({name: value.contiguous() for name, value in state.items()}, path, metadata)
+    return path
+
+
+@pytest.fixture(scope="module")
+def items(labelled):
+    return labelled({"a/real": 5, "a/blocky": 5})
+
+
+def a_step(items, weights, architecture=TINY, classes=CLASSES):
+    return Step(items, classes, architecture, recipe=FIRST, start_from=weights)
+
+
+def same(one, other):
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_a_backbones_own_weights_are_what_the_first_network_begins_with(items, tmp_path):
+    given = of_timm(in_chans=12, num_classes=0).state_dict()
+    weights = read_weights(written(tmp_path / "w.safetensors", given))
+    assert not weights.whole
+    assert same(given, start(a_step(items, weights)).backbone.state_dict())
+
+
+def test_timms_classifier_is_left_out_and_filters_of_three_channels_are_spread_over_twelve(items, tmp_path):
+    given = of_timm().state_dict()  # RGB, a thousand classes
+    found = start(a_step(items, read_weights(written(tmp_path / "w.safetensors", given)))).backbone
+    first = found.state_dict()["conv_stem.weight"]
+    assert first.shape[1] == 12
+    assert torch.allclose(first[:, :3], given["conv_stem.weight"] * 3 / 12)
+    assert torch.equal(found.state_dict()["blocks.0.0.conv_dw.weight"], given["blocks.0.0.conv_dw.weight"])
+
+
+def test_a_network_of_dytox_begins_with_a_backbones_weights_too(items, tmp_path):
+    given = of_timm(in_chans=12, num_classes=0).state_dict()
+    weights = read_weights(written(tmp_path / "w.safetensors", given))
+    assert same(given, dytox.start(a_step(items, weights)).backbone.whole.state_dict())
+
+
+def test_a_whole_network_goes_on_with_its_head_and_its_scales(items, tmp_path):
+    other = network(seed=7)
+    other.feature_mean.fill_(3.0)
+    file = written(tmp_path / "weights.safetensors", other.state_dict())
+    step = a_step(items, read_weights(file))
+    assert same(other.state_dict(), start(step).state_dict())
+    none = Step(items, CLASSES, TINY, recipe=FIRST)
+    kept, own = (_scales_begun_with(one) for one in (step, none))
+    assert torch.equal(kept, other.feature_mean)
+    assert not torch.equal(own, other.feature_mean)
+
+
+def _scales_begun_with(step):
+    seen = []
+
+    def loss_of(network, data):
+        seen.append(network.feature_mean.clone())
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        two_stages.train(step, "test", lambda network, data: loss_of(network, data) or classification)
+    return seen[0]
+
+
+def test_a_benchmarks_own_network_is_read_without_what_its_learner_keeps(items, tmp_path):
+    other = network(seed=7)
+    file = tmp_path / "0.safetensors"
+    save_learnt(file, Learnt(other, CLASSES, {"rows.x": torch.zeros(3)}))
+    weights = read_weights(file)
+    assert weights.classes == CLASSES
+    assert same(other.state_dict(), start(a_step(items, weights)).state_dict())
+
+
+def test_other_classes_begin_with_what_is_below_the_head(tmp_path):
+    other, mine = network(classes=5, seed=7), network(classes=2)
+    weights = Weights("w", other.state_dict()).without_head()
+    head = mine.head.weight.clone()
+    put(mine, weights, CLASSES)
+    assert torch.equal(mine.head.weight, head)
+    assert same(other.project.state_dict(), mine.project.state_dict())
+    assert weights.without_head().digest == weights.digest != Weights("w", other.state_dict()).digest
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (lambda: network(classes=5).state_dict(), "a head of 5 logits, and the first task has 2"),
+        (lambda: network(TINY.model_copy(update={"width": 16})).state_dict(), "does not fit the network"),
+        (lambda: network(TINY.model_copy(update={"head": "cosine"})).state_dict(), "it has head.scale"),
+        (
+            lambda: network(Architecture(backbone="none", crop_px=64, width=8)).state_dict(),
+            "it lacks backbone",
+        ),
+        (lambda: timm.create_model("resnet10t", pretrained=False).state_dict(), "it lacks"),
+        (lambda: {"x": torch.zeros(1)}, "it lacks conv_stem.weight and"),
+    ],
+)
+def test_weights_that_do_not_fit_are_one_line_that_names_them(items, tmp_path, state, told):
+    file = written(tmp_path / "w.safetensors", state())
+    with pytest.raises(WeightsError, match=told) as error:
+        start(a_step(items, read_weights(file)))
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_class_list_that_does_not_fit_is_named(items, tmp_path):
+    file = tmp_path / "0.safetensors"
+    save_learnt(file, Learnt(network(), ("b/real", "b/striped")))
+    with pytest.raises(WeightsError, match="tells apart b/real, b/striped, and the first task has a/real"):
+        start(a_step(items, read_weights(file)))
+
+
+def test_a_backbones_weights_are_nothing_for_a_network_without_one(items):
+    none = Architecture(backbone="none", crop_px=64, width=8)
+    with pytest.raises(WeightsError, match="the network has none"):
+        start(a_step(items, Weights("w", of_timm().state_dict()), none))
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x02}q\x00."])
+def test_what_is_no_safetensors_file_is_one_line(tmp_path, content):
+    file = tmp_path / "w.pt"
+    file.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"w\.pt is no safetensors file") as error:
+        read_weights(file)
+    assert "\n" not in str(error.value)
+    with pytest.raises(WeightsError, match="cannot be read"):
+        read_weights(tmp_path / "absent")
+    with pytest.raises(WeightsError, match="holds no tensor"):
+        read_weights(written(tmp_path / "empty", {}))
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch):
+    def refuse(*names, **options):
+        assert options["pretrained"]
+        raise httpx.ConnectError("no route\nto the hub")
+
+    monkeypatch.setattr(timm, "create_model", refuse)
+    with pytest.raises(WeightsError, match=r"lcnet_035 cannot be had \(no route to the hub\)"):
+        timm_weights(TINY)
+    monkeypatch.undo()
+    with pytest.raises(WeightsError, match="name one"):
+        timm_weights(Architecture(backbone="none", crop_px=64))
+
+
+def test_timms_weights_are_those_of_its_model_for_as_many_channels(monkeypatch, items):
+    given = of_timm(in_chans=12, num_classes=0)
+    monkeypatch.setattr(timm, "create_model", lambda name, **options: given)
+    weights = timm_weights(TINY)
+    monkeypatch.undo()
+    assert same(given.state_dict(), start(a_step(items, weights)).backbone.state_dict())

@@ -1,0 +1,149 @@
+"""From files to labelled crops, by the same sandboxed decoding that the stream's media go through."""
+
+import functools
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.decode import DecodeError
+from ingest.records import CropPlan, Decoded, MediaPlan
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+from updater.benchmark.data.cache import Piece, fetch, identity
+from updater.benchmark.data.files import MediaFile
+from updater.benchmark.data.tasks import DataError, item_id
+from updater.training_data import LabelledCrops
+
+Progress = Callable[[str, int, int], None]
+"""Takes (stage, done, total)."""
+
+# Small enough that an interrupted reading loses little, large enough to be few files.
+_PIECE_MEDIA = 256
+_MOST_PENDING = 64
+
+
+class UnreadableMediaError(DataError):
+    """A file cannot be read or decoded."""
+
+
+class CropReader:
+    """Reads media as labelled crops; a context manager, which ends its decoding children on leaving.
+
+    Children are started when the cache (a folder, or None for no cache) lacks something.
+    """
+
+    def __init__(
+        self,
+        plan: CropPlan | None = None,
+        cache: Path | None = None,
+        progress: Progress = lambda stage, done, total: None,
+        processes: int = 2,
+    ) -> None:
+        self.plan = plan or CropPlan()
+        self.cache = cache
+        self.progress = progress
+        self.processes = processes
+        self._limits = IngestSettings().model_copy(update={"decode_processes": processes})
+        self._children = ExitStack()
+        self._sandbox: Sandbox | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._children.close()
+        self._sandbox = None
+
+    def read(self, stage: str, source: str, files: Sequence[MediaFile]) -> LabelledCrops:
+        """Read every file; each is its own group, and files of equal bytes are one.
+
+        stage is what progress is told; source becomes every item's. All crops are held in memory: 49 kB
+        a crop of 128 px. Raises UnreadableMediaError for the first file that gives no picture, CacheError
+        and SandboxStartError.
+        """
+        pieces, done = [], 0
+        for first in range(0, len(files), _PIECE_MEDIA):
+            some = files[first : first + _PIECE_MEDIA]
+            key = identity(self.plan, [hashlib.sha256(self._bytes_of(file)).hexdigest() for file in some])
+            make = functools.partial(self._decoded, stage, some, done, len(files))
+            pieces.append(fetch(self.cache, key, make))
+            done += len(some)
+            self.progress(stage, done, len(files))
+        names = [file.name for file in files]
+        return join(pieces, names, [file.family for file in files], source, self.plan)
+
+    def decode(self, data: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """Yield (SHA-256, crops uint8 [N, S, S, 3]) of each (name, bytes), in their order.
+
+        Raises UnreadableMediaError, which tells the name, and SandboxStartError.
+        """
+        if self._sandbox is None:
+            self._sandbox = self._children.enter_context(Sandbox(self._limits))
+        pending: deque[tuple[str, str, Future[Decoded]]] = deque()
+        for name, content in data:
+            digest = hashlib.sha256(content).hexdigest()
+            pending.append((name, digest, self._sandbox.submit(content, MediaPlan(crops=self.plan))))
+            if len(pending) > _MOST_PENDING:
+                yield _result(*pending.popleft())
+        while pending:
+            yield _result(*pending.popleft())
+
+    def _decoded(self, stage: str, files: Sequence[MediaFile], before: int, total: int) -> Piece:
+        contents = ((str(file.path), self._bytes_of(file)) for file in files)
+        digests, crops = [], []
+        for digest, cut in self.decode(contents):
+            digests.append(digest)
+            crops.append(cut)
+            self.progress(stage, before + len(crops), total)
+        return piece_of(digests, digests, crops)
+
+    def _bytes_of(self, file: MediaFile) -> bytes:
+        try:
+            with file.path.open("rb") as opened:
+                # One byte too many makes the sandbox refuse it, with its reason.
+                return opened.read(self._limits.max_fetched_bytes + 1)
+        except OSError as error:
+            raise UnreadableMediaError(
+                f"{file.path} cannot be read ({error.strerror}): mend or remove it"
+            ) from error
+
+
+def piece_of(digests: Sequence[str], groups: Sequence[str], crops: Sequence[NDArray[np.uint8]]) -> Piece:
+    """Return a piece of one or more media from each one's crops, uint8 [N, S, S, 3]."""
+    starts = np.cumsum([0, *(len(one) for one in crops)]).astype(np.int64)
+    return Piece(tuple(digests), tuple(groups), np.concatenate(crops), starts)
+
+
+def join(
+    pieces: Sequence[Piece], names: Sequence[str], families: Sequence[str], source: str, plan: CropPlan
+) -> LabelledCrops:
+    """Return the pieces' media as items, named and classed in that order."""
+    digests = [digest for piece in pieces for digest in piece.digests]
+    counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(piece.starts) for piece in pieces)])
+    empty = np.zeros((0, plan.crop_px, plan.crop_px, 3), np.uint8)
+    return LabelledCrops(
+        ids=tuple(item_id(name, digest) for name, digest in zip(names, digests, strict=True)),
+        families=tuple(families),
+        sources=(source,) * len(digests),
+        groups=tuple(group for piece in pieces for group in piece.groups),
+        crops=np.concatenate([empty, *(piece.crops for piece in pieces)]),
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+    )
+
+
+def _result(name: str, digest: str, future: "Future[Decoded]") -> tuple[str, NDArray[np.uint8]]:
+    try:
+        return digest, future.result().crops
+    except DecodeError as error:
+        what = " ".join(f"{error.reason}: {error}".split())
+        raise UnreadableMediaError(f"{name} gives no picture ({what}): replace or remove it") from error

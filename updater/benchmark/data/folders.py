@@ -1,0 +1,105 @@
+"""OpenCIL's layout: classes under DIR/id in steps, and any number of outlier sets DIR/ood/NAME.
+
+Miao et al. 2024, "OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section
+3.3. A class lies at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from updater.benchmark.data.crops import CropReader
+from updater.benchmark.data.files import MediaFile, media_in, subfolders
+from updater.benchmark.data.tasks import LayoutError, OutlierSet, Stream, Task, hold_back, shuffled
+
+_PARTS = ("train", "test")
+_LAYOUTS = (
+    "id/CLASS/{train,test}, id/{train,test}/CLASS or id/CLASS, each with media, and ood/NAME with media"
+)
+
+
+def in_steps(
+    classes: Sequence[str], base: int, increment: int, order_seed: int
+) -> tuple[tuple[str, ...], ...]:
+    """Share classes out: `base` in the first step, `increment` in each that follows, the rest in the last.
+
+    They are shuffled first, from their sorted names, as OpenCIL's published configuration does; there
+    base and increment are 10 of CIFAR-100's classes. Raises ValueError for a step of no class.
+    """
+    if base < 1 or increment < 1:
+        raise ValueError("a step needs at least one class")
+    shuffled = [str(name) for name in np.random.default_rng(order_seed).permutation(sorted(classes))]
+    starts = [0, *range(base, len(shuffled), increment)]
+    return tuple(tuple(shuffled[a:b]) for a, b in zip(starts, [*starts[1:], len(shuffled)], strict=True))
+
+
+def load_folders(
+    folder: Path,
+    reader: CropReader,
+    *,
+    base: int = 10,
+    increment: int = 10,
+    order_seed: int = 0,
+    test_share: float = 0.2,
+    calibration_share: float = 0.1,
+    seed: int = 0,
+) -> Stream:
+    """Read DIR/id as tasks of `in_steps` classes each, and DIR/ood as outliers that grow with the steps.
+
+    test_share is held back from classes without a split of their own, then calibration_share from what
+    is left to train on, both by `hold_back` and the seed. Which outliers come first is drawn by the seed
+    too. Raises LayoutError and what `CropReader.read` raises.
+    """
+    by_class = _classes(folder)
+    sets = {path.name: media_in(path, "media") for path in subfolders(folder / "ood")}
+    if not sets:
+        raise LayoutError(f"{folder / 'ood'} holds no outlier set: {folder} needs {_LAYOUTS}")
+    steps = in_steps(list(by_class), base, increment, order_seed)
+    tasks = []
+    for number, names in enumerate(steps, 1):
+        task = f"step-{number}"
+        parts = {part: [f for name in names for f in by_class[name].get(part, [])] for part in _PARTS}
+        train = reader.read(f"read {task}/train", task, parts["train"])
+        if parts["test"]:
+            test = reader.read(f"read {task}/test", task, parts["test"])
+        else:
+            train, test = hold_back(train, test_share, seed)
+        kept, held = hold_back(train, calibration_share, seed)
+        tasks.append(Task(task, kept, held, test))
+    outliers = []
+    for name, paths in sets.items():
+        files = [MediaFile(path, path.relative_to(folder).as_posix(), name) for path in paths]
+        items = reader.read(f"read ood/{name}", name, files)
+        outliers.append(OutlierSet(name, shuffled(items, seed)))
+    return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan)
+
+
+def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:
+    """Return the files of each class by part; all under "train" where the classes have no split."""
+    top = folder / "id"
+    names = [path.name for path in subfolders(top)]
+    if not names:
+        raise LayoutError(f"{top} holds no classes: {folder} needs {_LAYOUTS}")
+    if set(names) == set(_PARTS):
+        places = {part: {path.name: path for path in subfolders(top / part)} for part in _PARTS}
+        for part, other in (_PARTS, _PARTS[::-1]):
+            if alone := sorted(places[part].keys() - places[other].keys()):
+                raise LayoutError(
+                    f"{top / part / alone[0]} has no {other}: {top / other} needs the same classes"
+                )
+        by_class = {name: {part: places[part][name] for part in _PARTS} for name in places["train"]}
+    elif any((top / name / part).is_dir() for name in names for part in _PARTS):
+        by_class = {name: {part: top / name / part for part in _PARTS} for name in names}
+    else:
+        by_class = {name: {"train": top / name} for name in names}
+    if not by_class:
+        raise LayoutError(f"{top} holds no classes: {folder} needs {_LAYOUTS}")
+    return {
+        name: {part: _files(folder, name, place) for part, place in parts.items()}
+        for name, parts in by_class.items()
+    }
+
+
+def _files(folder: Path, name: str, place: Path) -> list[MediaFile]:
+    return [MediaFile(path, path.relative_to(folder).as_posix(), name) for path in media_in(place, _LAYOUTS)]

@@ -1,0 +1,168 @@
+"""A simulated camera: lens, Bayer mosaic, sensor noise, demosaicing, white balance, tone curve.
+
+The picture is a piece from somewhere in a larger frame, so lateral chromatic aberration is one small shift
+for each colour and vignetting one slope across the piece. Noise has a variance linear in the light (Foi
+et al. 2008).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from updater.benchmark.synthetic.scenes import Light
+from updater.filters import COLUMNS, ROWS, Picture, gaussian, taps_along, to_picture
+
+Mask = NDArray[np.bool_]
+
+
+Sensor = Literal["bilinear", "edge-aware", "layered", "grey"]
+
+
+@dataclass(frozen=True)
+class Camera:
+    """What one model does to every picture that it takes. Lengths in px, noise in parts of full scale."""
+
+    blur_px: float
+    aberration_px: float
+    vignetting: float
+    gain: float
+    """variance of the light's own noise, for each unit of light"""
+    read_noise: float
+    sensor: Sensor
+    """a Bayer mosaic and how it is undone; or three layers that each see all pixels; or no colour at all"""
+    red_at: tuple[int, int]
+    """row and column of the first red pixel, 0 or 1"""
+    crosstalk: float
+    chroma_blur_px: float
+    sharpening: float
+    gamma: float
+    contrast: float
+
+
+CAMERAS: tuple[Camera, ...] = (
+    Camera(0.50, 0.20, 0.25, 0.00035, 0.0030, "edge-aware", (0, 0), 0.06, 0.0, 0.25, 2.2, 0.10),
+    Camera(0.62, 0.35, 0.40, 0.00060, 0.0040, "bilinear", (0, 1), 0.10, 0.8, 0.40, 2.3, 0.20),
+    Camera(0.45, 0.10, 0.15, 0.00025, 0.0020, "edge-aware", (1, 1), 0.04, 0.0, 0.10, 2.2, 0.05),
+    Camera(0.70, 0.45, 0.50, 0.00085, 0.0055, "bilinear", (0, 0), 0.12, 1.1, 0.50, 2.4, 0.25),
+    Camera(0.55, 0.25, 0.30, 0.00050, 0.0035, "edge-aware", (1, 0), 0.08, 0.7, 0.30, 2.1, 0.15),
+    Camera(0.48, 0.15, 0.20, 0.00045, 0.0045, "edge-aware", (0, 1), 0.05, 0.9, 0.20, 2.3, 0.00),
+    Camera(0.58, 0.05, 0.10, 0.00030, 0.0035, "layered", (0, 0), 0.15, 0.0, 0.40, 2.2, 0.15),
+    Camera(0.60, 0.20, 0.30, 0.00040, 0.0040, "grey", (0, 0), 0.00, 0.0, 0.30, 2.2, 0.10),
+)
+
+
+def photograph(rng: np.random.Generator, scene: Light, camera: Camera) -> Picture:
+    """Take the scene [3, H, W] (linear light; H and W even) as the camera delivers it, uint8 [H, W, 3]."""
+    light = _lens(rng, scene, camera)
+    speed = float(np.exp(rng.uniform(-0.5, 0.7)))
+    if camera.sensor == "grey":
+        return _develop(np.stack([_measured(rng, _luma(light), camera, speed)] * 3), camera)
+    illuminant = np.array([np.exp(rng.normal(0, 0.12)), 1, np.exp(rng.normal(0, 0.12))], np.float32)
+    sensitivity = np.array([0.6, 1.0, 0.7], np.float32) * illuminant
+    light *= sensitivity[:, None, None]
+    if camera.sensor == "layered":
+        colours = _measured(rng, light, camera, speed)
+    else:
+        red, blue = _sites(light.shape[1], light.shape[2], camera.red_at)
+        mosaic = np.where(red, light[0], np.where(blue, light[2], light[1]))
+        raw = _measured(rng, mosaic, camera, speed)
+        colours = _demosaic(raw, red, blue, camera.sensor == "edge-aware")
+    colours *= (np.exp(rng.normal(0, 0.02, 3)) / sensitivity).astype(np.float32)[:, None, None]
+    return _develop(colours, camera)
+
+
+def _measured(rng: np.random.Generator, light: Light, camera: Camera, speed: float) -> Light:
+    """Photon and read noise, then twelve bits, saturated at the white of the exposure."""
+    photons, electronics = np.float32(camera.gain * speed), np.float32(camera.read_noise**2 * speed)
+    deviation = np.sqrt(np.maximum(light, np.float32(0)) * photons + electronics)
+    noisy = light + deviation * rng.standard_normal(light.shape, dtype=np.float32)
+    measured: Light = np.rint(np.clip(noisy, np.float32(0), np.float32(1)) * 4095) / np.float32(4095)
+    return measured
+
+
+def _lens(rng: np.random.Generator, scene: Light, camera: Camera) -> Light:
+    across_frame, down_frame = rng.uniform(-1, 1, 2)
+    light = np.empty_like(scene)
+    for channel, sideways in enumerate((1.0, 0.0, -0.8)):
+        plane = scene[channel, :, :, None]
+        for axis, place in ((ROWS, down_frame), (COLUMNS, across_frame)):
+            shift = sideways * place * camera.aberration_px
+            taps = np.exp(-0.5 * ((np.arange(-2, 3) - shift) / camera.blur_px) ** 2).astype(np.float32)
+            plane = taps_along(plane, taps / taps.sum(), axis)
+        light[channel] = plane[..., 0]
+    y = np.linspace(-0.15, 0.15, scene.shape[1], dtype=np.float32)[:, None] + float(down_frame * 0.6)
+    x = np.linspace(-0.15, 0.15, scene.shape[2], dtype=np.float32)[None] + float(across_frame * 0.6)
+    light *= 1 - camera.vignetting * (x * x + y * y)
+    return light
+
+
+@lru_cache(maxsize=64)
+def _sites(height: int, width: int, red_at: tuple[int, int]) -> tuple[Mask, Mask]:
+    """Where the mosaic measures red, and where blue: bool [height, width] each."""
+    red, blue = np.zeros((height, width), bool), np.zeros((height, width), bool)
+    red[red_at[0] :: 2, red_at[1] :: 2] = True
+    blue[1 - red_at[0] :: 2, 1 - red_at[1] :: 2] = True
+    return red, blue
+
+
+def _demosaic(raw: Light, red: Mask, blue: Mask, edge_aware: bool) -> Light:
+    """Plainly bilinear, or green along edges first and red and blue as differences from it.
+
+    The second is the method of Hamilton and Adams 1997.
+    """
+    padded = np.pad(raw, 2, mode="reflect")
+    north, south = padded[1:-3, 2:-2], padded[3:-1, 2:-2]
+    west, east = padded[2:-2, 1:-3], padded[2:-2, 3:-1]
+    if edge_aware:
+        bend_down = 2 * raw - padded[:-4, 2:-2] - padded[4:, 2:-2]
+        bend_across = 2 * raw - padded[2:-2, :-4] - padded[2:-2, 4:]
+        rough_down = np.abs(north - south) + np.abs(bend_down)
+        rough_across = np.abs(west - east) + np.abs(bend_across)
+        by_column = 0.5 * (north + south) + 0.25 * bend_down
+        by_row = 0.5 * (west + east) + 0.25 * bend_across
+        guess = np.where(rough_down < rough_across, by_column, by_row)
+    else:
+        guess = 0.25 * (north + south + west + east)
+    coloured = red | blue
+    green = np.where(coloured, guess, raw)
+    base = green if edge_aware else np.zeros_like(green)
+    colours = np.empty((3, *raw.shape), np.float32)
+    colours[1] = green
+    tent = np.array([0.5, 1, 0.5], np.float32)
+    for channel, site in ((0, red), (2, blue)):
+        sparse = np.where(site, raw - base, np.float32(0))[..., None]
+        colours[channel] = base + taps_along(taps_along(sparse, tent, ROWS), tent, COLUMNS)[..., 0]
+    return colours
+
+
+def _develop(colours: Light, camera: Camera) -> Picture:
+    """Colour matrix and tone curve; then, where the model does it, smoother colour and sharper brightness."""
+    purer: Light = (1 + 3 * camera.crosstalk) * colours - camera.crosstalk * colours.sum(0)
+    levels = _tone(np.clip(purer, np.float32(0), np.float32(1)), camera)
+    luma = _luma(levels)
+    if camera.chroma_blur_px:
+        for plane in levels:
+            plane[:] = luma + gaussian((plane - luma)[..., None], camera.chroma_blur_px)[..., 0]
+    if camera.sharpening:
+        levels += camera.sharpening * (luma - gaussian(luma[..., None], 0.8)[..., 0])
+    return np.ascontiguousarray(np.moveaxis(to_picture(levels), 0, -1))
+
+
+def _luma(colours: Light) -> Light:
+    luma: Light = 0.299 * colours[0] + 0.587 * colours[1] + 0.114 * colours[2]
+    return luma
+
+
+def _tone(linear: Light, camera: Camera) -> Light:
+    """The tone curve by a table of 4,096 entries: gamma with a little S-shaped contrast, in levels."""
+    curve: Light = _tone_table(camera.gamma, camera.contrast)[(linear * 4095).astype(np.int32)]
+    return curve
+
+
+@lru_cache(maxsize=16)
+def _tone_table(gamma: float, contrast: float) -> Light:
+    shade = np.linspace(0, 1, 4096) ** (1 / gamma)
+    return (255 * (shade + 2 * contrast * (shade - 0.5) * shade * (1 - shade))).astype(np.float32)

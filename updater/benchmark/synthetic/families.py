@@ -1,0 +1,209 @@
+"""The forgery families of the demonstration: each a different way in which forged pictures betray themselves.
+
+A family takes a picture and gives the forged picture, both uint8 [H, W, 3]; what it draws comes from the
+generator alone. `kinds` say what it does in the words that the pseudo-forgeries use too
+(`updater.outliers.pseudo_forgeries`), so that while a family is measured as unseen, nothing of its kinds is
+trained on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
+
+from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.scenes import render
+from updater.filters import (
+    COLUMNS,
+    ROWS,
+    Picture,
+    Pixels,
+    correlate,
+    feathered_ellipse,
+    gaussian,
+    jpeg,
+    median,
+    resize,
+    to_picture,
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One way to forge, and the kinds of operation that it consists of."""
+
+    name: str
+    kinds: frozenset[str]
+    forge: Callable[[np.random.Generator, Picture], Picture]
+
+
+def upsampled(rng: np.random.Generator, picture: Picture) -> Picture:
+    """A generator's last layer: a transposed convolution of stride 2, with the checkerboard that it leaves.
+
+    Odena, Dumoulin and Olah, "Deconvolution and checkerboard artifacts", 2016.
+    """
+    height, width = picture.shape[:2]
+    half = resize(picture.astype(np.float32), height // 2, width // 2, Image.Resampling.BOX)
+    spread = np.zeros((height, width, 3), np.float32)
+    spread[::2, ::2] = half
+    # A tent would interpolate evenly; what is added gives the four output phases different gains.
+    tent = np.outer([0.5, 1, 0.5], [0.5, 1, 0.5])
+    uneven = rng.normal(0, 0.05, (3, 3))
+    kernel = tent + uneven - uneven.mean()
+    return to_picture(correlate(spread, kernel.astype(np.float32)))
+
+
+def blended(rng: np.random.Generator, picture: Picture) -> Picture:
+    """A region of another picture, by another camera at a much higher speed, behind a feathered edge."""
+    height, width = picture.shape[:2]
+    camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
+    faster = replace(camera, gain=camera.gain * rng.uniform(7, 14))
+    donor = photograph(rng, render(rng, height, width), faster).astype(np.float32)
+    if not np.ptp(picture, axis=2).any():
+        # Colour in a grey picture would be no forensic trace.
+        donor = np.repeat(donor.mean(2, keepdims=True), 3, 2)
+    mask = feathered_ellipse(rng, height, width, (0.3, 0.6), rng.uniform(3, 10))
+    host = picture.astype(np.float32)
+    # A forger matches the colours: the region keeps the mean that was there.
+    weight = float(mask.sum()) + 1e-6
+    wanted = (host * mask).sum((0, 1)) / weight
+    found = (donor * mask).sum((0, 1)) / weight
+    return to_picture(host + mask * (donor - found + wanted - host))
+
+
+def inpainted(rng: np.random.Generator, picture: Picture) -> Picture:
+    """Regions removed and filled from around them: smooth colour by diffusion, plus faint borrowed detail."""
+    height, width = picture.shape[:2]
+    host = picture.astype(np.float32)
+    hole = np.zeros((height, width, 1), np.float32)
+    while hole.mean() < 0.32:
+        tall, wide = int(rng.integers(40, 110)), int(rng.integers(40, 110))
+        top, left = int(rng.integers(0, height - tall)), int(rng.integers(0, width - wide))
+        hole[top : top + tall, left : left + wide] = 1
+    filled = _diffused(host, hole)
+    detail = host - gaussian(host, 1.5)
+    shift = (int(rng.integers(16, height - 16)), int(rng.integers(16, width - 16)))
+    filled += rng.uniform(0.0, 0.25) * np.roll(detail, shift, (ROWS, COLUMNS))
+    edge = gaussian(hole, 1.0)
+    return to_picture(host + edge * (filled - host))
+
+
+def autoencoded(rng: np.random.Generator, picture: Picture) -> Picture:
+    """Re-synthesis through a small autoencoder: a truncated, quantised latent of overlapping patches."""
+    basis = _latent_basis()[: int(rng.integers(36, 72))]
+    pixels = picture.astype(np.float32)
+    total = np.zeros_like(pixels)
+    step = rng.uniform(10, 24)
+    for down, across in ((0, 0), (_PATCH // 2, _PATCH // 2)):
+        total += _through_latent(pixels, basis, step, down, across)
+    return to_picture(total / np.float32(2))
+
+
+def recompressed(rng: np.random.Generator, picture: Picture) -> Picture:
+    """An earlier, stronger JPEG compression whose 8×8 grid does not lie on that of the file."""
+    down, across = (int(offset) for offset in rng.integers(2, 7, 2))
+    return to_picture(jpeg(picture.astype(np.float32), int(rng.integers(40, 66)), down, across))
+
+
+def sharpened(rng: np.random.Generator, picture: Picture) -> Picture:
+    """An unsharp mask that leaves halos along edges; its threshold spares most of the noise."""
+    pixels = picture.astype(np.float32)
+    detail = pixels - gaussian(pixels, rng.uniform(0.8, 1.5))
+    threshold = rng.uniform(4, 6)
+    strong = detail - np.clip(detail, -threshold, threshold)
+    return to_picture(pixels + np.float32(rng.uniform(1.6, 2.6)) * strong)
+
+
+def periodic(rng: np.random.Generator, picture: Picture) -> Picture:
+    """Narrow peaks in the spectrum, as stacks of upsampling leave them: a faint grid in rows and columns."""
+    height, width = picture.shape[:2]
+    period = rng.choice([3.0, 4.0, 5.0, 6.0])
+    y, x = np.arange(height)[:, None, None], np.arange(width)[None, :, None]
+    first, second = rng.uniform(0, 2 * np.pi, 2)
+    wave = np.cos(2 * np.pi * y / period + first) + np.cos(2 * np.pi * x / period + second)
+    return to_picture(picture + (rng.uniform(2.2, 4.2) * wave).astype(np.float32))
+
+
+def smoothed(rng: np.random.Generator, picture: Picture) -> Picture:
+    """A restoration filter that wipes the sensor's noise, and soft noise on top to hide that."""
+    forged = median(picture.astype(np.float32))
+    if rng.random() < 0.5:
+        forged = median(forged)
+    height, width = picture.shape[:2]
+    grain = gaussian(rng.standard_normal((height, width, 1), dtype=np.float32), 1.0)
+    return to_picture(forged + np.float32(rng.uniform(6, 11)) * grain)
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("upsampled", frozenset({"resampling", "periodic"}), upsampled),
+        Family("blended", frozenset({"blending"}), blended),
+        Family("inpainted", frozenset({"inpainting", "blending"}), inpainted),
+        Family("autoencoded", frozenset({"autoencoding", "spectral"}), autoencoded),
+        Family("recompressed", frozenset({"compression"}), recompressed),
+        Family("sharpened", frozenset({"sharpening"}), sharpened),
+        Family("periodic", frozenset({"periodic"}), periodic),
+        Family("smoothed", frozenset({"smoothing", "noise"}), smoothed),
+    )
+}
+
+
+def _diffused(pixels: Pixels, hole: Pixels) -> Pixels:
+    """Fill where `hole` is 1 by pulling known pixels up a pyramid and pushing their means back down."""
+    known: Pixels = np.float32(1) - hole
+    levels: list[tuple[Pixels, Pixels]] = [(pixels * known, known)]
+    while min(levels[-1][0].shape[:2]) > 2:
+        weighted, weight = levels[-1]
+        levels.append((_halved(weighted), _halved(weight)))
+    weighted, weight = levels[-1]
+    filled = (weighted / np.maximum(weight, np.float32(1e-6))).astype(np.float32)
+    for weighted, weight in reversed(levels[:-1]):
+        height, width = weighted.shape[:2]
+        below = gaussian(np.repeat(np.repeat(filled, 2, 0), 2, 1)[:height, :width], 0.8)
+        # A pixel with any known part trusts that part, or the far mean of all would fog the hole.
+        share = np.clip(4 * weight, 0, 1)
+        filled = share * weighted / np.maximum(weight, np.float32(1e-6)) + (1 - share) * below
+    return filled
+
+
+def _halved(plane: Pixels) -> Pixels:
+    # An odd border is padded with zeros, which weigh nothing in the weighted mean.
+    even = np.pad(plane, ((0, plane.shape[0] % 2), (0, plane.shape[1] % 2), (0, 0)))
+    halved: Pixels = (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / np.float32(4)
+    return halved
+
+
+_PATCH = 12
+
+
+@lru_cache(maxsize=1)
+def _latent_basis() -> Pixels:
+    """The first 72 principal components [72, patch²·3] of patches of scenes that no split contains."""
+    rng = np.random.default_rng(20)
+    patches = []
+    for camera in CAMERAS:
+        shot = photograph(rng, render(rng, 240, 240), camera).astype(np.float32) - 128
+        patches.append(_patches(shot))
+    stacked = np.concatenate(patches)
+    values, vectors = np.linalg.eigh(stacked.T @ stacked)
+    return np.ascontiguousarray(vectors[:, np.argsort(values)[::-1][:72]].T).astype(np.float32)
+
+
+def _patches(pixels: Pixels) -> Pixels:
+    rows, columns = pixels.shape[0] // _PATCH, pixels.shape[1] // _PATCH
+    grid = pixels.reshape(rows, _PATCH, columns, _PATCH, 3).swapaxes(1, 2)
+    return grid.reshape(rows * columns, _PATCH * _PATCH * 3)
+
+
+def _through_latent(pixels: Pixels, basis: Pixels, step: float, down: int, across: int) -> Pixels:
+    height, width = pixels.shape[:2]
+    tail = (-(height + down) % _PATCH, -(width + across) % _PATCH)
+    padded = np.pad(pixels, ((down, tail[0]), (across, tail[1]), (0, 0)), mode="reflect") - 128
+    latent = np.rint(_patches(padded) @ basis.T / np.float32(step)) * np.float32(step)
+    rows, columns = padded.shape[0] // _PATCH, padded.shape[1] // _PATCH
+    decoded = (latent @ basis).reshape(rows, columns, _PATCH, _PATCH, 3).swapaxes(1, 2)
+    whole: Pixels = decoded.reshape(padded.shape) + np.float32(128)
+    return whole[down : down + height, across : across + width]

@@ -1,0 +1,127 @@
+"""Media of the demonstration by number: the same seed, split, family and index always give the same bytes."""
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from updater.benchmark.synthetic import compression
+from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.photographs import PHOTOGRAPHS, piece
+from updater.benchmark.synthetic.scenes import render
+from updater.filters import Picture
+
+REAL = "real"
+SPLITS: tuple[str, ...] = tuple(PHOTOGRAPHS)
+# The few photographs for training stand for all others, so they are seen more often than photographs arrive.
+PHOTOGRAPH_SHARE = {"train": 0.06, "stream": 0.03, "after": 0.03}
+SIDES_PX = (240, 256, 272)
+FROZEN = "ef3961d87d6ccac71f7ef25adfdf2c48bc72bbdee2d37116449c5af37ca807f4"
+"""What `digest(seed=0, each=1)` gave when the stream was frozen, before any gate was tuned on it.
+
+A family, a camera or a share may change only together with this, and with all figures measured on it.
+"""
+
+
+@dataclass(frozen=True)
+class MediaSample:
+    """One file. Samples of one `group` show the same photograph or scene: no split may part them."""
+
+    data: bytes
+    family: str
+    group: str
+    name: str
+
+
+def make(seed: int, split: str, family: str, index: int) -> MediaSample:
+    """The `index`-th medium of a family ("real" or a name in FAMILIES) of one split, always the same bytes.
+
+    Bytes are equal on machines with the same pinned packages and vector instructions; elsewhere a pixel may
+    round differently. Raises KeyError for an unknown family or split.
+    """
+    forge = None if family == REAL else FAMILIES[family].forge
+    if split not in SPLITS:
+        raise KeyError(split)
+    rng = np.random.default_rng([seed, SPLITS.index(split), zlib.crc32(family.encode()), index])
+    height, width = (int(side) for side in rng.choice(SIDES_PX, 2))
+    group, source = _source(rng, split, height, width)
+    picture = source if forge is None else forge(rng, source)
+    data, extension = compression.write(rng, source, picture)
+    # The name is the content's: it must not tell the family to whoever reads the stream.
+    return MediaSample(data, family, group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
+
+
+def _source(rng: np.random.Generator, split: str, height: int, width: int) -> tuple[str, Picture]:
+    if rng.random() < PHOTOGRAPH_SHARE[split]:
+        return piece(rng, split, height, width)
+    scene = rng.bytes(8).hex()
+    camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
+    return f"scene-{scene}", photograph(rng, render(rng, height, width), camera)
+
+
+def make_many(
+    seed: int,
+    split: str,
+    wanted: Sequence[tuple[str, int]],
+    *,
+    processes: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[MediaSample]:
+    """The samples of `wanted`, (family, index) each, in that order, made in parallel processes.
+
+    `progress` is called with (made, of how many). Processes are spawned: a script that calls this needs a
+    main guard.
+    """
+    if processes <= 1:
+        for made, (family, index) in enumerate(wanted, start=1):
+            yield make(seed, split, family, index)
+            if progress:
+                progress(made, len(wanted))
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        jobs = ((seed, split, family, index) for family, index in wanted)
+        for made, sample in enumerate(pool.map(_make_job, jobs, chunksize=16), start=1):
+            yield sample
+            if progress:
+                progress(made, len(wanted))
+
+
+def _make_job(job: tuple[int, str, str, int]) -> MediaSample:
+    return make(*job)
+
+
+def write_folders(
+    directory: Path,
+    seed: int,
+    split: str,
+    counts: dict[str, int],
+    *,
+    processes: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write `counts[family]` samples of each family as DIRECTORY/FAMILY/GROUP/NAME; return how many.
+
+    `forgewatch import` reads such folders.
+    """
+    wanted = [(family, index) for family, count in counts.items() for index in range(count)]
+    for sample in make_many(seed, split, wanted, processes=processes, progress=progress):
+        path = directory / sample.family / sample.group / sample.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(sample.data)
+    return len(wanted)
+
+
+def digest(seed: int = 0, each: int = 4) -> str:
+    """SHA-256 over the first `each` samples of every family in every split: changes when the stream does."""
+    total = hashlib.sha256()
+    for split in SPLITS:
+        for family in (REAL, *FAMILIES):
+            for index in range(each):
+                total.update(hashlib.sha256(make(seed, split, family, index).data).digest())
+    return total.hexdigest()

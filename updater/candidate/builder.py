@@ -1,0 +1,212 @@
+"""A candidate on its way to an artifact, stage by stage, in one folder that survives its runner.
+
+A stage is done when its last file is in place, and each file gets there whole: written aside and
+renamed. So a successor on the same disk goes on behind the last stage that was finished, and inside
+training behind the last checkpoint.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+from safetensors.torch import load_file, save_file
+
+from detector.architecture import FEATURE_VERSION, Architecture
+from detector.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, Manifest, ReferenceEntry, seal
+from detector.export import export, prove_equal
+from detector.gate import GateParameters
+from detector.graph import DetectorGraph
+from detector.network import Network
+from detector.probe import write_probe
+from detector.reference import Reference, load_reference
+from detector.session import Session
+from ingest.durable import write_durably
+from updater.candidate.calibrate import calibrate
+from updater.candidate.evaluate import batch
+from updater.candidate.plan import Parent, Plan, Refused
+from updater.learners import softmax_rehearsal
+from updater.training.pools import with_crop_features
+from updater.training.step import FIRST, UPDATE, Learnt, Step
+from updater.training_data import LabelledCrops
+
+Progress = Callable[[str, int, int], None]
+
+PROBE_ITEMS = 4
+PROOF_ITEMS = 24
+
+
+def identity(plan: Plan, update: int) -> str:
+    """Return a SHA-256 of everything that a run's candidate and its evaluation follow from."""
+    splits = plan.splits
+    parts = {
+        "update": update,
+        "classes": plan.classes,
+        "architecture": plan.architecture.model_dump(),
+        "crop_plan": plan.crop_plan.model_dump(),
+        "parent": plan.parent and plan.parent.artifact.digest,
+        "items": [[one.ids, one.families] for one in (splits.train, splits.calibration, splits.test)],
+        "without": sorted(plan.without),
+        "seed": plan.seed,
+        "features": FEATURE_VERSION,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class Calibrated(BaseModel):
+    """What calibration found, kept between the stages."""
+
+    model_config = ConfigDict(frozen=True)
+
+    gate: GateParameters
+    reference: tuple[ReferenceEntry, ...]
+    figures: dict[str, float]
+
+
+class Workshop:
+    """The folder in which one run's candidate is made.
+
+    artifact/ holds what will be sealed; beside it lie the checkpoint and what only later stages
+    read. A folder that was begun from other data, or from another parent, is emptied.
+    """
+
+    def __init__(self, root: Path, identity: str) -> None:
+        self.root = root
+        self.draft = root / "artifact"
+        mark = root / "made-from"
+        if not mark.is_file() or mark.read_text() != identity:
+            shutil.rmtree(root, ignore_errors=True)
+            write_durably(mark, identity.encode())
+        self.draft.mkdir(parents=True, exist_ok=True)
+
+    def learnt(self, plan: Plan, progress: Progress) -> Network:
+        """Train the network, or load the one that was trained here."""
+        weights = self.draft / WEIGHTS
+        if weights.is_file():
+            return load_network(weights, plan.architecture, plan.classes).to(plan.device)
+        parent = plan.parent
+        step = Step(
+            train=plan.splits.train,
+            classes=plan.classes,
+            architecture=plan.architecture,
+            previous=Learnt(parent.network, parent.artifact.manifest.classes) if parent else None,
+            recipe=UPDATE if parent else FIRST,
+            without=plan.without,
+            seed=plan.seed,
+            device=plan.device,
+            checkpoint=self.root / "checkpoint.safetensors",
+            progress=progress,
+        )
+        network = softmax_rehearsal.learn(step).network
+        aside = self.root / WEIGHTS
+        save_file({name: value.cpu().contiguous() for name, value in network.state_dict().items()}, aside)
+        aside.replace(weights)
+        return network
+
+    def calibrated(
+        self, plan: Plan, network: Network, progress: Progress
+    ) -> tuple[Calibrated, Reference | None]:
+        """Fit the gate and the reference set, or load those that were fitted here."""
+        record, arrays = self.root / "calibrated.json", self.draft / REFERENCE
+        if not record.is_file():
+            gate, reference, figures = calibrate(
+                network,
+                plan.splits.train,
+                plan.splits.calibration,
+                plan.classes,
+                device=plan.device,
+                progress=progress,
+            )
+            entries: tuple[ReferenceEntry, ...] = ()
+            if reference is not None:
+                aside = self.root / REFERENCE
+                reference.save(aside)
+                aside.replace(arrays)
+                pairs = zip(reference.ids, reference.families, strict=True)
+                entries = tuple(ReferenceEntry(exemplar=one, family=family) for one, family in pairs)
+            found = Calibrated(gate=gate, reference=entries, figures=figures)
+            write_durably(record, found.model_dump_json().encode())
+        # Read back even when it was made just now, so that a resumed run has the very same numbers.
+        found = Calibrated.model_validate_json(record.read_bytes())
+        if not plan.architecture.forensic:
+            return found, None
+        ids = tuple(entry.exemplar for entry in found.reference)
+        return found, load_reference(arrays, ids, tuple(entry.family for entry in found.reference))
+
+    def exported(self, plan: Plan, graph: DetectorGraph) -> dict[str, float]:
+        """Export the graph, prove it equal, and write the probe; returns the worst differences.
+
+        Raises detector.export.ExportError.
+        """
+        record, model = self.root / "exported.json", self.draft / MODEL
+        if not record.is_file():
+            aside = self.root / MODEL
+            export(graph, aside)
+            some = _spread(plan.splits.calibration, PROOF_ITEMS)
+            few = some.take(range(min(PROBE_ITEMS, len(some))))
+            worst = prove_equal(graph, aside, [batch(some), batch(few), batch(few.take([0]))])
+            aside.replace(model)
+            crops, pooling = batch(few)
+            write_probe(self.root / PROBE, crops, pooling, Session(model, threads=1).score(crops, pooling))
+            (self.root / PROBE).replace(self.draft / PROBE)
+            write_durably(record, json.dumps(worst).encode())
+        differences: dict[str, float] = json.loads(record.read_bytes())
+        return differences
+
+    def sealed(self, plan: Plan, calibrated: Calibrated, differences: dict[str, float]) -> Artifact:
+        """Write the manifest over all that lies in artifact/."""
+        forensic = plan.architecture.forensic
+        return seal(
+            self.draft,
+            Manifest(
+                classes=plan.classes,
+                architecture=plan.architecture,
+                crop_plan=plan.crop_plan,
+                feature_version=FEATURE_VERSION if forensic else None,
+                gate=calibrated.gate,
+                reference=calibrated.reference,
+                parent=plan.parent and plan.parent.artifact.digest,
+                calibration=calibrated.figures,
+                export_differences=differences,
+            ),
+        )
+
+
+def with_features(plan: Plan, progress: Progress) -> Plan:
+    """Return the plan with the forensic features of its training crops, which several stages read."""
+    if not plan.architecture.forensic:
+        return plan
+    train = with_crop_features(plan.splits.train, plan.device, lambda *at: progress("features", *at))
+    return replace(plan, splits=replace(plan.splits, train=train))
+
+
+def load_parent(artifact: Artifact) -> Parent:
+    """Load the network of a release for training on. Raises Refused where it reads other features."""
+    manifest = artifact.manifest
+    if manifest.feature_version not in (None, FEATURE_VERSION):
+        raise Refused(
+            f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
+            f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
+        )
+    weights = artifact.folder / WEIGHTS
+    return Parent(artifact, load_network(weights, manifest.architecture, manifest.classes))
+
+
+def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
+    """Load a network on the CPU, in evaluation mode."""
+    network = Network(architecture, len(classes))
+    network.load_state_dict(load_file(weights))
+    return network.eval()
+
+
+def _spread(items: LabelledCrops, count: int) -> LabelledCrops:
+    """Take at most `count` items, of all classes in turn."""
+    seen: dict[str, int] = {}
+    turns = []
+    for place, family in enumerate(items.families):
+        seen[family] = seen.get(family, 0) + 1
+        turns.append((seen[family], family, place))
+    return items.take(place for _, _, place in sorted(turns)[:count])

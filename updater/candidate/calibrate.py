@@ -1,0 +1,278 @@
+"""From a trained network to a gate: the reference set, the common scales, the thresholds.
+
+The gate's scales and thresholds are fitted on the calibration shelf, which the network and the
+reference set have never seen, so every score is out of fold. Classes weigh the same, or the
+thresholds would be those of the largest class; within a class so do groups, since twenty pieces of
+one photograph are one witness and not twenty.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from detector import scores
+from detector.forensics import TRACES, WIDTH
+from detector.gate import GateParameters, Standard, decide
+from detector.network import Network, NetworkOutput
+from detector.reference import Reference
+from updater.candidate.thresholds import fake_threshold, unknown_threshold
+from updater.measures import balanced_weights, weighted_quantile
+from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.step import is_real
+from updater.training_data import LabelledCrops
+from updater.whitening import within_class_whitening
+
+REFERENCE_ROWS = 1500
+
+
+class CalibrationError(ValueError):
+    """The calibration shelf cannot carry a gate. Fatal until it holds more."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the thresholds are to keep, as shares of known media that may be turned away."""
+
+    reals_unknown: float = 0.046
+    reals_fake: float = 0.04
+    classes_unknown: float = 0.12
+    """mean over the known classes"""
+    confidence: float = 0.8
+    """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
+    clip: float = 6.0
+    weights: tuple[float, float, float, float, float] = (1.0, 1.0, 2.0, 2.0, 3.0)
+
+
+def calibrate(
+    network: Network,
+    train: LabelledCrops,
+    calibration: LabelledCrops,
+    classes: tuple[str, ...],
+    *,
+    targets: Targets | None = None,
+    device: torch.device | None = None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> tuple[GateParameters, Reference | None, dict[str, float]]:
+    """Fit the reference set on the training items and the gate on the calibration items.
+
+    Returns the gate, the reference set (None for a network without forensic features) and figures
+    by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
+    CalibrationError where no calibration item is real or a training set is too small.
+    """
+    targets, device = targets or Targets(), device or torch.device("cpu")
+    families = np.array(calibration.families)
+    if not reals(families).any():
+        raise CalibrationError("no real item is held back for calibration")
+    reference = None
+    if network.forensics is not None:
+        some = train.take(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
+        reference = make_reference(
+            _output(network, some, device, "reference", progress), some.families, some.ids
+        )
+    measured = score(network, reference, calibration, device, progress)
+    gate = fit_gate(measured, families, np.array(calibration.groups), targets)
+    return gate, reference, _figures(measured, families, classes, gate)
+
+
+def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Return which items are of a class of real media, bool [n]."""
+    return np.array([is_real(str(family)) for family in families], bool)
+
+
+@dataclass(frozen=True)
+class ItemScores:
+    """The scores of n whole items, float32 [n] unless said; higher means less familiar."""
+
+    energy: NDArray[np.float32]
+    pseudo: NDArray[np.float32]
+    novelty: NDArray[np.float32]
+    embedding_novelty: NDArray[np.float32]
+    trace_novelty: NDArray[np.float32]
+    fake_probability: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    """[n, K]"""
+
+
+def score(
+    network: Network,
+    reference: Reference | None,
+    items: LabelledCrops,
+    device: torch.device,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> ItemScores:
+    """Score whole items with a network that is not exported yet. Novelty is 0 without a reference."""
+    return item_scores(_output(network, items, device, "calibration", progress), reference)
+
+
+def _output(
+    network: Network,
+    items: LabelledCrops,
+    device: torch.device,
+    stage: str,
+    progress: Callable[[str, int, int], None],
+) -> NetworkOutput:
+    features = crop_features(network, items, device, lambda *at: progress(stage, *at))
+    seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
+    return NetworkOutput(*(one.cpu() for one in classify_items(network, seen, features, items.starts)))
+
+
+def item_scores(output: NetworkOutput, reference: Reference | None) -> ItemScores:
+    """Score what a network says of n whole items. Novelty is 0 without a reference."""
+    novelty = embedding_novelty = trace_novelty = torch.zeros(len(output.logits))
+    if reference is not None:
+        novelty = _novelty(reference.whiten(output.features.cpu().numpy()), reference.features)
+        embedded = reference.whiten_embedding(output.embedding.cpu().numpy())
+        embedding_novelty = _novelty(embedded, reference.embeddings)
+        traced = torch.from_numpy(reference.whiten_traces(output.features.cpu().numpy()))
+        traces, widths = torch.from_numpy(reference.traces), [int(width) for width in reference.trace_widths]
+        trace_novelty = scores.trace_novelty(traced, traces, scores.trace_reach(traces, widths), widths)
+    return ItemScores(
+        energy=scores.energy(output.logits).cpu().numpy(),
+        pseudo=scores.pseudo_score(output.logits, output.pseudo_logit).cpu().numpy(),
+        novelty=novelty.numpy(),
+        embedding_novelty=embedding_novelty.numpy(),
+        trace_novelty=trace_novelty.numpy(),
+        fake_probability=scores.fake_probability(output.logits).cpu().numpy(),
+        logits=output.logits.cpu().numpy(),
+    )
+
+
+def _novelty(whitened: NDArray[np.float32], reference: NDArray[np.float32]) -> torch.Tensor:
+    known = torch.from_numpy(reference)
+    return scores.novelty(torch.from_numpy(whitened), known, scores.reference_reach(known))[0]
+
+
+def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence[str]) -> Reference:
+    """Whiten n items' raw pooled features and their embeddings, on the CPU, and keep them all.
+
+    The whitenings are those of the within-class covariances, shrunk (Ledoit and Wolf 2004). Features that are
+    not laid out as `detector.forensics` has them are one group of traces. Raises CalibrationError for fewer
+    than 10 items.
+    """
+    if len(ids) < 10:
+        raise CalibrationError(f"{len(ids)} training items are too few for a reference set")
+    features, embeddings = output.features.numpy(), output.embedding.numpy()
+    mean, whitening = within_class_whitening(features, np.array(families))
+    embedding_mean, embedding_whitening = within_class_whitening(embeddings, np.array(families))
+    width = features.shape[1]
+    groups = TRACES if width == WIDTH else (slice(0, width),)
+    blocks = [np.zeros((width, columns.stop - columns.start), np.float32) for columns in groups]
+    for columns, block in zip(groups, blocks, strict=True):
+        block[columns] = within_class_whitening(features[:, columns], np.array(families))[1]
+    trace_whitening = np.concatenate(blocks, 1)
+    return Reference(
+        features=((features - mean) @ whitening).astype(np.float32),
+        ids=tuple(ids),
+        families=tuple(families),
+        mean=mean,
+        whitening=whitening,
+        embeddings=((embeddings - embedding_mean) @ embedding_whitening).astype(np.float32),
+        embedding_mean=embedding_mean,
+        embedding_whitening=embedding_whitening,
+        traces=((features - mean) @ trace_whitening).astype(np.float32),
+        trace_whitening=trace_whitening,
+        trace_widths=np.array([block.shape[1] for block in blocks]),
+    )
+
+
+def fit_gate(
+    measured: ItemScores, families: NDArray[np.str_], groups: NDArray[np.str_], targets: Targets
+) -> GateParameters:
+    """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n]."""
+    real = reals(families)
+    gate = common_scales(measured, balanced_weights(families, groups), targets)
+    unknown = unknown_threshold(
+        unknown_scores(measured, gate),
+        families,
+        groups,
+        real,
+        reals=targets.reals_unknown,
+        classes=targets.classes_unknown,
+        confidence=targets.confidence,
+    )
+    fake = fake_threshold(
+        measured.fake_probability,
+        families,
+        groups,
+        real,
+        reals=targets.reals_fake,
+        confidence=targets.confidence,
+    )
+    return gate.model_copy(update={"unknown_threshold": unknown, "fake_threshold": fake})
+
+
+def common_scales(measured: ItemScores, weights: NDArray[np.float64], targets: Targets) -> GateParameters:
+    """Fit the scales alone to n calibration items that weigh so much, float64 [n].
+
+    The thresholds stay to be fitted: 0 for unknown, 1 for fake.
+    """
+    return GateParameters(
+        temperature=1.0,
+        energy=_standard(measured.energy, weights),
+        pseudo=_standard(measured.pseudo, weights),
+        novelty=_standard(measured.novelty, weights),
+        embedding_novelty=_standard(measured.embedding_novelty, weights),
+        trace_novelty=_standard(measured.trace_novelty, weights),
+        clip=targets.clip,
+        weights=targets.weights,
+        unknown_threshold=0.0,
+        fake_threshold=1.0,
+    )
+
+
+def unknown_scores(measured: ItemScores, gate: GateParameters) -> NDArray[np.float32]:
+    """Return the gate's unknown score of each item, float32 [n]."""
+    unknown: NDArray[np.float32] = scores.fused(
+        torch.from_numpy(measured.energy),
+        torch.from_numpy(measured.pseudo),
+        torch.from_numpy(measured.novelty),
+        torch.from_numpy(measured.embedding_novelty),
+        torch.from_numpy(measured.trace_novelty),
+        gate,
+    ).numpy()
+    return unknown
+
+
+def _standard(values: NDArray[np.float32], weights: NDArray[np.float64]) -> Standard:
+    median = weighted_quantile(values, weights, 0.5)
+    return Standard(median=median, scale=max(weighted_quantile(values, weights, 0.84) - median, 1e-6))
+
+
+def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
+    """Return at most `rows` items, ascending: of each class an equal share, the first by their ids.
+
+    Ids are digests, so that the first of them are a draw.
+    """
+    by_family = {
+        f: sorted(np.flatnonzero(families == f), key=lambda i: str(ids[i])) for f in np.unique(families)
+    }
+    left, chosen = rows, []
+    for number, members in enumerate(sorted(by_family.values(), key=len)):
+        share = min(len(members), left // (len(by_family) - number))
+        chosen += [int(i) for i in members[:share]]
+        left -= share
+    return sorted(chosen)
+
+
+def _figures(
+    measured: ItemScores, families: NDArray[np.str_], classes: tuple[str, ...], gate: GateParameters
+) -> dict[str, float]:
+    unknown = unknown_scores(measured, gate)
+    labels = np.array(
+        [decide(float(u), float(f), gate) for u, f in zip(unknown, measured.fake_probability, strict=True)]
+    )
+    named = np.array(classes)[measured.logits.argmax(1)]
+    known_fake = ~reals(families)
+    figures = {
+        "calibration_items": float(len(families)),
+        "calibration_reals": float((~known_fake).sum()),
+        "reals_unknown": float((labels[~known_fake] == "unknown").mean()),
+        "reals_fake": float((labels[~known_fake] == "fake").mean()),
+        "known_unknown": float(((labels == "unknown") * balanced_weights(families)).sum()),
+        "fakes_named": float((named == families)[known_fake].mean()) if known_fake.any() else math.nan,
+    }
+    return figures

@@ -1,0 +1,161 @@
+"""The evidence that an operator approves by: evaluation.json, and the same for the eye in Markdown."""
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from detector.architecture import NO_BACKBONE
+from memory.records import REAL
+from updater.candidate import gates
+from updater.candidate.evaluate import Judged
+from updater.candidate.plan import Plan
+from updater.records import Gate
+from updater.settings import UpdaterSettings
+
+
+class Evaluation(BaseModel):
+    """What evaluation.json holds. Shares and AUROCs are fractions in 0..1."""
+
+    model_config = ConfigDict(frozen=True)
+
+    update: int
+    parent: str | None = Field(description="digest of the live release that `before` is about")
+    backbone: str
+    seed: int
+    without_kinds: tuple[str, ...] = Field(description="kinds of forging that no pseudo-forgery was made by")
+    classes: tuple[str, ...]
+    new: tuple[str, ...] = Field(description="classes that the live release does not know")
+    waiting: Mapping[str, Mapping[str, int]] = Field(
+        description="labelled classes with too few items, by split"
+    )
+    items: Mapping[str, Mapping[str, int]] = Field(description="items of each class, by split")
+    pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
+    before: Judged | None = Field(description="the live release on the held-back items")
+    after: Judged = Field(description="the candidate on the same items")
+    calibration: Mapping[str, float]
+    export_differences: Mapping[str, float]
+    gates: tuple[Gate, ...]
+
+
+def make_gates(
+    settings: UpdaterSettings, plan: Plan, before: Judged | None, after: Judged
+) -> tuple[Gate, ...]:
+    """Return every gate that applies: for the first release nothing can be forgotten."""
+    reals = after.classes[REAL]
+    found = [
+        gates.at_most("share of reals called unknown", reals.unknown, settings.max_reals_unknown),
+        gates.at_most("share of reals called fake", reals.fake, settings.max_reals_fake),
+        *gates.names({name: after.classes[name].named for name in plan.new}, settings.min_new_named),
+    ]
+    if before is not None and plan.parent is not None:
+        old = plan.parent.artifact.manifest.classes[1:]
+        found += [
+            gates.forgets(
+                {name: before.classes[name].named for name in old},
+                {name: after.classes[name].named for name in old},
+                settings.max_forgotten_points,
+            ),
+            gates.rejects_as_before(
+                before.rejection_auroc, after.rejection_auroc, settings.max_rejection_points
+            ),
+        ]
+    return tuple(found)
+
+
+def evaluation_markdown(evaluation: Evaluation) -> str:
+    """The evaluation as a page: the gates, then what each class was called before and after."""
+    verdict = "all gates hold" if all(gate.holds for gate in evaluation.gates) else "a gate does not hold"
+    lines = [
+        f"# Update {evaluation.update}: {verdict}",
+        "",
+        f"Compared with {_short(evaluation.parent)} on the same held-back items.",
+        "",
+        "| gate | value | bound | holds |",
+        "|---|---:|---:|---|",
+        *(
+            f"| {gate.name} | {gate.value:.3f} | {gate.bound:.3f} | {'yes' if gate.holds else '**no**'} |"
+            for gate in evaluation.gates
+        ),
+        "",
+        "Shares of each class in %, before → after. `named` is the share that got its very name"
+        " (for reals: that was called real).",
+        "",
+        "| class | held back | named | real | fake | unknown |",
+        "|---|---:|---:|---:|---:|---:|",
+        *(_row(name, evaluation) for name in evaluation.classes),
+        "",
+        f"Rejection, AUROC in % of {evaluation.pseudo_forgeries} pseudo-forgeries (positive) of held-back"
+        f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",
+    ]
+    if evaluation.waiting:
+        lines += ["", "Labelled, but with too few items to be learnt yet:", ""]
+        lines += [
+            f"- {name}: {', '.join(f'{n} {split}' for split, n in of.items())}"
+            for name, of in evaluation.waiting.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def model_card(evaluation: Evaluation) -> str:
+    """Who the model is for, what it was trained on, how well it does, and what it does not do."""
+    new = ", ".join(evaluation.new) or "none"
+    left_out = ", ".join(evaluation.without_kinds) or "none"
+    weakest = min(
+        (name for name in evaluation.classes if name != REAL),
+        key=lambda name: evaluation.after.classes[name].named,
+    )
+    share = evaluation.after.classes[weakest]
+    bare = evaluation.backbone == NO_BACKBONE
+    backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
+    table = "\n".join(_card_row(name, evaluation) for name in evaluation.classes)
+    return f"""# Model card: candidate of update {evaluation.update}
+
+**Use.** Says of an image or a video whether it is real, a fake of a known family, or unknown.
+It gives evidence for a person's decision, and is no proof.
+
+**Made from.** {backbone}, trained from {_short(evaluation.parent)}, by softmax
+with rehearsal, distillation and a balanced head; seed {evaluation.seed}.
+Kinds of forging left out of the pseudo-forgeries: {left_out}.
+
+**Classes.** {", ".join(evaluation.classes)}. New: {new}.
+
+| class | train | calibration | held back | named, % | called unknown, % |
+|---|---:|---:|---:|---:|---:|
+{table}
+
+**Limits.** The family that it names worst is {weakest}: {100 * share.named:.0f} % of {share.items}
+held-back items. Media of cameras and software that are not among the exemplars may be called unknown
+though they are real. A forgery that leaves the traces of a known family is given that family's name.
+The figures are of held-back items from the same sources as the training items: on other sources
+expect less.
+"""
+
+
+def _row(name: str, evaluation: Evaluation) -> str:
+    after = evaluation.after.classes[name]
+    before = evaluation.before.classes[name] if evaluation.before else None
+    cells = [
+        f"{100 * getattr(before, field):.1f} → {100 * getattr(after, field):.1f}"
+        if before
+        else f"{100 * getattr(after, field):.1f}"
+        for field in ("named", "real", "fake", "unknown")
+    ]
+    shown = f"{name} (new)" if name in evaluation.new else name
+    return f"| {shown} | {after.items} | {' | '.join(cells)} |"
+
+
+def _card_row(name: str, evaluation: Evaluation) -> str:
+    counts = " | ".join(
+        str(evaluation.items[split].get(name, 0)) for split in ("train", "calibration", "test")
+    )
+    after = evaluation.after.classes[name]
+    return f"| {name} | {counts} | {100 * after.named:.1f} | {100 * after.unknown:.1f} |"
+
+
+def _rejection(evaluation: Evaluation) -> str:
+    both = (evaluation.before, evaluation.after) if evaluation.before else (evaluation.after,)
+    return " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+
+
+def _short(digest: str | None) -> str:
+    return "nothing, it is the first" if digest is None else f"release {digest[:12]}"

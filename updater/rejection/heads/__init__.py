@@ -1,0 +1,1 @@
+"""Heads that are fitted on frozen embeddings for rejection, one method a file."""

@@ -1,0 +1,145 @@
+"""What a batch of training holds, drawn by its number alone: ahead of time, or again after a break."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from updater.outliers.exposure import Exposure
+from updater.training.pools import draw_crops
+from updater.training.regularisers import augmix, regmixup
+from updater.training.step import Step
+
+_THREADS_BESIDE_A_GPU = 8
+_AHEAD = 2
+_AT_ONCE = 16
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """n items of a step, its pseudo-forgeries among them, and what is computed once for all epochs."""
+
+    targets: npt.NDArray[np.int64]
+    """[n], the logit of each item; K, the number of logits, for a pseudo-forgery"""
+    fake: Tensor
+    """bool [K]"""
+    crops: npt.NDArray[np.uint8]
+    """[T, S, S, 3]"""
+    starts: npt.NDArray[np.int64]
+    """[n + 1]"""
+    features: Tensor
+    """float32 [T, F], raw forensic features on the device; F is 0 where there are none"""
+    exposure: Exposure | None = None
+    """where fresh pseudo-forgeries come from; None where there are none"""
+
+    @property
+    def known(self) -> npt.NDArray[np.int64]:
+        """The items that are no pseudo-forgeries."""
+        return np.flatnonzero(self.targets < len(self.fake))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """M items of a training set and N of their crops, and what the options add to them."""
+
+    torch_seed: int
+    """of what the network draws in this batch"""
+    items: npt.NDArray[np.int64]
+    """[M]"""
+    rows: npt.NDArray[np.int64]
+    """[N], the items' crops among those of the training set"""
+    pooling: Tensor
+    """float32 [M, N], from crops to items"""
+    outliers: npt.NDArray[np.uint8] | None = None
+    """[N', S, S, 3]: the crops of fresh pseudo-forgeries"""
+    outlier_pooling: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    """float32 [M', N']"""
+    augmented: tuple[npt.NDArray[np.uint8], ...] = ()
+    """other versions of the N crops (AugMix)"""
+    mixing: regmixup.Mixing | None = None
+    """who is mixed with whom (RegMixup)"""
+
+    @property
+    def owners(self) -> npt.NDArray[np.int64]:
+        """The place of each crop's item, int64 [N], ascending."""
+        return np.asarray(self.pooling.argmax(0).numpy())
+
+
+def draw(
+    step: Step, data: TrainingSet, weights: npt.NDArray[np.float64], number: int, on_crops: bool
+) -> Drawn:
+    """Draw batch `number` of a stage; the same arguments give the same batch.
+
+    weights: float64 [n], the chance of each item. on_crops: whether the backbone is trained, on crops. A
+    pseudo-forgery that is drawn then makes way for a fresh one, and AugMix makes its versions.
+    """
+    options, at_most = step.options, step.recipe.crops_an_item
+    rng = np.random.default_rng([step.seed, 3, int(on_crops), number])
+    torch_seed = int(rng.integers(2**31))
+    items = rng.choice(len(data.targets), step.recipe.batch, p=weights)
+    outliers, outlier_pooling = None, torch.zeros(0, 0)
+    if on_crops and data.exposure is not None:
+        known = data.targets[items] < len(data.fake)
+        if not known.all():
+            fresh = np.random.default_rng([step.seed, 4, number])
+            outliers, outlier_pooling = _anew(fresh, data, data.exposure, items[~known], at_most)
+        items = items[known]
+    rows, pooling = draw_crops(rng, items, data.starts, at_most)
+    augmented: tuple[npt.NDArray[np.uint8], ...] = ()
+    if on_crops and options.rejection == "augmix":
+        augmented = tuple(augmix.augment(rng, data.crops[rows], step.without) for _ in range(augmix.VERSIONS))
+    mixing = regmixup.draw(rng, len(items)) if options.rejection == "regmixup" else None
+    return Drawn(torch_seed, items, rows, pooling, outliers, outlier_pooling, augmented, mixing)
+
+
+def _anew(
+    rng: np.random.Generator,
+    data: TrainingSet,
+    exposure: Exposure,
+    replaced: npt.NDArray[np.int64],
+    at_most: int,
+) -> tuple[npt.NDArray[np.uint8], Tensor]:
+    counts = np.minimum(np.diff(data.starts)[replaced], at_most)
+    crops = [exposure.anew(rng, int(count)) for count in counts]
+    owners = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
+    pooling = torch.zeros(len(counts), len(owners))
+    pooling[owners, torch.arange(len(owners))] = 1 / torch.from_numpy(counts).float()[owners]
+    return np.concatenate(crops), pooling
+
+
+def ahead(ready: Callable[[int], T], numbers: range, beside_a_gpu: bool) -> Generator[T, None, None]:
+    """Yield ready(number) for each number in order, made in threads while earlier ones are trained on.
+
+    Forging takes several ms a crop, which a GPU cannot wait for; on a CPU one thread does, since the others
+    train. Close the iterator to end the threads.
+    """
+    threads = min(_THREADS_BESIDE_A_GPU, os.cpu_count() or 1) if beside_a_gpu else 1
+    pool = ThreadPoolExecutor(threads)
+    try:
+        waiting = deque(pool.submit(ready, number) for number in numbers[: _AHEAD * threads])
+        for following in range(len(numbers)):
+            first = waiting.popleft()
+            if following + _AHEAD * threads < len(numbers):
+                waiting.append(pool.submit(ready, numbers[following + _AHEAD * threads]))
+            yield first.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def at_once(ready: Callable[[int], T], numbers: range) -> Generator[T, None, None]:
+    """Yield ready(number) for each number in order, made for several numbers in a row.
+
+    A batch of rows is drawn in less time than its training leaves of the processor's caches: one by one,
+    that takes four times as long.
+    """
+    for start in range(0, len(numbers), _AT_ONCE):
+        yield from [ready(number) for number in numbers[start : start + _AT_ONCE]]

@@ -1,0 +1,77 @@
+"""What the previous network still says: its logits and embeddings, and losses that hold a new one to them."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from detector.network import NetworkOutput
+from updater.training.heads import trained
+from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.pools import backbone_rows, classify_items
+from updater.training.step import Step
+
+TEMPERATURE = 2.0
+
+
+def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
+    """Return the previous network's logits of each whole item, float32 [n, K of before], computed once."""
+    assert step.previous is not None
+    old = trained(step.previous).to(step.device)
+    rows = backbone_rows(old, data.crops, step.device)
+    return classify_items(old, rows, data.features, data.starts).logits
+
+
+def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
+    """Return what the previous network says of the very crops of a batch; its backbone runs only once."""
+    assert step.previous is not None
+    old = trained(step.previous).to(step.device)
+    rows = backbone_rows(old, data.crops, step.device)
+
+    def of(batch: Batch) -> NetworkOutput:
+        with torch.no_grad():
+            features = batch.pooling @ data.features[batch.crops]
+            return old.classify(batch.pooling @ rows[batch.crops], features)
+
+    return of
+
+
+def distillation(logits: Tensor, teacher: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    """Return T^2 * mean KL(softmax(teacher / T) || softmax(logits / T)), a scalar; both float32 [M, K].
+
+    Li and Hoiem 2016, "Learning without forgetting", eq. 2-3, less the teacher's own entropy; CDDB eq. 3.
+    """
+    return temperature**2 * soft_cross_entropy(logits, teacher, temperature, divergence=True)
+
+
+def soft_cross_entropy(
+    logits: Tensor, teacher: Tensor, temperature: float = TEMPERATURE, *, divergence: bool = False
+) -> Tensor:
+    """Return the mean of -sum softmax(teacher / T) * log softmax(logits / T), a scalar; both float32 [M, K].
+
+    The distillation of BiC (eq. 2) and WA (eq. 3). divergence: less the teacher's entropy, which has no
+    gradient; 0 then means that the two agree.
+    """
+    wanted, said = F.softmax(teacher / temperature, 1), F.log_softmax(logits / temperature, 1)
+    if divergence:
+        return F.kl_div(said, wanted, reduction="batchmean")
+    return -(wanted * said).sum(1).mean()
+
+
+def interpolated(loss: Loss, step: Step, data: TrainingSet) -> Loss:
+    """Return (1 - lambda) * loss + lambda * distillation, lambda = |old| / |all classes|.
+
+    Wu et al. 2019 (BiC), eq. 4, and Zhao et al. 2020 (WA), eq. 4: the more there is to keep, the more
+    keeping weighs. options.distillation multiplies lambda; the first step has nothing to keep.
+    """
+    share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
+    if not share:
+        return loss
+    wanted = teacher_logits(step, data)
+
+    def total(batch: Batch) -> Tensor:
+        kept = soft_cross_entropy(batch.output.logits[:, : wanted.shape[1]], wanted[batch.items])
+        return (1 - share) * loss(batch) + share * kept
+
+    return total

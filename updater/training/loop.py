@@ -1,0 +1,236 @@
+"""The training loop that the learners share: batches of items, one loss, one rate that rises and falls."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from detector.architecture import FEATURE_VERSION
+from detector.network import Network
+from updater.outliers.exposure import Exposure, expose
+from updater.training import processes, schemes
+from updater.training.allocation import keep_freed_memory
+from updater.training.batches import TrainingSet as TrainingSet
+from updater.training.batches import ahead, at_once, draw
+from updater.training.checkpoint import Checkpoint
+from updater.training.forward import Batch as Batch
+from updater.training.forward import (
+    Images,
+    Pools,
+    on_crops,
+    on_rows,
+    other_versions,
+    ready_images,
+    ready_pools,
+)
+from updater.training.heads import trained
+from updater.training.pools import crop_features, forensic_rows, pooled
+from updater.training.precision import loss_scale, unscale
+from updater.training.step import Step
+from updater.training.weights import put
+from updater.whitening import part_whitening
+
+_WARM_UP = 0.2
+_SAVE_EVERY = 25
+_WHITENED = 0.25
+"""how far the features that a network reads are whitened: all the way, it learns a known family from few
+items better, and sees less of an unknown one"""
+
+
+Loss = Callable[[Batch], Tensor]
+Update = Callable[[Network, torch.optim.Optimizer], None]
+"""changes the parameters by their gradients, once a batch"""
+
+
+def training_set(step: Step, network: Network) -> TrainingSet:
+    """Make the pseudo-forgeries of a step and compute the forensic features of every crop."""
+    train, options = step.train, step.options
+    names = schemes.columns(step.classes, options)
+    count = round(len(train) * step.recipe.pseudo_share) if options.exposure != "none" else 0
+    targets = schemes.targets(train.families, step.classes, options) + [len(names)] * count
+    crops, starts = train.crops, train.starts
+    features = crop_features(network, train, step.device, lambda *at: step.progress("features", *at))
+    if count:
+        outliers = expose(
+            train, count, step.without, step.seed, lambda *at: step.progress("pseudo-forgeries", *at)
+        )
+        crops = np.concatenate([crops, outliers.crops])
+        starts = np.concatenate([starts, starts[-1] + outliers.starts[1:]])
+        forged = forensic_rows(
+            network, outliers.crops, step.device, lambda *at: step.progress("features of these", *at)
+        )
+        features = torch.cat([features, forged])
+    exposure = Exposure(train, step.without) if count else None
+    return TrainingSet(np.array(targets), schemes.fake_columns(names), crops, starts, features, exposure)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One step's training: the same random draws and the same checkpoint for all its stages."""
+
+    step: Step
+    data: TrainingSet
+    saved: Checkpoint
+
+    def run(
+        self,
+        stage: str,
+        network: Network,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        steps: int,
+        rate: float,
+        rows: Tensor | None = None,
+        below: float = 1.0,
+        update: Update = lambda network, optimiser: optimiser.step(),
+    ) -> None:
+        """Train the whole network on crops, or, given rows, what lies above the backbone on those.
+
+        weights: float64 [n], the chance of each item to be drawn. rows: float32 [T, B], the backbone's
+        features of each crop, computed once. below: the backbone's learning rate as a share of the rate.
+        """
+        step, data, recipe = self.step, self.data, self.step.recipe
+        above, inside = _trained(network)
+        groups = [(above, 1.0)] if rows is not None else [(above, 1.0), (inside, below)]
+        trained = [parameter for parameters, _ in groups for parameter in parameters]
+        optimiser = torch.optim.AdamW(
+            [{"params": parameters, "share": share} for parameters, share in groups if parameters],
+            lr=rate,
+            weight_decay=recipe.weight_decay,
+        )
+        if step.device.type == "cpu":
+            keep_freed_memory()
+        done = self.saved.resume(stage, network, optimiser)
+        # None may write the next state before all have read this one.
+        processes.wait()
+        if done is None:
+            return
+        scale = loss_scale(step.device) if rows is None else 1.0
+        network.train()
+        if rows is not None:
+            network.backbone.eval()
+        with closing(self.batches(network, weights, range(done, steps), rows)) as batches:
+            for number, ready in enumerate(batches, done):
+                # Every step has its own random state, so that a resumed run repeats an unbroken one.
+                torch.manual_seed(ready.drawn.torch_seed)
+                for group in optimiser.param_groups:
+                    group["lr"] = group["share"] * rate * one_cycle(number / steps)
+                value = loss(
+                    on_crops(step, data, network, ready)
+                    if isinstance(ready, Images)
+                    else on_rows(step, data, network, ready)
+                )
+                optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward(value * scale)
+                if rows is None:
+                    processes.add_gradients(inside)
+                if unscale([one.grad for one in trained if one.grad is not None], scale):
+                    nn.utils.clip_grad_norm_(trained, 5.0)
+                    update(network, optimiser)
+                step.progress(stage, number + 1, steps)
+                if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
+                    self.saved.save(stage, number + 1, network, optimiser)
+        processes.agree(network)
+
+    def batches(
+        self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Tensor | None
+    ) -> Generator[Images | Pools, None, None]:
+        """Yield the batches of these numbers, ready for the network."""
+        step, data = self.step, self.data
+        if rows is not None:
+            versions = [(rows, data.features), *other_versions(step, data, network)]
+            return at_once(
+                lambda number: ready_pools(step, draw(step, data, weights, number, False), versions), numbers
+            )
+        return ahead(
+            lambda number: ready_images(step, data, network, draw(step, data, weights, number, True)),
+            numbers,
+            step.device.type == "cuda",
+        )
+
+
+def _trained(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return the parameters that are trained: those above the backbone, and the backbone's."""
+    named = [(name, one) for name, one in network.named_parameters() if one.requires_grad]
+    inside = [one for name, one in named if name.startswith("backbone.")]
+    return [one for name, one in named if not name.startswith("backbone.")], inside
+
+
+def item_weights(targets: npt.NDArray[np.int64], power: float) -> npt.NDArray[np.float64]:
+    """Return the chance of each item to be drawn: power 1 makes classes equal, 0 items."""
+    weights = (1 / np.bincount(targets)[targets]) ** power
+    return np.asarray(weights / weights.sum())
+
+
+def one_cycle(done: float) -> float:
+    """Return the share of the peak rate at this share of the steps: up in a fifth, down as a cosine."""
+    if done < _WARM_UP:
+        return 0.05 + 0.95 * done / _WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP)))
+
+
+def start(step: Step) -> Network:
+    """Return a network for the step's classes on its device: a new one, or the previous one grown.
+
+    A new one begins with the step's weights, if it has some. Raises WeightsError where they do not fit.
+    Known logits keep their weights, those of the head that was trained; new ones begin at random.
+    """
+    network = Network(step.architecture, len(schemes.columns(step.classes, step.options)))
+    if step.previous is None:
+        if step.start_from is not None:
+            put(network, step.start_from, step.classes)
+        return network.to(step.device)
+    old = step.previous.network
+    state = {k: v for k, v in old.state_dict().items() if not k.startswith("head.")}
+    network.load_state_dict(state, strict=False)
+    with torch.no_grad():
+        for name, values in trained(step.previous).head.state_dict().items():
+            grown = network.head.state_dict()[name]
+            (grown[: len(values)] if values.ndim else grown).copy_(values)
+    return network.to(step.device)
+
+
+def whiten(network: Network, step: Step, data: TrainingSet) -> None:
+    """Set the coordinates in which the network reads forensic features, from the step's items.
+
+    Directions along which all media vary much are drawn in a little, so that they are not learnt first for
+    that alone. Single crops scatter by 1 on average.
+    """
+    if network.forensics is None:
+        return
+    items = len(step.train)
+    features = pooled(data.features, data.starts)[:items].cpu().numpy()
+    mean, whitening = part_whitening(features, np.array(step.train.families), _WHITENED)
+    crops = data.features[: len(step.train.crops)].cpu().numpy()
+    whitening /= ((crops - mean) @ whitening).std(0).mean() + 1e-6
+    network.feature_mean.copy_(torch.from_numpy(mean))
+    network.feature_whitening.copy_(torch.from_numpy(whitening))
+
+
+def checkpoint(step: Step, method: str, stages: tuple[str, ...]) -> Checkpoint:
+    """Return the place where a step is gone on from, bound to everything that it is made from."""
+    return Checkpoint(step.checkpoint, _identity(step, method), stages)
+
+
+def _identity(step: Step, method: str) -> str:
+    train, previous = step.train, step.previous
+    facts = [train.ids, train.families, step.classes, method, FEATURE_VERSION]
+    facts += [repr(one) for one in (step.architecture, step.options, step.recipe, step.seed)]
+    if step.start_from is not None:
+        facts.append(step.start_from.digest)
+    digest = hashlib.sha256(json.dumps([*facts, sorted(step.without)]).encode())
+    digest.update(train.starts.tobytes())
+    digest.update(train.crops.tobytes())
+    if previous is not None:
+        digest.update(json.dumps(previous.classes).encode())
+        for name, value in [*previous.network.state_dict().items(), *sorted(previous.kept.items())]:
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+    return digest.hexdigest()

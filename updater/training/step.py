@@ -1,0 +1,158 @@
+"""What a learner is given and what it returns: one step of a stream, and the network after it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from detector.architecture import Architecture
+from detector.network import Network
+from updater.training.weights import Weights
+from updater.training_data import LabelledCrops
+
+Progress = Callable[[str, int, int], None]
+"""called with (stage, done, of how many)"""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how fast to train. One step is one batch of items."""
+
+    backbone_steps: int
+    backbone_rate: float
+    balanced_steps: int
+    balanced_rate: float
+    pseudo_share: float
+    """pseudo-forgeries made, as a share of the training items"""
+    batch: int = 64
+    crops_an_item: int = 1
+    """crops drawn of an item for one step: each crop has to carry its item's class alone"""
+    weight_decay: float = 0.02
+    label_smoothing: float = 0.05
+
+
+FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
+UPDATE = Recipe(50, 1e-3, 1500, 2e-3, 0.5)
+
+
+Aggregate = Literal[
+    "sumlog",
+    "sumlogit",
+    "sumfeat",
+    "max",
+    "sumlog-code",
+    "sumlogit-code",
+    "sumfeat-icarl",
+    "sumfeat-lucir",
+    "max-code",
+]
+"""CDDB eq. 9a-d, then the same four as the published code has them; its sumfeat differs between two trees."""
+
+
+Rejection = Literal[
+    "none", "logit-norm", "t2f-norm", "augmix", "regmixup", "vos", "npos", "ber", "ber-published"
+]
+"""Rejection that is trained for (`updater.rejection.training`). The first four after "none" change the loss
+that a learner starts from. With the others a network is learnt as with "none", and then bears a head of its
+own (`heads.HEADS` there)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the tables compare. Each learner says which of them it heeds."""
+
+    scheme: Literal["bc", "mc", "mt"] = "mc"
+    """binary, multi-class or multi-task (CDDB section 4)"""
+    aggregate: Aggregate = "sumlogit"
+    """how "mt" makes two scores of the logits"""
+    mt_weight: float = 0.5
+    """lambda of CDDB eq. 7: the share of the binary loss"""
+    distillation: float = 1.0
+    """weight of the distillation loss; 0 leaves it out"""
+    balanced: bool = True
+    """whether the head is fine-tuned on batches that hold every class equally often"""
+    exposure: Literal["none", "class", "outliers"] = "class"
+    """pseudo-forgeries: not used, as a K+1st class, or held to a high energy"""
+    rejection: Rejection = "none"
+    """what training does for the sake of rejection, beside the exposure"""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A network in evaluation mode, its classes by logit, and what its learner keeps for the next step.
+
+    kept: tensors by name that this learner alone understands, such as the covariances of a null space.
+    A learner that keeps nothing can go on from a release, which holds the network alone. "head.weight" and
+    its like are a trained head where the network's own is made of something else, such as class means.
+    """
+
+    network: Network
+    classes: tuple[str, ...]
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a stream: the new items together with the exemplars of earlier steps.
+
+    train: new items and exemplars; every item's family is among the classes and each class has at
+    least one item, unless `previous` knows it. classes: those of `previous` in their order, then the new
+    ones; "real" or "SOURCE/real" is a class of real media, any other a forgery family. without: kinds of
+    pseudo-forgeries left out. checkpoint: a file to go on from and to write to; it is used only where
+    it was made from the same step. start_from: what the network begins with where there is no previous one;
+    else at random.
+    """
+
+    train: LabelledCrops
+    classes: tuple[str, ...]
+    architecture: Architecture
+    previous: Learnt | None = None
+    options: Options = Options()
+    recipe: Recipe = FIRST
+    without: frozenset[str] = frozenset()
+    seed: int = 0
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is a value
+    checkpoint: Path | None = None
+    start_from: Weights | None = None
+    progress: Progress = lambda stage, done, total: None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for classes, or a previous network, that do not fit."""
+        classes, old = self.classes, self.previous.classes if self.previous else ()
+        if not classes or len(set(classes)) != len(classes):
+            raise ValueError(f"the classes must be distinct, and at least one: {list(classes)}")
+        if self.options.scheme != "mc" and not any(is_real(name) for name in classes):
+            raise ValueError(f"{self.options.scheme} needs a class of real media: {list(classes)}")
+        if classes[: len(old)] != tuple(old):
+            raise ValueError(f"the classes {list(classes)} do not begin with the previous {list(old)}")
+        found = set(self.train.families)
+        if not found <= set(classes) or not set(classes) <= found | set(old):
+            raise ValueError(f"the items' families {sorted(found)} are not the classes {sorted(classes)}")
+        if self.previous is not None and _trained_as(self.previous) != self.architecture:
+            raise ValueError("an update keeps the previous network's architecture")
+
+    @property
+    def old(self) -> tuple[str, ...]:
+        """The classes of the previous step, empty for the first."""
+        return self.previous.classes if self.previous else ()
+
+
+Learner = Callable[[Step], Learnt]
+"""The same step gives the same network on the same device with the same number of threads; the global
+random state is left as it was. Raises ValueError for an option that the learner does not have."""
+
+
+def _trained_as(learnt: Learnt) -> Architecture:
+    """Return a network's architecture with the head that was trained, which need not be the one it bears."""
+    own = learnt.network.architecture
+    if "head.weight" not in learnt.kept:
+        return own
+    return own.model_copy(update={"head": "cosine" if "head.scale" in learnt.kept else "linear"})
+
+
+def is_real(name: str) -> bool:
+    """Whether a class is of real media: "real" itself, or "SOURCE/real"."""
+    return name.rpartition("/")[2] == "real"

@@ -1,0 +1,99 @@
+"""How most learners train: the whole network on crops, then what lies above its pooled features on rows.
+
+The second stage draws every class equally often (balanced fine-tuning: Castro et al. 2018, "End-to-end
+incremental learning", section 4.3) unless the options say otherwise. It costs next to nothing, since the
+backbone then runs once for each crop.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from detector.network import Network, NetworkOutput, NoBackbone
+from updater.training import loop
+from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights
+from updater.training.pools import backbone_rows, classify_items
+from updater.training.step import Step
+
+STAGES = ("backbone", "balanced")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network in evaluation mode, and what it was trained on."""
+
+    network: Network
+    data: TrainingSet
+    rows: Tensor
+    """float32 [T, B], its backbone's features of each crop"""
+
+    def output(self) -> NetworkOutput:
+        """Return what the network says of each whole item, pseudo-forgeries among them."""
+        return classify_items(self.network, self.rows, self.data.features, self.data.starts)
+
+
+def train(
+    step: Step,
+    method: str,
+    loss_of: Callable[[Network, TrainingSet], Loss],
+    *,
+    start: Callable[[Step], Network] = loop.start,
+    below: float = 1.0,
+    update: Update = lambda network, optimiser: optimiser.step(),
+) -> Trained:
+    """Train a network on a step, from scratch or from the previous one.
+
+    method: the learner's name, to which a checkpoint is bound. loss_of: makes the loss from the network
+    as it begins; it may freeze parts of it. start, below, update: as `loop.start` and `Training.run` say.
+    The global random state is left as it was.
+    """
+    saved = loop.checkpoint(step, method, STAGES)
+    with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
+        torch.manual_seed(step.seed)
+        network = start(step)
+        data = loop.training_set(step, network)
+        # Weights of a whole network were learnt with scales of their own.
+        if step.previous is None and not (step.start_from and step.start_from.whole):
+            loop.whiten(network, step, data)
+        loss = loss_of(network, data)
+        rows = run_both(Training(step, data, saved), network, loss, below=below, update=update)
+    saved.remove()
+    return Trained(network.eval(), data, rows)
+
+
+def run_both(
+    run: Training,
+    network: Network,
+    loss: Loss,
+    *,
+    below: float = 1.0,
+    update: Update = lambda network, optimiser: optimiser.step(),
+) -> Tensor:
+    """Run both stages and return the backbone's features of each crop, float32 [T, B]."""
+    step, data, recipe = run.step, run.data, run.step.recipe
+    run.run(
+        "backbone",
+        network,
+        loss,
+        item_weights(data.targets, 0.5),
+        steps=0 if isinstance(network.backbone, NoBackbone) else recipe.backbone_steps,
+        rate=recipe.backbone_rate,
+        below=below,
+        update=update,
+    )
+    rows = backbone_rows(
+        network, data.crops, step.device, lambda *at: step.progress("backbone features", *at)
+    )
+    run.run(
+        "balanced",
+        network,
+        loss,
+        item_weights(data.targets, 1.0 if step.options.balanced else 0.0),
+        steps=recipe.balanced_steps,
+        rate=recipe.balanced_rate,
+        rows=rows,
+        update=update,
+    )
+    return rows
