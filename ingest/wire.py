@@ -93,7 +93,7 @@ def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
         frame_numbers=decoded.frame_numbers,
     )
     pixels = [decoded.crops, *decoded.pictures.values()]
-    body = [np.ascontiguousarray(part).data.cast("B") for part in pixels]
+    body = [np.ascontiguousarray(part).reshape(-1).data for part in pixels]
     _send(sock, answer.model_dump_json().encode(), body, None)
 
 
