@@ -24,6 +24,11 @@ EVALUATION, MODEL_CARD = "evaluation.json", "model_card.md"
 REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
 """What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
 
+FILES = frozenset({MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, EVALUATION, MODEL_CARD})
+"""Every file name that an artifact may hold. TorchServe puts the folder that it unpacks an archive into on
+PYTHONPATH, before the standard library: a name that Python can import would run as code. None of these can.
+"""
+
 
 class ArtifactError(Exception):
     """The folder is no artifact that can be served. Fatal: fetch or make it again."""
@@ -94,7 +99,7 @@ def seal(folder: Path, draft: Manifest) -> Artifact:
     """Write the manifest of everything that lies in folder, and sync it all to disk.
 
     draft's `files` is replaced. Raises DamagedArtifactError when a file that every artifact needs is
-    missing, or something other than a plain file lies there.
+    missing, when one lies there that is not in FILES, or something other than a plain file.
     """
     (folder / MANIFEST).unlink(missing_ok=True)
     present = sorted(folder.iterdir())
@@ -131,8 +136,8 @@ def verify(folder: Path, digest: str | None = None) -> Artifact:
         raise DamagedArtifactError(f"{folder}: the manifest's digest is {artifact.digest}, not {digest}")
     for name, expected in artifact.manifest.files.items():
         path = folder / name
-        if not path.is_file():
-            raise DamagedArtifactError(f"{folder}: {name} is missing")
+        if path.is_symlink() or not path.is_file():
+            raise DamagedArtifactError(f"{folder}: {name} is missing, or no plain file")
         if (found := sha256_of(path)) != expected:
             raise DamagedArtifactError(f"{folder}: {name} has SHA-256 {found}, the manifest says {expected}")
     return artifact
@@ -193,8 +198,8 @@ def _check_names(folder: Path, manifest: Manifest) -> None:
     if missing := [name for name in needed if name not in manifest.files]:
         raise DamagedArtifactError(f"{folder}: the artifact lacks {', '.join(missing)}")
     # The names become paths wherever the artifact is fetched to.
-    if wrong := [name for name in manifest.files if Path(name).name != name or name == MANIFEST]:
-        raise DamagedArtifactError(f"{folder}: not names of files in the folder: {wrong}")
+    if wrong := sorted(manifest.files.keys() - (FILES - {MANIFEST})):
+        raise DamagedArtifactError(f"{folder}: no artifact has files of these names: {wrong}")
 
 
 def _sync(path: Path) -> None:

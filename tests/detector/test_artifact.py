@@ -1,5 +1,7 @@
 import json
+import pkgutil
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 from detector.artifact import (
     EVALUATION,
+    FILES,
     MANIFEST,
     MODEL,
     Artifact,
@@ -15,6 +18,7 @@ from detector.artifact import (
     load,
     read_manifest,
     seal,
+    sha256_of,
     verify,
 )
 from detector.mar import mar_name, pack
@@ -75,6 +79,57 @@ def test_a_file_name_that_leaves_the_folder_is_refused(copy: Artifact) -> None:
     (copy.folder / MANIFEST).write_text(json.dumps(fields))
     with pytest.raises(DamagedArtifactError, match="passwd"):
         load(copy.folder)
+
+
+IMPORTABLE = ("forgewatch_service.py", "json.py", "sitecustomize.py", "numpy.abi3.so", "json.pyc")
+
+
+@pytest.mark.parametrize("name", IMPORTABLE)
+def test_a_file_that_python_could_import_makes_no_artifact(copy: Artifact, name: str) -> None:
+    (copy.folder / name).write_text("raise SystemExit")
+    with pytest.raises(DamagedArtifactError, match=name):
+        seal(copy.folder, copy.manifest)
+    files = copy.manifest.files | {name: sha256_of(copy.folder / name)}
+    forged = copy.manifest.model_copy(update={"files": files})
+    (copy.folder / MANIFEST).write_text(forged.model_dump_json())
+    with pytest.raises(DamagedArtifactError, match=name):
+        verify(copy.folder)
+    with pytest.raises(DamagedArtifactError, match=name):
+        pack(Artifact(copy.folder, forged, sha256_of(copy.folder / MANIFEST)), copy.folder.parent)
+    assert list(copy.folder.parent.glob("*.mar")) == []
+
+
+def test_python_can_import_nothing_of_an_unpacked_archive_but_the_shim(
+    untrained_artifact: Artifact, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(pack(untrained_artifact, tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    found = {module.name for module in pkgutil.iter_modules([str(tmp_path / "unpacked")])}
+    assert found == {"forgewatch_service"}
+    assert {name.split(".")[0] for name in FILES}.isdisjoint(sys.stdlib_module_names)
+
+
+def test_a_file_that_changes_after_it_was_verified_is_not_packed(copy: Artifact, tmp_path: Path) -> None:
+    verified = verify(copy.folder, copy.digest)
+    (copy.folder / MODEL).write_bytes((copy.folder / MODEL).read_bytes() + b"\0")
+    with pytest.raises(DamagedArtifactError, match=MODEL):
+        pack(verified, tmp_path)
+    assert not (tmp_path / mar_name(copy.digest)).exists()
+
+
+def test_an_archive_that_lies_in_the_store_is_written_anew(
+    untrained_artifact: Artifact, tmp_path: Path
+) -> None:
+    written = pack(untrained_artifact, tmp_path).read_bytes()
+    (tmp_path / mar_name(untrained_artifact.digest)).write_bytes(b"somebody else's")
+    assert pack(untrained_artifact, tmp_path).read_bytes() == written
+
+
+def test_a_link_in_place_of_a_file_is_no_artifact(copy: Artifact, tmp_path: Path) -> None:
+    (copy.folder / MODEL).rename(tmp_path / "elsewhere")
+    (copy.folder / MODEL).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedArtifactError, match=MODEL):
+        verify(copy.folder)
 
 
 def test_an_archive_has_the_same_bytes_every_time(copy: Artifact, untrained_artifact: Artifact) -> None:
