@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 _LOCK_WAIT_S = 30
-_MAKING_TABLES = 0x666F7267  # any number, the same for everyone
 READS = "forgewatch_reads"
 """Execution option of an engine or a connection that only reads: on SQLite it then waits for no writer."""
 
@@ -30,14 +29,6 @@ def open_engine(database_url: str) -> Engine:
     event.listen(engine, "connect", _make_durable)
     event.listen(engine, "begin", _begin)
     return engine
-
-
-def make_tables(connection: Connection, metadata: MetaData) -> None:
-    """Make the tables that are missing, once, however many processes start on an empty database together."""
-    if connection.dialect.name == "postgresql":
-        # It looks and makes in two steps; the lock lasts until the transaction ends.
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MAKING_TABLES})
-    metadata.create_all(connection)
 
 
 def _make_durable(connection: Any, _record: object) -> None:

@@ -1,4 +1,4 @@
-"""The memory's tables, in SQL that SQLite and PostgreSQL both take. Schema changes only add."""
+"""The memory's tables, in SQL that SQLite and PostgreSQL both take. Changes are in migrations/."""
 
 from sqlalchemy import (
     BigInteger,
@@ -15,9 +15,6 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA = 1
-"""Number of this layout; a store that says another number is refused."""
-
 metadata = MetaData()
 
 revision = Table(
@@ -27,7 +24,6 @@ revision = Table(
     # queue on PostgreSQL as BEGIN IMMEDIATE does on SQLite, and readers see cheaply what is new.
     Column("id", Integer, CheckConstraint("id = 1", name="only_one"), primary_key=True),
     Column("number", BigInteger, nullable=False),
-    Column("schema_number", Integer, nullable=False),
 )
 
 exemplars = Table(

@@ -8,8 +8,9 @@ from sqlalchemy import Connection, Engine, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
 
-from memory.database import READS, make_tables, open_engine
-from memory.schema import SCHEMA, metadata, revision
+from memory.database import READS, open_engine
+from memory.migrate import UnknownLayoutError, migrate
+from memory.schema import revision
 
 
 class ExemplarMemoryError(Exception):
@@ -36,7 +37,7 @@ class Store:
     """
 
     def __init__(self, url: str) -> None:
-        """Open the database and make its tables where they are missing.
+        """Open the database and bring its tables to today's layout.
 
         Raises WrongStoreError or StoreUnavailableError.
         """
@@ -48,12 +49,12 @@ class Store:
 
     def _prepare(self) -> None:
         with self._connection(writes=True) as connection:
-            make_tables(connection, metadata)
-            found = connection.execute(select(revision.c.schema_number)).scalar()
-            if found is None:
-                connection.execute(insert(revision).values(id=1, number=0, schema_number=SCHEMA))
-            elif found != SCHEMA:
-                raise WrongStoreError(f"the memory has layout {found}; this version knows {SCHEMA}")
+            try:
+                migrate(connection, "memory.migrations", "exemplars")
+            except UnknownLayoutError as error:
+                raise WrongStoreError(str(error)) from error
+            if connection.execute(select(revision.c.number)).scalar() is None:
+                connection.execute(insert(revision).values(id=1, number=0))
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -7,6 +7,7 @@ import structlog
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
+from memory.migrate import UnknownLayoutError
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater.settings import UpdaterSettings
@@ -40,7 +41,7 @@ def main() -> int:
             where = ".".join(str(part).upper() for part in problem["loc"])
             print(f"updater: setting {where}: {problem['msg']}", file=sys.stderr)  # noqa: T201
         return 2
-    except (ExemplarMemoryError, SQLAlchemyError, OSError, ImportError) as error:
+    except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
         print(f"updater: {str(error).splitlines()[0]}", file=sys.stderr)  # noqa: T201
         return 2
     if run is None:

@@ -13,9 +13,10 @@ from typing import get_args
 from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from memory.database import READS, make_tables, open_engine
+from memory.database import READS, open_engine
+from memory.migrate import migrate
 from updater.records import RunState, Trigger, UpdateRun
-from updater.schema import metadata, runs
+from updater.schema import runs
 from updater.settings import UpdaterSettings
 
 ERROR_CHARACTERS = 1_000
@@ -27,7 +28,10 @@ class LeaseLost(Exception):  # noqa: N818 - it reads as what it says
 
 
 def open_runs(settings: UpdaterSettings) -> "RunTable":
-    """Open the table that the settings name, and make it where it is missing."""
+    """Open the table that the settings name, and bring it to today's layout.
+
+    Raises SQLAlchemyError, OSError, ImportError, and memory.migrate's UnknownLayoutError.
+    """
     engine = open_engine(settings.database_url)
     return RunTable(engine, lease_s=settings.lease_s, max_takeovers=settings.max_takeovers)
 
@@ -63,7 +67,7 @@ class RunTable:
         self._takeovers_most = max_takeovers
         self._clock = clock
         with engine.begin() as connection:
-            make_tables(connection, metadata)
+            migrate(connection, "updater.migrations", "updater_runs")
 
     def request(self, slot: str, trigger: Trigger, requested_by: str) -> tuple[UpdateRun, bool]:
         """Write the slot's row if there is none yet. Returns the row and whether this call made it."""

@@ -1,4 +1,4 @@
-"""The SQL table of update runs, the same on SQLite and PostgreSQL."""
+"""The SQL table of update runs, the same on SQLite and PostgreSQL. Changes are in migrations/."""
 
 from datetime import UTC, datetime
 

@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from deploy.releases.records import Action
-from deploy.releases.schema import ledger, metadata
-from memory.database import READS, make_tables, open_engine
+from deploy.releases.schema import ledger
+from memory.database import READS, open_engine
+from memory.migrate import UnknownLayoutError, migrate
 from updater.records import Candidate
 
 
@@ -58,8 +59,8 @@ class Ledger:
         try:
             self._engine = open_engine(database_url)
             with self._engine.begin() as connection:
-                make_tables(connection, metadata)
-        except (SQLAlchemyError, OSError, ImportError) as error:
+                migrate(connection, "deploy.releases.migrations", "deploy_ledger")
+        except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
             raise LedgerError(f"cannot open the ledger: {_cause(error)}") from error
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings, kafka_options
 from memory.crop_store import CropStore
 from memory.database import open_engine
+from memory.migrate import UnknownLayoutError
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable
@@ -61,7 +62,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             artifacts = ArtifactStore(
                 settings.artifacts_dir, settings.max_file_bytes, settings.max_artifact_files
             )
-        except (ExemplarMemoryError, SQLAlchemyError, OSError, ImportError) as error:
+        except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
             raise ServicesError(str(error).splitlines()[0]) from error
         publisher = Publisher(
             ledger,

@@ -91,10 +91,10 @@ def test_a_write_that_raises_changes_nothing_not_even_the_revision(store: Store)
     assert store.revision() == before + 1
 
 
-def test_another_layout_is_refused(settings: MemorySettings, store: Store) -> None:
+def test_a_newer_layout_is_refused(settings: MemorySettings, store: Store) -> None:
     with store.write() as connection:
-        connection.exec_driver_sql("UPDATE revision SET schema_number = 99")
-    with pytest.raises(WrongStoreError, match="layout 99"):
+        connection.exec_driver_sql("UPDATE memory_layout SET version_num = '9999'")
+    with pytest.raises(WrongStoreError, match="layout 9999"):
         Store(settings.database_url)
 
 

@@ -1,0 +1,1 @@
+"""Revisions, each written once and never changed after it has landed."""
