@@ -13,9 +13,10 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
 
     Headers are added: __forgewatch.errors.{topic, partition, offset, stage, exception, reason, message},
     the texts cut at 1 kB. Kafka-python cannot write a header whose value is null; it becomes empty and
-    is named in __forgewatch.errors.null_headers. A record that grew beyond what the topic takes (its
-    batch was compressed) loses its value, and says so in __forgewatch.errors.value_omitted_bytes; the
-    original stays where topic, partition and offset point.
+    is named in __forgewatch.errors.null_headers. Of a record that grew beyond what the topic takes (its
+    batch was compressed), the largest of value, headers and key is left out, and the next, until the
+    letter fits; __forgewatch.errors.{value, headers, key}_omitted_bytes says so. The original stays
+    where topic, partition and offset point.
     """
     reason = error.reason if isinstance(error, MediaError) else "unexpected"
     facts = {
@@ -32,13 +33,24 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
     if nulls:
         added.append((_PREFIX + "null_headers", _cut(",".join(nulls))))
     headers = [(name, raw or b"") for name, raw in record.headers]
-    key, value = record.key, record.value
-    if record_bytes(key, value, headers + added) > settings.max_record_bytes:
-        added.append((_PREFIX + "value_omitted_bytes", str(len(value or b"")).encode()))
-        value = None
-        if record_bytes(key, None, headers + added) > settings.max_record_bytes:
-            key, headers = None, []
-    return OutRecord(settings.dead_letters_topic, key, value, tuple(headers + added))
+    sizes = {
+        "value": len(record.value or b""),
+        "headers": record_bytes(None, None, headers) - record_bytes(None, None, ()),
+        "key": len(record.key or b""),
+    }
+    omitted: set[str] = set()
+    for part in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        letter = OutRecord(
+            settings.dead_letters_topic,
+            None if "key" in omitted else record.key,
+            None if "value" in omitted else record.value,
+            (*(() if "headers" in omitted else headers), *added),
+        )
+        if record_bytes(letter.key, letter.value, letter.headers) <= settings.max_record_bytes:
+            return letter
+        omitted.add(part)
+        added.append((f"{_PREFIX}{part}_omitted_bytes", str(sizes[part]).encode()))
+    return OutRecord(settings.dead_letters_topic, None, None, tuple(added))
 
 
 def _cut(text: str) -> bytes:

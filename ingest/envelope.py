@@ -2,12 +2,12 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
 from cloudevents.core.base import BaseCloudEvent
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, from_structured_event
-from cloudevents.core.exceptions import BaseCloudEventException
 
 from ingest import claim_check
 from ingest.records import MediaError, MediaItem
@@ -27,9 +27,12 @@ EnvelopeReason = Literal[
 Headers = Iterable[tuple[str, bytes | None]]
 
 _STRUCTURED = "application/cloudevents"
+_JSON = _STRUCTURED + "+json"
 _SPECVERSIONS = ("1.0", "0.3")
-# Attributes travel on into the verdict, which must fit its topic.
+# These attributes travel on into the verdict, its headers, the memory's rows and a person's terminal.
 _MAX_ATTRIBUTE_CHARS = 1024
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_MAX_TOLD_CHARS = 300
 
 
 class EnvelopeError(MediaError):
@@ -48,27 +51,33 @@ def open_envelope(
     """Take the media out of a record, fetching it where the record only refers to it.
 
     A content type of application/cloudevents… makes the value a structured event; otherwise a ce_…
-    header makes the headers a binary event; otherwise the value is the media. Media in the record
-    goes before a dataref beside it. Returns the item and its bytes, which may be empty.
+    header makes the headers a binary event; otherwise a value that is a JSON object with a specversion
+    is a structured event, since clients are in use that say the data's content type there or none;
+    otherwise the value is the media. Media in the record goes before a dataref beside it. Returns the
+    item, whose texts are free of control characters and surrogates, and its bytes, which may be empty.
 
-    Raises EnvelopeError, with one clear reason.
+    Raises EnvelopeError, with one clear reason, and nothing else.
     """
     named = _event_headers(headers)
     content_type = named.get("content-type")
     if content_type is not None and content_type.lower().startswith(_STRUCTURED):
-        event, media = _structured(content_type, value)
+        event, media = _structured(_essence(content_type), value)
+        content_type = None
     elif any(name.startswith("ce_") for name in named):
         event, media = _binary(named), value
+    elif _looks_structured(value):
+        event, media = _structured(_JSON, value)
     else:
         event, media = None, value
     if event is None:
         media_id, source, declared, dataref = None, topic, content_type, None
     else:
-        media_id, source, declared = event.get_id(), event.get_source(), event.get_datacontenttype()
+        media_id, source = event.get_id(), event.get_source()
+        declared = event.get_datacontenttype() or content_type
         dataref = event.get_extension("dataref")
-    for attribute in (media_id, source, declared):
-        if attribute is not None and len(attribute) > _MAX_ATTRIBUTE_CHARS:
-            raise EnvelopeError("bad_event", f"an attribute is longer than {_MAX_ATTRIBUTE_CHARS} characters")
+    for attribute, text in (("id", media_id), ("source", source), ("content type", declared)):
+        if text is not None:
+            _require_text(attribute, text, "bad_header" if event is None else "bad_event")
     media = _media(media, dataref, settings)
     item = MediaItem(
         topic=topic,
@@ -122,34 +131,37 @@ def _binary(named: dict[str, str]) -> BaseCloudEvent:
     raw = {name: text.encode() for name, text in named.items()}
     try:
         return from_binary_event(KafkaMessage(headers=raw, key=None, value=b""))
-    except (BaseCloudEventException, ValueError) as error:
-        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {error}") from error
+    # Here and below: attributes of the wrong type make the library fail in more ways than it names.
+    except Exception as error:
+        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {_told(error)}") from error
 
 
-def _structured(content_type: str, value: bytes | None) -> tuple[BaseCloudEvent, bytes | None]:
-    essence = content_type.lower().partition(";")[0].strip()
-    if essence not in (_STRUCTURED, _STRUCTURED + "+json"):
+def _looks_structured(value: bytes | None) -> bool:
+    # No media file begins like this.
+    return value is not None and value[:64].lstrip().startswith(b"{") and b'"specversion"' in value
+
+
+def _structured(essence: str, value: bytes | None) -> tuple[BaseCloudEvent, bytes | None]:
+    if essence not in (_STRUCTURED, _JSON):
         raise EnvelopeError(
             "unsupported_format", f"no CloudEvents in {essence[:64]!r}, only in JSON, one by one"
         )
     if value is None:
         raise EnvelopeError("null_value", "the record's value is null")
     try:
-        document = json.loads(value)
+        document = json.loads(value.decode())
     except (ValueError, RecursionError) as error:
-        raise EnvelopeError("bad_event", "the value is no JSON document") from error
+        raise EnvelopeError("bad_event", f"the value is no JSON document: {_told(error)}") from error
     if not isinstance(document, dict):
         raise EnvelopeError("bad_event", "the value is no JSON object")
-    if None in document.values():
-        # The format allows null for what is not set; the library does not.
-        document = {name: content for name, content in document.items() if content is not None}
-        value = json.dumps(document).encode()
-    _check(document)
+    # The format allows null for what is not set; the library does not.
+    given = {name: content for name, content in document.items() if content is not None}
+    _check(given)
     try:
-        event = from_structured_event(KafkaMessage(headers={}, key=None, value=value))
-    # Attributes of the wrong type make the library fail in more ways than it names.
+        text = value if len(given) == len(document) else json.dumps(given).encode()
+        event = from_structured_event(KafkaMessage(headers={}, key=None, value=text))
     except Exception as error:
-        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {error}") from error
+        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {_told(error)}") from error
     media = event.get_data()
     if media is not None and not isinstance(media, bytes):
         raise EnvelopeError("no_media", "a structured event carries its media in data_base64")
@@ -164,6 +176,25 @@ def _check(attributes: dict[str, Any]) -> None:
     if version is None:
         raise EnvelopeError("bad_event", "the event has no specversion")
     if version not in _SPECVERSIONS:
-        raise EnvelopeError("unknown_specversion", f"specversion {str(version)[:64]!r} is not known")
+        said = repr(version[:64]) if isinstance(version, str) else f"of type {type(version).__name__}"
+        raise EnvelopeError("unknown_specversion", f"a specversion {said} is not known")
     if not attributes.get("id"):
         raise EnvelopeError("bad_event", "the event has no id")
+
+
+def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:
+    if len(text) > _MAX_ATTRIBUTE_CHARS:
+        raise EnvelopeError(reason, f"the {attribute} is longer than {_MAX_ATTRIBUTE_CHARS} characters")
+    if found := _NO_TEXT.search(text):
+        # CloudEvents 1.0.2, type system: a String has neither.
+        code = f"U+{ord(found[0]):04X}"
+        raise EnvelopeError(reason, f"the {attribute} holds {code}, a control character or a surrogate")
+
+
+def _essence(content_type: str) -> str:
+    return content_type.lower().partition(";")[0].strip()
+
+
+def _told(error: Exception) -> str:
+    """An error's text in one printable line: it may quote what a stranger sent."""
+    return str(error)[:_MAX_TOLD_CHARS].encode("unicode_escape").decode()

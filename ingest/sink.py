@@ -16,6 +16,7 @@ from kafka.errors import (
     TransactionalIdAuthorizationFailedError,
     UnsupportedVersionError,
 )
+from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
 
 from ingest import metrics
@@ -25,7 +26,6 @@ from ingest.settings import IngestSettings, kafka_options
 
 log = structlog.get_logger(__name__)
 
-_RECORD_FRAMING_BYTES = 128
 _CLOSE_TIMEOUT_S = 2.0
 _NULL = b"\0forgewatch.null"
 _T = TypeVar("_T")
@@ -52,9 +52,8 @@ class RecordTooLargeError(SinkError):
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> int:
-    """Bound a record's size on the wire from above, in bytes."""
-    head = sum(len(name.encode()) + len(text) + 10 for name, text in headers)
-    return _RECORD_FRAMING_BYTES + len(key or b"") + len(value or b"") + head
+    """Bound a record's size on the wire, alone in its batch, from above: bytes, as the producer counts."""
+    return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers))
 
 
 class TransactionalSink:

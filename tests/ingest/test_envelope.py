@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
+from cloudevents.v1.http import CloudEvent as OlderCloudEvent
+from cloudevents.v1.kafka import to_structured
 
 from ingest.envelope import EnvelopeError, open_envelope
 from ingest.records import MediaItem
@@ -87,9 +89,31 @@ def test_a_null_member_of_a_structured_event_is_an_attribute_that_is_not_set(tmp
 
 
 def test_media_that_looks_like_json_is_left_alone() -> None:
+    assert opened([], b'{"version": "9", "data": 1}')[1] == b'{"version": "9", "data": 1}'
     value = b'{"specversion": "9", "data": 1}'
-    assert opened([], value)[1] == value
     assert opened(binary(), value)[1] == value
+
+
+@pytest.mark.parametrize("declared", ["image/jpeg", None])
+def test_a_structured_event_of_the_older_client_is_known_by_its_value(declared: str | None) -> None:
+    # It moves datacontenttype out of the event and into the header of that name, where there is one.
+    attributes = {"source": "/camera", "type": "media", "datacontenttype": declared}
+    event = OlderCloudEvent({name: text for name, text in attributes.items() if text}, MEDIA)
+    message = to_structured(event)
+    assert message.headers.get("content-type") == (declared and declared.encode())
+    item, media = opened(list(message.headers.items()), message.value)
+    assert media == MEDIA
+    assert (item.media_id, item.source, item.declared_type) == (event["id"], "/camera", declared)
+
+
+def test_a_structured_event_is_known_by_its_value_and_refused_by_its_own_reasons() -> None:
+    assert opened([], b" \r\n" + document())[1] == b"media"
+    assert opened([("content-type", b"image/png")], document(datacontenttype="image/gif"))[
+        0
+    ].declared_type == ("image/gif")
+    assert reason([], document(specversion="9")) == "unknown_specversion"
+    assert reason([], document()[:-1]) == "bad_event"
+    assert reason([], document(data_base64="-")) == "no_media"
 
 
 def test_header_names_are_read_in_any_case() -> None:
@@ -138,6 +162,21 @@ def test_the_older_version_of_the_specification_is_known() -> None:
         (STRUCTURED, document(data_base64="-", data="text"), "no_media"),
         (STRUCTURED, document(data_base64="-", data={"a": 1}), "no_media"),
         (STRUCTURED, document(data_base64="-", dataref=5), "bad_event"),
+        (STRUCTURED, document(id="\ud800"), "bad_event"),
+        (STRUCTURED, document(source="/\udfff"), "bad_event"),
+        (STRUCTURED, document(datacontenttype="\ud800"), "bad_event"),
+        (STRUCTURED, document(id="7\0"), "bad_event"),
+        (STRUCTURED, document(id="\x1b[2J"), "bad_event"),
+        (STRUCTURED, document(**{"\ud800": "1"}), "bad_event"),
+        (STRUCTURED, document(data_base64="-", dataref="file:///\ud800"), "dataref_refused"),
+        (STRUCTURED, document(data_base64="-", dataref="file:///\0"), "dataref_refused"),
+        (STRUCTURED, document(data_base64="-", dataref="file://[::1/a"), "dataref_refused"),
+        (STRUCTURED, b'{"specversion":' + b"[" * 900 + b"]" * 900 + b"}", "unknown_specversion"),
+        (STRUCTURED, b'{"x":' + b"9" * 5000 + b"}", "bad_event"),
+        (STRUCTURED, b'{"id":"\xed\xa0\x80"}', "bad_event"),
+        (binary(ce_id=b"7\0"), MEDIA, "bad_event"),
+        (binary(ce_source=b"\xc2\x9b2J"), MEDIA, "bad_event"),
+        ([("content-type", b"image/png\x1b[2J")], MEDIA, "bad_header"),
     ],
 )
 def test_what_is_no_envelope_has_its_one_reason(headers: Headers, value: bytes | None, expected: str) -> None:

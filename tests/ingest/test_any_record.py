@@ -1,0 +1,125 @@
+"""Whatever a stranger writes to the media topic is opened or refused, and either answer can be written."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ingest.dead_letters import dead_letter
+from ingest.envelope import EnvelopeError, open_envelope
+from ingest.records import InRecord, MediaItem
+from ingest.settings import IngestSettings
+from ingest.sink import record_bytes
+
+Headers = list[tuple[str, bytes | None]]
+
+ATTRIBUTES = ["specversion", "id", "source", "type", "time", "subject", "datacontenttype", "dataref"]
+ATTRIBUTES += ["data", "data_base64", "datacontentencoding", "dataschema", "traceparent"]
+
+# Surrogates, controls and NUL among them, which JSON can escape and UTF-8 has no bytes for.
+texts = st.text(st.characters(), max_size=8) | st.sampled_from(["1.0", "0.3", "bWVkaWE=", "base64", "\0"])
+urls = st.builds("file://{}{}".format, st.sampled_from(["", "/", "[", "host"]), texts)
+numbers = st.integers() | st.floats() | st.sampled_from([10**400, -1, float("nan")])
+members = st.recursive(
+    st.none() | st.booleans() | numbers | texts | urls,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+sound = {"specversion": "1.0", "id": "7", "source": "/c", "type": "m", "data_base64": "bWVkaWE="}
+documents = st.builds(
+    lambda base, changes: json.dumps(base | changes).encode(),
+    st.sampled_from([sound, {}]),
+    st.dictionaries(st.sampled_from(ATTRIBUTES) | texts, members, max_size=4),
+)
+values = (
+    st.none()
+    | st.binary(max_size=40)
+    | documents
+    | st.builds(bytes.__add__, documents, st.binary(max_size=3))
+)
+raws = st.none() | st.binary(max_size=12) | st.sampled_from([b"1.0", b"image/jpeg", b"7"])
+names = st.sampled_from(["content-type", "Content-Type", *(f"ce_{name}" for name in ATTRIBUTES)])
+headers_of = st.lists(
+    st.tuples(names | st.text(max_size=6), raws)
+    | st.just(("content-type", b"application/cloudevents+json"))
+    | st.just(("ce_specversion", b"1.0")),
+    max_size=6,
+)
+
+
+@pytest.fixture(scope="module")
+def ingest(tmp_path_factory: pytest.TempPathFactory) -> IngestSettings:
+    return IngestSettings(claim_check_dir=tmp_path_factory.mktemp("claims"))
+
+
+def nested(depth: int) -> bytes:
+    return json.dumps(sound | {"subject": None})[:-1].encode() + b',"y":' + b"[" * depth + b"]" * depth + b"}"
+
+
+def answer(ingest: IngestSettings, headers: Headers, value: bytes | None) -> MediaItem | EnvelopeError:
+    try:
+        item, media = open_envelope("t", 1, 2, 3, headers, value, ingest)
+    except EnvelopeError as error:
+        return error
+    assert item.size_bytes == len(media)
+    return item
+
+
+@settings(max_examples=500, deadline=None)
+@given(headers_of, values, st.none() | st.binary(max_size=5))
+@example(
+    [("content-type", b"application/cloudevents+json")], json.dumps(sound | {"id": "\ud800"}).encode(), None
+)
+@example([], json.dumps({**sound, "data_base64": None, "dataref": "file:///\ud800"}).encode(), None)
+@example([("ce_specversion", b"1.0")], None, b"\xff")
+def test_any_record_has_one_answer_that_can_be_written(
+    ingest: IngestSettings, headers: Headers, value: bytes | None, key: bytes | None
+) -> None:
+    found = answer(ingest, headers, value)
+    if isinstance(found, MediaItem):
+        assert MediaItem.model_validate_json(found.model_dump_json().encode()) == found
+        for text in (found.media_id, found.source, found.declared_type):
+            assert len((text or "").encode()) <= 4 * 1024
+        return
+    assert str(found).isprintable()
+    record = InRecord("t", 1, 2, 3, key, value, tuple(headers))
+    letter = dead_letter(record, "envelope", found, ingest)
+    assert (letter.key, letter.value) == (key, value)
+    assert [(name, raw or b"") for name, raw in headers] == list(letter.headers[: len(headers)])
+    assert record_bytes(letter.key, letter.value, letter.headers) <= ingest.max_record_bytes
+
+
+def test_nesting_of_any_depth_is_opened_or_refused(ingest: IngestSettings) -> None:
+    found = [answer(ingest, [], nested(depth)) for depth in [*range(1, 1200, 7), 100_000]]
+    assert isinstance(found[0], MediaItem)
+    assert isinstance(found[-1], EnvelopeError)
+
+
+parts = st.sampled_from([0, 1, 900, 1_000_000, 1_200_000, 3_000_000])
+
+
+@settings(max_examples=40, deadline=None)
+@given(parts, parts, parts, st.sampled_from([0, 1, 300_000]))
+def test_a_dead_letter_always_fits_and_leaves_out_no_more_than_it_must(
+    key: int, value: int, header: int, count: int
+) -> None:
+    ingest = IngestSettings()
+    headers: Any = (("h", b"x" * header), *((("a", b""),) * count))
+    record = InRecord("t", 1, 2, 3, b"k" * key, b"v" * value, headers)
+    letter = dead_letter(record, "envelope", ValueError("x" * 5000), ingest)
+    assert record_bytes(letter.key, letter.value, letter.headers) <= ingest.max_record_bytes
+    said = dict(letter.headers)
+    kept = {
+        "key": (letter.key, record.key),
+        "value": (letter.value, record.value),
+        "headers": (letter.headers[: len(headers)], headers),
+    }
+    sizes = {"key": key, "value": value, "headers": record_bytes(None, None, headers)}
+    omitted = {name for name in kept if f"__forgewatch.errors.{name}_omitted_bytes" in said}
+    for name, (got, was) in kept.items():
+        assert (got == was) is (name not in omitted)
+    for name in omitted:
+        # Whatever is larger than what was left out is left out too.
+        assert all(other in omitted for other, size in sizes.items() if size > sizes[name])
