@@ -8,6 +8,10 @@ from urllib.parse import unquote, urlsplit
 
 from ingest.records import MediaError
 
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO that has no writer would wait for ever.
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 ClaimCheckReason = Literal["dataref_refused", "dataref_missing", "too_large"]
 
 
@@ -22,15 +26,16 @@ def fetch(dataref: str, root: Path | None, max_bytes: int) -> bytes:
     """Read the file that a dataref names.
 
     dataref is a file: URL (file:///absolute/path, percent-encoding allowed); root is the folder
-    that the file must lie in after every symbolic link is resolved; None refuses everything.
+    that the file must lie in after every symbolic link is resolved; None refuses everything. It holds
+    too against one who exchanges files, folders and links below the root meanwhile: the resolved path
+    is walked from the root's descriptor, one part after the other, and no link is followed any more.
 
     Raises ClaimCheckError: dataref_refused, dataref_missing, or too_large (more than max_bytes;
-    the size is looked at before a byte is read).
+    the size is looked at before a byte is read, and again while a growing file is read).
     """
-    path = _path_below(dataref, root)
+    top, parts = _path_below(dataref, root)
     try:
-        # O_NONBLOCK: opening a FIFO that has no writer would wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = _open_below(top, parts)
     except FileNotFoundError as error:
         raise ClaimCheckError("dataref_missing", "the dataref names no file") from error
     except OSError as error:
@@ -43,6 +48,8 @@ def fetch(dataref: str, root: Path | None, max_bytes: int) -> bytes:
             raise ClaimCheckError("too_large", f"{status.st_size} bytes; the limit is {max_bytes}")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             media = file.read(max_bytes + 1)
+    except OSError as error:
+        raise ClaimCheckError("dataref_refused", f"the dataref cannot be read: {error.strerror}") from error
     finally:
         os.close(descriptor)
     if len(media) > max_bytes:
@@ -50,22 +57,37 @@ def fetch(dataref: str, root: Path | None, max_bytes: int) -> bytes:
     return media
 
 
-def _path_below(dataref: str, root: Path | None) -> Path:
+def _path_below(dataref: str, root: Path | None) -> tuple[Path, tuple[str, ...]]:
+    """The resolved root and the resolved path's parts below it: what the folders say at this moment."""
     if root is None:
         raise ClaimCheckError("dataref_refused", "claim checks are off: no root folder is set")
     try:
-        parts = urlsplit(dataref)
-        path = Path(unquote(parts.path, errors="strict"))
+        url = urlsplit(dataref)
+        path = Path(unquote(url.path, errors="strict"))
     except ValueError as error:
         raise ClaimCheckError("dataref_refused", "the dataref is no valid URL") from error
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+    if url.scheme != "file" or url.netloc not in ("", "localhost") or url.query or url.fragment:
         raise ClaimCheckError("dataref_refused", "only file: URLs of this machine are fetched")
-    if not path.is_absolute() or "\0" in str(path):
+    if not path.is_absolute():
         raise ClaimCheckError("dataref_refused", "the dataref's path is not absolute")
     try:
         resolved, top = path.resolve(), root.resolve()
-    except (OSError, RuntimeError) as error:
+    # ValueError: a path with a NUL, or with a surrogate that no file system has.
+    except (OSError, RuntimeError, ValueError) as error:
         raise ClaimCheckError("dataref_refused", "the dataref's path cannot be resolved") from error
     if not resolved.is_relative_to(top):
         raise ClaimCheckError("dataref_refused", "the dataref lies outside the configured root")
-    return resolved
+    return top, resolved.relative_to(top).parts
+
+
+def _open_below(top: Path, parts: tuple[str, ...]) -> int:
+    """Open a file by its parts below a folder, none of them a link; give its descriptor. Raises OSError."""
+    folder = os.open(top, _FOLDER)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        return os.open(parts[-1] if parts else ".", _FILE, dir_fd=folder)
+    finally:
+        os.close(folder)

@@ -90,3 +90,24 @@ def test_a_file_over_the_limit_is_refused_by_its_size_alone(root: Path) -> None:
         file.truncate(1 << 40)  # sparse: reading it would fill the memory
     assert reason(f"file://{root}/big", root) == "too_large"
     assert reason(f"file://{root}/sub/a%20photo.jpg", root, 4) == "too_large"
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udcff", "\0", "%00", "x" * 300, "y/" * 3000])
+def test_a_path_that_no_file_system_has_is_refused_or_missing(name: str, root: Path) -> None:
+    assert reason(f"file://{root}/{name}", root) in ("dataref_refused", "dataref_missing")
+
+
+def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = root / "growing"
+    growing.write_bytes(b"1234")
+    real = os.fstat
+
+    def grow_after(descriptor: int) -> os.stat_result:
+        status = real(descriptor)
+        growing.write_bytes(b"x" * 1_000_000)
+        return status
+
+    monkeypatch.setattr(os, "fstat", grow_after)
+    assert reason(f"file://{root}/growing", root, 100) == "too_large"
