@@ -41,10 +41,15 @@ def herd(
     return np.array(picked, np.int64)
 
 
-def shares(counts: Mapping[str, int], budget: int) -> dict[str, int]:
-    """Return the places of each class: budget // classes, or its count where that is less.
+def shares(available: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Return the places of each class: the same for all, or what it has where that is less.
 
-    The sum never exceeds the budget (CDDB's code rounds up: 1500 became 1512).
+    Places that a class cannot fill go to the others (max-min fairness, filled like water), so the sum
+    is the budget, or all that there is. A place that does not divide goes to the larger class, of
+    equals to the later name.
     """
-    place = budget // len(counts) if counts else 0
-    return {name: min(place, n) for name, n in counts.items()}
+    places: dict[str, int] = {}
+    for name in sorted(available, key=lambda name: (available[name], name)):
+        places[name] = min(available[name], budget // (len(available) - len(places)))
+        budget -= places[name]
+    return places

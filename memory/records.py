@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 Shelf = Literal["unknown", "rehearsal", "held-back", "ignored", "dropped"]
-"""unknown: waits for a person. rehearsal: trained on. held-back: calibration and test, never trained on.
-ignored: a person said so. dropped: over the budget or past its time; the row stays, the crops are gone."""
+"""unknown: waits for a person. rehearsal: labelled, to train on. held-back: labelled, for calibration
+and test, never trained on. ignored: a person said so. dropped: past its time, and its crops are gone."""
 Split = Literal["train", "calibration", "test"]
 
 REAL = "real"

@@ -33,10 +33,14 @@ class MemorySettings(BaseSettings):
     )
     min_cluster_items: int = Field(8, ge=2, description="fewest unknowns that make a cluster")
     max_clustered: int = Field(2000, ge=10, description="the newest unknowns that are clustered at once")
-    rehearsal_budget: int = Field(1500, ge=0, description="most exemplars on the rehearsal shelf")
-    max_per_source: int = Field(1000, ge=1, description="most exemplars of a family and a source to rehearse")
+    rehearsal_budget: int = Field(
+        1500, ge=0, description="most exemplars to rehearse, of those that the live release has learnt"
+    )
+    max_per_source: int = Field(1000, ge=1, description="most exemplars of a class and a source to rehearse")
     retention_days: float = Field(
-        30.0, gt=0, description="crops of unknown and ignored items are purged after this many days"
+        30.0,
+        gt=0,
+        description="crops of unknown and ignored items are purged when newer items are this much newer",
     )
     housekeeping_interval_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
     metrics_host: str = Field("127.0.0.1", description="address that serves the metrics")

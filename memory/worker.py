@@ -22,15 +22,14 @@ from memory.features import FEATURE_VERSION, WIDTH, features_of, one_torch_threa
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.reextract import reextract
-from memory.rows import load_offsets, now_ms, save_offsets
+from memory.retention import Retention, sweep
+from memory.rows import load_offsets, save_offsets
 from memory.settings import MemorySettings
-from memory.shelves import purge_expired, sweep
 from memory.source import UnknownsSource
 from memory.store import RefusedRowError, Store, StoreUnavailableError
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
-_DAY_MS = 24 * 3600 * 1000
 _log = structlog.get_logger(__name__)
 
 
@@ -67,6 +66,7 @@ class Worker:
         # A dead letter may be written twice after a crash, so no identity need outlive this process.
         self._letters = TransactionalSink(ingest, f"{settings.group_id}-{uuid4().hex}")
         stack.callback(self._letters.close)
+        self._retention = Retention(settings.retention_days)
         self._house_kept = -math.inf
 
     def offsets(self) -> dict[tuple[str, int], int]:
@@ -152,8 +152,7 @@ class Worker:
             self._index.save(self._settings.index_path)
             metrics.snapshot_saved()
         metrics.INDEXED.set(len(self._index.ids))
-        before = now_ms() - round(self._settings.retention_days * _DAY_MS)
-        metrics.PURGED.inc(purge_expired(self._store, self._crops, before))
+        metrics.PURGED.inc(self._retention.purge(self._store, self._crops))
         sweep(self._store, self._crops)
         self._house_kept = time.monotonic()
 

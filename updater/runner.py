@@ -20,9 +20,9 @@ from detector.graph import DetectorGraph
 from detector.session import Session
 from ingest.durable import write_durably
 from memory.crop_store import CropStore, CropsUnavailableError
+from memory.rehearsal import choose_rehearsal
 from memory.settings import MemorySettings
-from memory.shelves import apply_budget
-from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
+from memory.store import Store, StoreUnavailableError
 from updater.candidate.builder import (
     Calibrated,
     Progress,
@@ -32,7 +32,7 @@ from updater.candidate.builder import (
     with_features,
 )
 from updater.candidate.evaluate import judge
-from updater.candidate.plan import Plan, Refused, make_plan
+from updater.candidate.plan import Parent, Plan, Refused, make_plan
 from updater.candidate.report import Evaluation, evaluation_markdown, make_gates, model_card
 from updater.deploy_client import DeployClient, DeployUnavailable
 from updater.metrics import timed
@@ -110,7 +110,6 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
             return table.finish(lease, "failed", error=f"{type(error).__name__}: {error}")
         ended = table.finish(lease, "proposed", candidate=candidate.digest)
     log.info("update_proposed", run=lease.run, candidate=candidate.digest)
-    _keep_to_budget(parts)
     return ended
 
 
@@ -122,7 +121,9 @@ def _candidate(parts: Parts, lease: Lease, heart: Heart) -> Candidate:
         live = parts.deploy.live_digest()
         _forget_old_folders(settings.work_dir, lease.run, live)
         parent = None if live is None else load_parent(parts.deploy.fetch(live, settings.work_dir / RELEASES))
-        plan = make_plan(settings, parent, load_splits(parts.store, parts.crops, report_at))
+        plan = make_plan(
+            settings, parent, load_splits(parts.store, parts.crops, _resting(parts, parent), report_at)
+        )
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
         plan = with_features(plan, report_at)
@@ -229,18 +230,18 @@ def _evaluated(
     return evaluation
 
 
-def _keep_to_budget(parts: Parts) -> None:
-    """Herd the rehearsal shelf down to its budget, once the candidate has learnt from all of it.
+def _resting(parts: Parts, parent: Parent | None) -> frozenset[str]:
+    """Return the ids of what the live release has learnt and the rehearsal budget has no place for.
 
-    Not before an update, which would cut a new family to its share before it was ever learnt from.
+    Of a release that no run here proposed, nothing is known to be learnt: all of it is trained on.
     """
-    try:
-        done = apply_budget(
-            parts.store, parts.crops, parts.memory.rehearsal_budget, parts.memory.max_per_source
-        )
-        log.info("rehearsal_budget_applied", kept=dict(done.kept), dropped=dict(done.dropped))
-    except ExemplarMemoryError as error:  # the proposal stands, and the next update tries again
-        log.warning("rehearsal_budget_not_applied", error=str(error))
+    if parent is None:
+        return frozenset()
+    learnt = parts.table.labels_learnt(parent.artifact.digest)
+    budget, max_per_source = parts.memory.rehearsal_budget, parts.memory.max_per_source
+    choice = choose_rehearsal(parts.store, parent.artifact.manifest.classes, learnt, budget, max_per_source)
+    log.info("rehearsal chosen", kept=dict(choice.kept), resting=len(choice.resting))
+    return choice.resting
 
 
 def _folder(work_dir: Path, run: int) -> Path:

@@ -158,6 +158,12 @@ class RunTable:
         with self._reader.connect() as connection:
             return connection.execute(query).scalar() or 0
 
+    def labels_learnt(self, candidate: str) -> int:
+        """Return the number of the newest label in a candidate's data; 0 where no run here proposed it."""
+        query = select(func.max(runs.c.labels_seen)).where(runs.c.candidate == candidate)
+        with self._reader.connect() as connection:
+            return connection.execute(query).scalar() or 0
+
     def close(self) -> None:
         """Close every connection."""
         self._engine.dispose()

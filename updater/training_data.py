@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import get_args
 
@@ -84,12 +84,16 @@ class Splits:
 def load_splits(
     store: Store,
     crops: CropStore,
+    resting: Collection[str] = (),
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Splits:
-    """Load all three splits; progress gets (stage, done, total). Raises what `load` raises."""
+    """Load all three splits but the exemplars that rest; progress gets (stage, done, total).
+
+    Raises what `load` raises.
+    """
     return Splits(
         **{
-            split: load(store, crops, split, functools.partial(progress, f"load {split}"))
+            split: load(store, crops, split, resting, functools.partial(progress, f"load {split}"))
             for split in get_args(Split)
         }
     )
@@ -99,19 +103,20 @@ def load(
     store: Store,
     crops: CropStore,
     split: Split,
+    resting: Collection[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LabelledCrops:
-    """Load every exemplar of one split that bears a person's label and still has its crops.
+    """Load every exemplar of one split that bears a person's label, has its crops and does not rest.
 
     All of it is held in memory: 49 kB a crop of 128 px. An exemplar whose stored crops are missing
     or not what their digest says is left out, and said to be in the log: one bad disk block must
     not stop all learning. Raises CropSizesError, StoreUnavailableError or CropsUnavailableError.
     """
     with store.read() as connection:
-        rows = select_exemplars(connection, split=split)
+        rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
     kept, loaded = [], []
     for number, row in enumerate(rows, 1):
-        # `dropped` exemplars keep their label and lose their crops.
+        # A dropped exemplar may have kept its label; its crops are gone.
         if row.family is not None and row.crops_digest is not None:
             try:
                 loaded.append(crops.load(row.crops_digest))

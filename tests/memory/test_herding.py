@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,16 +56,51 @@ def test_a_herd_stands_for_the_mean_better_than_chance() -> None:
     assert error(herd(features, 10)) < min(error(rng.permutation(200)[:10]) for _ in range(20))
 
 
-@given(st.dictionaries(st.text(max_size=5), st.integers(0, 3000), max_size=20), st.integers(0, 5000))
-def test_the_places_never_exceed_the_budget(counts: dict[str, int], budget: int) -> None:
-    places = shares(counts, budget)
-    assert sum(places.values()) <= budget
-    assert places.keys() == counts.keys()
-    assert all(0 <= places[name] <= counts[name] for name in counts)
+CLASSES = st.dictionaries(st.text(max_size=5), st.integers(0, 3000), max_size=20)
+
+
+@given(CLASSES, st.integers(0, 5000))
+def test_a_budget_is_used_up_or_everything_is_kept(available: dict[str, int], budget: int) -> None:
+    places = shares(available, budget)
+    assert places.keys() == available.keys()
+    assert sum(places.values()) == min(budget, sum(available.values()))
+    assert all(0 <= places[name] <= available[name] for name in available)
+
+
+@given(CLASSES, st.integers(0, 5000))
+def test_who_gets_less_than_it_has_gets_as_much_as_any_other_but_for_one_place(
+    available: dict[str, int], budget: int
+) -> None:
+    places = shares(available, budget)
+    short = [places[name] for name in places if places[name] < available[name]]
+    assert all(place >= max(places.values()) - 1 for place in short)
+
+
+@given(CLASSES, st.integers(0, 5000), st.integers(0, 100))
+def test_a_larger_budget_takes_no_place_away(available: dict[str, int], budget: int, more: int) -> None:
+    before, after = shares(available, budget), shares(available, budget + more)
+    assert all(after[name] >= before[name] for name in available)
+
+
+@given(CLASSES, st.integers(0, 5000), st.randoms())
+def test_the_places_follow_from_the_counts_and_not_from_their_order(
+    available: dict[str, int], budget: int, shuffled: random.Random
+) -> None:
+    names = list(available)
+    shuffled.shuffle(names)
+    assert shares({name: available[name] for name in names}, budget) == shares(available, budget)
+
+
+def test_a_large_class_gets_the_places_that_small_ones_leave() -> None:
+    fakes = {f"family-{i}": 66 for i in range(7)}
+    assert shares({"real": 600} | fakes, 1500) == {"real": 600} | fakes
+    assert shares({"real": 2000} | fakes, 1500) == {"real": 1500 - 7 * 66} | fakes
 
 
 def test_1500_places_for_14_classes_stay_1500() -> None:
-    assert sum(shares(dict.fromkeys(map(str, range(14)), 900), 1500).values()) == 14 * 107
+    places = shares(dict.fromkeys(map(str, range(14)), 900), 1500)
+    assert sum(places.values()) == 1500
+    assert set(places.values()) == {107, 108}
 
 
 def test_groups_fall_60_20_20_and_always_on_the_same_side() -> None:

@@ -8,7 +8,7 @@ from memory import rows
 from memory.crop_store import CropStore
 from memory.index import Index
 from memory.intake import Arrival, Remembered, UnfitItemError, check, remember
-from memory.shelves import sweep
+from memory.retention import sweep
 from memory.store import Store
 
 Make = Callable[..., Arrival]

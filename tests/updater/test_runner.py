@@ -7,6 +7,7 @@ import threading
 import httpx
 
 from detector.artifact import verify
+from memory.rows import select_exemplars
 from updater.records import Candidate
 from updater.runner import open_parts, work
 from updater.worker import run_once
@@ -65,6 +66,33 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         page = (artifact.folder / "evaluation.md").read_text()
         assert "| striped (new) | " in page
         assert " → " in page
+
+
+def test_an_update_rehearses_a_budget_of_what_is_live_and_no_proposal_costs_a_crop(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server, store, crops
+):
+    remember("real", 60)
+    remember("blocky", 30)
+    memory_settings = memory_settings.model_copy(update={"rehearsal_budget": 20})
+    with deploy_server() as (url, parts):
+        settings = make_settings(url)
+
+        def trained():
+            run = run_once(settings, memory_settings)
+            assert run.error is None
+            folder = parts.artifacts.folder(run.candidate)
+            return run.candidate, json.loads((folder / "evaluation.json").read_bytes())["items"]["train"]
+
+        first, whole = trained()
+        assert sum(whole.values()) > 40
+        assert trained()[1] == whole  # what was only proposed has been learnt by no release
+        approve(url, next(one for one in proposed(url) if one.digest == first))
+        remember("striped", 30)
+        _, rehearsed = trained()
+        with store.read() as connection:
+            striped = select_exemplars(connection, shelf="rehearsal", family="striped")
+    assert rehearsed == {"real": 10, "blocky": 10, "striped": len(striped)}
+    assert len(list(crops.digests())) == 120
 
 
 def test_a_candidate_that_misses_a_gate_is_refused_with_its_number_and_never_reaches_deploy(

@@ -1,0 +1,99 @@
+"""What leaves the crop store: unlabelled and ignored items past their time, and what no row points to."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from memory.crop_store import CropStore
+from memory.rows import crops_in_use, drop, now_ms
+from memory.schema import exemplars
+from memory.store import Store
+
+MAX_PURGED_SHARE = 0.01
+"""Of the items that can be purged, so many at most in one round, the oldest first: a wrong clock that
+the newest items share costs no more, and a month's items still leave within hours of their time."""
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass
+class Retention:
+    """Purges unlabelled and ignored items after some days; a labelled item's crops stay for ever.
+
+    Items age against the newest of them and against the time that this process itself has seen pass
+    since, not against the wall clock alone: a clock that jumps ahead makes nothing old. So the last
+    items of a quiet memory wait for a newer one, or for a process that lives as long as they may.
+    """
+
+    days: float
+    wall_ms: Callable[[], int] = now_ms
+    monotonic_s: Callable[[], float] = time.monotonic
+    _newest_ms: int | None = None
+    _seen_at_s: float = 0.0
+
+    def purge(self, store: Store, crops: CropStore) -> int:
+        """Drop what is past its time, within this round's share; return how many.
+
+        Their crops are gone from the crop store on return. Raises StoreUnavailableError or
+        CropsUnavailableError.
+        """
+        with store.read() as connection:
+            before = self._present_ms(connection) - round(self.days * _DAY_MS)
+            ids = _expired(connection, before)
+        if not ids:
+            return 0
+        with store.write() as connection:
+            # A person may have labelled some of them since they were read: those stay.
+            still = set(connection.scalars(select(exemplars.c.id).where(_can_be_purged())))
+            dropped = [i for i in ids if i in still]
+            digests = drop(connection, dropped)
+        # Rows first: a crash in between leaves crops without a row, which `sweep` finds, and never a
+        # row without its crops.
+        _delete_unused(store, crops, digests)
+        return len(dropped)
+
+    def _present_ms(self, connection: Connection) -> int:
+        wall = self.wall_ms()
+        # An item from the future was stamped by a clock that was wrong then.
+        newest: int | None = connection.scalar(
+            select(func.max(exemplars.c.received_ms)).where(exemplars.c.received_ms <= wall)
+        )
+        if newest is None:
+            return wall
+        if newest != self._newest_ms:
+            self._newest_ms, self._seen_at_s = newest, self.monotonic_s()
+        return min(wall, newest + round(1000 * (self.monotonic_s() - self._seen_at_s)))
+
+
+def sweep(store: Store, crops: CropStore) -> int:
+    """Delete crops that no row points to: what a crash left between a crop and its row. Return how many.
+
+    Raises StoreUnavailableError or CropsUnavailableError.
+    """
+    stored = list(crops.digests())
+    with store.read() as connection:
+        orphans = set(stored) - crops_in_use(connection, stored)
+    return _delete_unused(store, crops, orphans) if orphans else 0
+
+
+def _can_be_purged() -> ColumnElement[bool]:
+    return exemplars.c.shelf.in_(("unknown", "ignored"))
+
+
+def _expired(connection: Connection, before_ms: int) -> Sequence[str]:
+    count = connection.scalar(select(func.count()).where(_can_be_purged())) or 0
+    most = max(1, int(MAX_PURGED_SHARE * count))
+    old = select(exemplars.c.id).where(_can_be_purged(), exemplars.c.received_ms < before_ms)
+    return connection.scalars(old.order_by(exemplars.c.received_ms, exemplars.c.id).limit(most)).all()
+
+
+def _delete_unused(store: Store, crops: CropStore, digests: set[str]) -> int:
+    # Inside the writers' queue, where no one can be about to point to them: `remember` looks for
+    # its crops again in its own transaction.
+    with store.write() as connection:
+        unused = digests - crops_in_use(connection, digests)
+        for digest in unused:
+            crops.delete(digest)
+    return len(unused)

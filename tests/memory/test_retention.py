@@ -1,0 +1,178 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memory import retention
+from memory.crop_store import CropStore
+from memory.intake import Arrival
+from memory.labels import LabelError, label, undo
+from memory.retention import Retention, sweep
+from memory.rows import select_exemplars
+from memory.store import Store
+
+Make = Callable[..., Arrival]
+Fill = Callable[..., object]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DAYS = 30.0
+ROUND_S = 60.0
+
+
+@dataclass
+class Host:
+    """A host's two clocks: time passes on both, and the wall clock may be wrong by some days."""
+
+    seconds: float = 0.0
+    wrong_by_days: float = 0.0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds, days=self.wrong_by_days)
+
+    def retention(self) -> Retention:
+        return Retention(DAYS, lambda: round(self.now().timestamp() * 1000), lambda: self.seconds)
+
+
+def shelf(store: Store, name: str) -> list[str]:
+    with store.read() as connection:
+        return [e.id for e in select_exemplars(connection, shelf=name)]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def whole_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds that may purge everything at once."""
+    monkeypatch.setattr(retention, "MAX_PURGED_SHARE", 1.0)
+
+
+@pytest.mark.usefixtures("whole_rounds")
+def test_unlabelled_and_ignored_items_are_purged_past_their_time_and_labelled_ones_stay(
+    store: Store, crops: CropStore, fill: Fill, make: Make
+) -> None:
+    fill([make(i, received_at=START) for i in range(9)])
+    label(store, ["media-0-0", "media-0-1"], "gan", "ada")
+    label(store, ["media-0-2"], "ignore", "ada")
+    host = Host()
+    purging = host.retention()
+    assert purging.purge(store, crops) == 0
+    host.seconds = DAYS * 24 * 3600
+    assert purging.purge(store, crops) == 0
+    host.seconds += 1
+    assert purging.purge(store, crops) == 7
+    assert len(shelf(store, "dropped")) == 7
+    assert len(list(crops.digests())) == 2
+    host.seconds *= 20
+    assert purging.purge(store, crops) == 0
+
+
+def test_a_round_purges_one_in_a_hundred_at_most_and_the_oldest_first(
+    store: Store, crops: CropStore, fill: Fill, make: Make
+) -> None:
+    fill([make(i, received_at=START + timedelta(seconds=-i)) for i in range(250)])
+    fill([make(999, received_at=START + timedelta(days=DAYS + 1))])
+    host = Host(seconds=(DAYS + 1) * 24 * 3600)
+    purging = host.retention()
+    rounds = [purging.purge(store, crops)]
+    assert sorted(shelf(store, "dropped")) == ["media-0-248", "media-0-249"]
+    while rounds[-1]:
+        rounds.append(purging.purge(store, crops))
+    assert max(rounds) == 2
+    assert shelf(store, "unknown") == ["media-0-999"]
+
+
+@pytest.mark.usefixtures("whole_rounds")
+@pytest.mark.parametrize("days", [31, -31, 4000])
+def test_a_clock_that_is_wrong_for_one_round_purges_nothing(
+    store: Store, crops: CropStore, fill: Fill, make: Make, days: float
+) -> None:
+    host = Host()
+    purging = host.retention()
+    for number in range(10):
+        fill([make(number, received_at=host.now())])
+        host.wrong_by_days = days if number == 8 else 0
+        assert purging.purge(store, crops) == 0
+        host.seconds, host.wrong_by_days = host.seconds + ROUND_S, 0
+    assert len(shelf(store, "unknown")) == 10
+    # The control: once the time has really passed, all are old.
+    host.seconds = DAYS * 24 * 3600 + 12 * ROUND_S
+    assert purging.purge(store, crops) == 10
+
+
+def test_a_wrong_clock_that_stamped_an_item_costs_one_in_a_hundred_and_nothing_afterwards(
+    store: Store, crops: CropStore, fill: Fill, make: Make
+) -> None:
+    host = Host()
+    purging = host.retention()
+    fill([make(i, received_at=START) for i in range(300)])
+    host.wrong_by_days = 31
+    fill([make(999, received_at=host.now())])
+    assert purging.purge(store, crops) == 3
+    host.wrong_by_days = 0
+    for _ in range(5):
+        host.seconds += ROUND_S
+        assert purging.purge(store, crops) == 0
+    host.wrong_by_days = 30.9  # the item of the future is no witness for a second wrong clock
+    assert purging.purge(store, crops) == 0
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.lists(st.tuples(st.floats(0, 3600), st.floats(-5000, 5000)), max_size=12))
+def test_however_the_clock_jumps_nothing_goes_before_its_time_has_really_passed(
+    store: Store, crops: CropStore, fill: Fill, make: Make, rounds: list[tuple[float, float]]
+) -> None:
+    fill([make(i, received_at=START) for i in range(3)])
+    host = Host()
+    purging = host.retention()
+    for passed_s, wrong_by_days in rounds:
+        host.seconds += passed_s
+        host.wrong_by_days = wrong_by_days
+        assert purging.purge(store, crops) == 0
+
+
+def test_a_process_that_starts_under_a_wrong_clock_purges_nothing(
+    store: Store, crops: CropStore, fill: Fill, make: Make
+) -> None:
+    fill([make(i, received_at=START) for i in range(3)])
+    host = Host(wrong_by_days=400)
+    assert host.retention().purge(store, crops) == 0
+
+
+@pytest.mark.usefixtures("whole_rounds")
+def test_crops_that_two_items_share_stay_as_long_as_one_needs_them(
+    store: Store, crops: CropStore, fill: Fill, make: Make
+) -> None:
+    same = make(1).crops
+    late = START + timedelta(days=DAYS + 1)
+    fill([make(1, crops=same, received_at=START), make(2, crops=same, received_at=late)])
+    assert Host(seconds=(DAYS + 2) * 24 * 3600).retention().purge(store, crops) == 1
+    with store.read() as connection:
+        (left,) = select_exemplars(connection, shelf="unknown")
+    np.testing.assert_array_equal(crops.load(str(left.crops_digest)), same)
+
+
+@pytest.mark.usefixtures("whole_rounds")
+def test_what_was_purged_cannot_be_labelled_and_an_undo_does_not_bring_it_back(
+    store: Store, crops: CropStore, fill: Fill, make: Make
+) -> None:
+    fill([make(i, received_at=START) for i in range(5)])
+    number = label(store, ["media-0-0", "media-0-1"], "ignore", "ada")
+    fill([make(9, received_at=START + timedelta(days=DAYS + 1))])
+    host = Host(seconds=(DAYS + 1) * 24 * 3600)
+    assert host.retention().purge(store, crops) == 5
+    with pytest.raises(LabelError, match="purged"):
+        label(store, ["media-0-0"], "real", "ada")
+    undo(store, number, "ada")
+    assert len(shelf(store, "dropped")) == 5
+
+
+def test_crops_without_a_row_are_swept_and_others_are_not(
+    store: Store, crops: CropStore, fill: Fill, make: Make
+) -> None:
+    fill([make(1)])
+    orphan = crops.put(make(2).crops)
+    assert sweep(store, crops) == 1
+    assert not crops.holds(orphan)
+    assert sweep(store, crops) == 0
+    assert len(list(crops.digests())) == 1
