@@ -1,32 +1,61 @@
-"""One batch on its way: opened records, decoded media, scores, and what goes out. No Kafka client in here."""
+"""One batch on its way: opened records, decoded media, scores, and what goes out. No Kafka client in here.
 
+Nothing that one item brings with it stops the others: what fails with others is tried alone, and what
+fails alone is judged with the error that becomes its dead letter.
+"""
+
+import errno
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, replace
 from typing import Literal
+
+import structlog
 
 from detector.artifact import Artifact
 from detector.records import Timings, Verdict
+from detector.requests import Ready, request_bytes, requests
+from detector.routing import Route
 from detector.scored import Scored
+from detector.settings import DetectorSettings
+from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.unknowns import encode
 from detector.verdicts import Pooled, Source, build, pooling_for
 from ingest.envelope import open_envelope
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
-from ingest.sandbox import Sandbox
+from ingest.sandbox import Sandbox, SandboxStartError
 from ingest.settings import IngestSettings
 
 VERDICT_TYPE = "io.forgewatch.verdict"
 
-Stage = Literal["envelope", "decode", "score"]
+Stage = Literal["envelope", "decode", "score", "commit"]
+Reason = Literal["request_too_large", "refused", "record_too_large", "unexpected"]
 Score = Callable[[Artifact, Pooled], Scored]
+
+_HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+
+log = structlog.get_logger()
+
+
+class UnscorableError(MediaError):
+    """An item that cannot be scored, for none of the reasons that ingest knows. Fatal for the item."""
+
+    def __init__(self, reason: Reason, cause: Exception) -> None:
+        super().__init__(reason, f"{type(cause).__name__}: {cause}")
+
+
+class BatchAbandonedError(Exception):
+    """A batch is left unscored through no fault of its items: its records stay uncommitted. Retryable."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A record of the media topic whose media is being decoded, or the error that ends its way."""
+    """A record of the media topic whose media is being decoded for a release, or its error."""
 
     record: InRecord
+    artifact: Artifact
     item: MediaItem | None
     decoding: "Future[Decoded] | None"
     error: MediaError | None
@@ -43,42 +72,63 @@ class Judged:
     error: MediaError | None
     stage: Stage
 
+    @classmethod
+    def failed(cls, record: InRecord, stage: Stage, error: MediaError) -> "Judged":
+        """A record that gets no verdict."""
+        return cls(record, None, None, error, stage)
+
 
 @dataclass(frozen=True)
 class Batch:
-    """Records that are scored by one release and committed in one transaction."""
+    """Records that are committed in one transaction, each scored by the release that it was routed to."""
 
-    artifact: Artifact
     opened: tuple[Opened, ...]
+
+    @property
+    def releases(self) -> set[str]:
+        """Digests of the releases that are to score."""
+        return {opened.artifact.digest for opened in self.opened}
+
+
+def item_id(record: InRecord) -> str:
+    """topic-partition-offset: the id of a record's verdict, and what routes it."""
+    return f"{record.topic}-{record.partition}-{record.offset}"
 
 
 def open_batch(
-    records: Sequence[InRecord], artifact: Artifact, sandbox: Sandbox, settings: IngestSettings
+    records: Sequence[InRecord], route: Route, sandbox: Sandbox, settings: IngestSettings
 ) -> Batch:
     """Open each record's envelope and hand its media to the sandbox; returns while that still decodes."""
-    return Batch(artifact, tuple(_open(record, artifact, sandbox, settings) for record in records))
+    return Batch(tuple(_open(record, route.pick(item_id(record)), sandbox, settings) for record in records))
 
 
-def judge(batch: Batch, score: Score, max_request_crops: int, unknown_bytes: int) -> list[Judged]:
-    """Wait for the decoding, score in requests of about max_request_crops crops, and build the verdicts.
+def judge(batch: Batch, score: Score, settings: DetectorSettings, unknown_bytes: int) -> list[Judged]:
+    """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
-    The result is in the records' order. Raises what `score` raises, and ingest's SandboxStartError.
+    The result is in the records' order. Raises BatchAbandonedError as `score` does, ingest's
+    SandboxStartError, and what is the host's fault and no item's: MemoryError, an OSError of full disks.
     """
-    ready: list[tuple[int, Decoded, float]] = []
+    ready: list[Ready] = []
     judged: dict[int, Judged] = {}
-    for i, opened in enumerate(batch.opened):
-        if opened.decoding is None:
-            judged[i] = Judged(opened.record, None, None, opened.error, "envelope")
+    for place, opened in enumerate(batch.opened):
+        if opened.decoding is None or opened.item is None:
+            assert opened.error is not None
+            judged[place] = Judged.failed(opened.record, "envelope", opened.error)
             continue
         try:
             decoded = opened.decoding.result()
+        except CancelledError as error:
+            raise BatchAbandonedError("the sandbox was closed") from error
         except MediaError as error:
-            judged[i] = Judged(opened.record, None, None, error, "decode")
+            judged[place] = Judged.failed(opened.record, "decode", error)
+        except Exception as error:
+            judged[place] = Judged.failed(opened.record, "decode", _unexpected(error))
         else:
-            ready.append((i, decoded, time.perf_counter() - opened.since))
-    for part in _requests(ready, max_request_crops):
-        judged |= _judge(batch, part, score, unknown_bytes)
-    return [judged[i] for i in range(len(batch.opened))]
+            decode_s = time.perf_counter() - opened.since
+            ready.append(Ready(place, opened.record, opened.artifact, opened.item, decoded, decode_s))
+    for part in requests(ready, settings.max_request_crops, settings.max_request_bytes):
+        judged |= _judge_apart(part, score, unknown_bytes)
+    return [judged[place] for place in range(len(batch.opened))]
 
 
 def verdict_headers(verdict: Verdict) -> list[tuple[str, bytes]]:
@@ -95,7 +145,7 @@ def verdict_headers(verdict: Verdict) -> list[tuple[str, bytes]]:
 
 
 def _open(record: InRecord, artifact: Artifact, sandbox: Sandbox, settings: IngestSettings) -> Opened:
-    since = time.perf_counter()
+    opened = Opened(record, artifact, None, None, None, time.perf_counter())
     try:
         item, media = open_envelope(
             record.topic,
@@ -106,51 +156,73 @@ def _open(record: InRecord, artifact: Artifact, sandbox: Sandbox, settings: Inge
             record.value,
             settings,
         )
+        decoding = sandbox.submit(media, artifact.manifest.media_plan)
     except MediaError as error:
-        return Opened(record, None, None, error, since)
-    return Opened(record, item, sandbox.submit(media, artifact.manifest.media_plan), None, since)
+        return replace(opened, error=error)
+    except Exception as error:
+        return replace(opened, error=_unexpected(error))
+    return replace(opened, item=item, decoding=decoding)
 
 
-def _requests(
-    ready: Sequence[tuple[int, Decoded, float]], most_crops: int
-) -> Iterator[list[tuple[int, Decoded, float]]]:
-    part: list[tuple[int, Decoded, float]] = []
-    crops = 0
-    for entry in ready:
-        if part and crops + len(entry[1].crops) > most_crops:
-            yield part
-            part, crops = [], 0
-        part.append(entry)
-        crops += len(entry[1].crops)
-    if part:
-        yield part
+def _judge_apart(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Judged]:
+    """Judge one request's items; those of one that fails go into smaller ones, down to one item each."""
+    try:
+        return _judge(part, score, unknown_bytes)
+    except RequestTooLargeError as error:
+        log.warning(
+            "request refused as too large: set max_request_bytes below TorchServe's max_request_size",
+            request_bytes=request_bytes(part),
+            items=len(part),
+        )
+        half = (len(part) + 1) // 2
+        apart, failed = [part[:half], part[half:]], UnscorableError("request_too_large", error)
+    except TorchServeRefusedError as error:
+        apart, failed = [[one] for one in part], UnscorableError("refused", error)
+    except Exception as error:
+        apart, failed = [[one] for one in part], _unexpected(error)
+    if len(part) == 1:
+        return {part[0].place: Judged.failed(part[0].record, "score", failed)}
+    judged: dict[int, Judged] = {}
+    for smaller in apart:
+        judged |= _judge_apart(smaller, score, unknown_bytes)
+    return judged
 
 
-def _judge(
-    batch: Batch, part: Sequence[tuple[int, Decoded, float]], score: Score, unknown_bytes: int
-) -> dict[int, Judged]:
-    pooled = pooling_for([decoded for _, decoded, _ in part])
+def _unexpected(error: Exception) -> UnscorableError:
+    """What a dead letter says of an error that nobody foresaw; raised on where it is no item's fault."""
+    host = isinstance(error, OSError) and error.errno in _HOST_ERRNOS
+    if host or isinstance(error, MemoryError | BatchAbandonedError | SandboxStartError):
+        raise error
+    at = traceback.extract_tb(error.__traceback__)[-1]  # no whole traceback: with hostile media it is a flood
+    log.error(
+        "unexpected error of an item or of others in its request",
+        error=f"{type(error).__name__}: {error}",
+        at=f"{at.filename}:{at.lineno}",
+    )
+    return UnscorableError("unexpected", error)
+
+
+def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Judged]:
+    artifact, items = part[0].artifact, [one.decoded for one in part]
+    pooled = pooling_for(items)
     started = time.perf_counter()
-    scored = score(batch.artifact, pooled)
+    scored = score(artifact, pooled)
     model_s = (time.perf_counter() - started) / len(part)
-    sources = []
-    for i, _, decode_s in part:
-        item = batch.opened[i].item
-        assert item is not None
-        position = f"{item.topic}-{item.partition}-{item.offset}"
-        sources.append(Source(position, item, Timings(decode_s=decode_s, model_s=model_s)))
-    verdicts = build(sources, [decoded for _, decoded, _ in part], pooled, scored, batch.artifact)
+    sources = [
+        Source(item_id(one.record), one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
+    ]
+    verdicts = build(sources, items, pooled, scored, artifact)
     judged = {}
-    for row, ((i, decoded, _), verdict) in enumerate(zip(part, verdicts, strict=True)):
+    for row, (one, verdict) in enumerate(zip(part, verdicts, strict=True)):
         unknown = None
         if verdict.label == "unknown":
             unknown = encode(
                 verdict,
-                decoded.crops,
+                one.decoded.crops,
                 scored.features[row],
                 scored.embedding[row],
-                batch.artifact.manifest.feature_version,
+                artifact.manifest.feature_version,
                 unknown_bytes,
             )
-        judged[i] = Judged(batch.opened[i].record, verdict, unknown, None, "score")
+        judged[one.place] = Judged(one.record, verdict, unknown, None, "score")
     return judged

@@ -11,9 +11,9 @@ from detector import mar, metrics
 from detector.artifact import Artifact, ArtifactError, version_of
 from detector.fetch import FetchError, fetch
 from detector.releases import ReleaseFollower
+from detector.routing import Route
 from detector.settings import DetectorSettings
 from detector.torchserve import TorchServe, TorchServeError, TorchServeUnavailableError
-from ingest.records import CropPlan
 
 log = structlog.get_logger()
 
@@ -47,15 +47,9 @@ class Serving:
         self._thread.shutdown(cancel_futures=True)
 
     @property
-    def plan(self) -> CropPlan:
-        """How media is to be cut for the release that scores."""
-        return self.artifact.manifest.crop_plan
-
-    @property
-    def artifact(self) -> Artifact:
-        """The release that scores. Only ask once `live` is there."""
-        assert self.live is not None
-        return self.live
+    def route(self) -> Route | None:
+        """Which release scores which item; None before there is one."""
+        return None if self.live is None else Route(self.live)
 
     def tick(self) -> None:
         """Read what is wanted and take the next step towards it; returns at once."""

@@ -43,6 +43,11 @@ class DetectorSettings(BaseSettings):
     max_request_crops: int = Field(
         256, ge=1, description="most crops of one request to TorchServe, unless one item has more"
     )
+    max_request_bytes: int = Field(
+        6_291_456,
+        gt=0,
+        description="largest request to TorchServe unless one item has more, bytes; stock takes 6553500",
+    )
     poll_timeout_s: float = Field(0.1, gt=0, description="wait for records when none are there, seconds")
     rollback_window_s: float = Field(
         600.0, ge=0, description="how long the release before stays loaded after a swap, seconds"

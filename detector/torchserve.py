@@ -42,6 +42,10 @@ class TorchServeRefusedError(TorchServeError):
     """It says that the request is wrong. Fatal: the same request stays wrong."""
 
 
+class RequestTooLargeError(TorchServeRefusedError):
+    """A request has more bytes than TorchServe's max_request_size. Fatal for the request as it is."""
+
+
 class StartError(TorchServeRefusedError):
     """A version's worker process does not come up. Fatal for that release."""
 
@@ -204,6 +208,8 @@ def _send(
         raise TorchServeUnavailableError(said)
     if reply.status_code == httpx.codes.NOT_FOUND:
         raise VersionMissingError(said)
+    if reply.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+        raise RequestTooLargeError(said)
     raise TorchServeRefusedError(said)
 
 

@@ -12,7 +12,15 @@ from kafka.errors import KafkaTimeoutError
 
 from detector import metrics
 from detector.artifact import Artifact
-from detector.batch import Batch, Judged, judge, open_batch, verdict_headers
+from detector.batch import (
+    Batch,
+    BatchAbandonedError,
+    Judged,
+    UnscorableError,
+    judge,
+    open_batch,
+    verdict_headers,
+)
 from detector.rollout import Serving
 from detector.scored import Scored
 from detector.settings import DetectorSettings
@@ -22,14 +30,10 @@ from ingest.dead_letters import dead_letter
 from ingest.records import InRecord, OutRecord
 from ingest.sandbox import Sandbox, SandboxStartError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
-from ingest.sink import CommitError, TransactionalSink
+from ingest.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.source import Source
 
 log = structlog.get_logger()
-
-
-class Stopped(Exception):  # noqa: N818 - it is a reason to leave, not an error
-    """The worker was told to stop before the batch was scored; its records stay uncommitted."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Worker:
         with ThreadPoolExecutor(1, thread_name_prefix="commit") as committer:
             while not self.stop.is_set():
                 self.serving.tick()
-                if self.serving.live is None:
+                if self.serving.route is None:
                     self.stop.wait(self.settings.poll_timeout_s)
                     continue
                 began = time.monotonic()
@@ -79,9 +83,9 @@ class Worker:
                     committing = committer.submit(self._commit, taken, judged) if taken else None
                     if taken:
                         most = self._most_items((time.monotonic() - began) / len(taken.records))
-                except Stopped:
-                    return
-                except (CommitError, SandboxStartError) as error:
+                except (BatchAbandonedError, CommitError, SandboxStartError) as error:
+                    if self.stop.is_set():
+                        return
                     log.warning("batch not committed, doing it again", error=str(error))
                     if committing is not None:
                         wait([committing])
@@ -98,13 +102,14 @@ class Worker:
         records = self.source.poll(most, self.settings.poll_timeout_s if wait else 0.0)
         if not records:
             return None
-        batch = open_batch(records, self.serving.artifact, self.sandbox, self.ingest)
+        assert self.serving.route is not None
+        batch = open_batch(records, self.serving.route, self.sandbox, self.ingest)
         return Taken(records, batch, self.source.group_metadata())
 
     def _judge(self, batch: Batch) -> list[Judged]:
         room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
         unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
-        return judge(batch, self._score, self.settings.max_request_crops, unknown_bytes)
+        return judge(batch, self._score, self.settings, unknown_bytes)
 
     def _score(self, artifact: Artifact, pooled: Pooled) -> Scored:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""
@@ -119,13 +124,34 @@ class Worker:
                     log.warning("TorchServe does not answer, trying again", error=str(error))
                     self.serving.heal(artifact)
                     self._wait_as_member()
+                    if self.serving.route and artifact.digest not in self.serving.route.releases:
+                        # A release that cannot be brought back must not stop what another one can score.
+                        raise BatchAbandonedError(f"release {artifact.version} scores no more") from error
         finally:
             self.source.resume()
 
     def _commit(self, taken: Taken, judged: Sequence[Judged]) -> None:
-        records = [record for result in judged for record in self._outputs(result)]
-        self.sink.commit(records, self.source.offsets_after(taken.records), taken.group_metadata)
-        metrics.count_committed(judged)
+        offsets = self.source.offsets_after(taken.records)
+        outputs = [(result, self._outputs(result)) for result in judged]
+        while True:
+            records = [record for _, sent in outputs for record in sent]
+            try:
+                self.sink.commit(records, offsets, taken.group_metadata)
+            except RecordTooLargeError as error:
+                outputs = [self._lessened(result, sent, error) for result, sent in outputs]
+            else:
+                return metrics.count_committed([result for result, _ in outputs])
+
+    def _lessened(
+        self, judged: Judged, sent: list[OutRecord], error: RecordTooLargeError
+    ) -> tuple[Judged, list[OutRecord]]:
+        """Put a dead letter, which always fits, in place of what an item's answer has too large."""
+        if not any(record is error.record for record in sent):
+            return judged, sent
+        if judged.verdict is None:
+            raise error
+        failed = Judged.failed(judged.record, "commit", UnscorableError("record_too_large", error))
+        return failed, self._outputs(failed)
 
     def _outputs(self, judged: Judged) -> list[OutRecord]:
         verdict, settings = judged.verdict, self.settings
@@ -158,4 +184,4 @@ class Worker:
         self.source.poll(1, 0.0)
         self.serving.tick()
         if self.stop.wait(self.settings.retry_interval_s):
-            raise Stopped
+            raise BatchAbandonedError("told to stop")

@@ -12,6 +12,7 @@ from detector.artifact import Artifact, ArtifactError
 from detector.batch import judge, open_batch
 from detector.fetch import FetchError, fetch
 from detector.records import Verdict
+from detector.routing import Route
 from detector.scored import Scored
 from detector.session import Session
 from detector.settings import DetectorSettings
@@ -63,9 +64,9 @@ class Scorer:
             headers=tuple(event_headers(path.resolve(), by_reference=False)),
         )
         self._count += 1
-        batch = open_batch([record], self._artifact, self._sandbox, self._settings)
+        batch = open_batch([record], Route(self._artifact), self._sandbox, self._settings)
         detector = self._detector
-        (judged,) = judge(batch, self._model, detector.max_request_crops, detector.max_unknown_message_bytes)
+        (judged,) = judge(batch, self._model, detector, detector.max_unknown_message_bytes)
         if judged.verdict is None:
             assert judged.error is not None
             raise NoVerdict(f"{path}: {judged.error.reason}: {judged.error}")

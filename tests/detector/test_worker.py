@@ -1,13 +1,18 @@
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from detector.batch import Batch, Judged
+from detector.records import Timings, Verdict
+from detector.routing import Route
 from detector.settings import DetectorSettings
-from detector.worker import Worker
-from ingest.records import InRecord
+from detector.worker import Taken, Worker
+from ingest.records import InRecord, MediaItem, OutRecord
 from ingest.settings import IngestSettings
+from ingest.sink import RecordTooLargeError, record_bytes
 
 POLLS = 12
 
@@ -39,7 +44,8 @@ def asked_for(item_s: float, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
     stop = threading.Event()
     source: Any = Stream(item_s, stop)
     monkeypatch.setattr("detector.worker.time", SimpleNamespace(monotonic=lambda: source.now))
-    serving: Any = SimpleNamespace(live=True, artifact=None, tick=lambda: None)
+    no_release: Any = SimpleNamespace(digest="0" * 64)
+    serving: Any = SimpleNamespace(route=Route(no_release), tick=lambda: None)
     sink: Any = SimpleNamespace(commit=lambda *_: None)
     none: Any = None
     Worker(source, none, none, serving, sink, IngestSettings(), DetectorSettings(**settings), stop).run()
@@ -58,3 +64,82 @@ def test_media_slower_than_a_batch_is_taken_one_by_one(monkeypatch: pytest.Monke
 
 def test_a_batch_of_quick_media_is_as_large_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(asked_for(0.001, monkeypatch, max_batch_items=48)[3:]) == {48}
+
+
+class Topics:
+    """A sink that takes what the real one takes, and keeps what was committed."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.committed: list[OutRecord] = []
+        self._limit = limit_bytes
+
+    def commit(self, records: Sequence[OutRecord], offsets: object, group_metadata: object) -> None:
+        for record in records:
+            if (size := record_bytes(record.key, record.value, record.headers)) > self._limit:
+                raise RecordTooLargeError(record, size, self._limit)
+        self.committed.extend(records)
+
+
+def committed(limit_bytes: int, verdicts: list[Verdict]) -> list[OutRecord]:
+    none: Any = None
+    sink: Any = Topics(limit_bytes)
+    stream: Any = Stream(0, threading.Event())
+    ingest, settings = IngestSettings(), DetectorSettings()
+    worker = Worker(stream, none, none, none, sink, ingest, settings, threading.Event())
+    records = [InRecord("media", 0, offset, 0, b"key", b"file", ()) for offset in range(len(verdicts))]
+    judged = [
+        Judged(record, verdict, b"crops", None, "score")
+        for record, verdict in zip(records, verdicts, strict=True)
+    ]
+    worker._commit(Taken(records, Batch(()), None), judged)
+    return sink.committed
+
+
+def verdict(media_id: str) -> Verdict:
+    item = MediaItem(
+        topic="media",
+        partition=0,
+        offset=0,
+        timestamp_ms=0,
+        media_id=media_id,
+        source="",
+        digest="",
+        size_bytes=1,
+    )
+    return Verdict(
+        id=f"of {media_id[:8]}",
+        item=item,
+        kind="image",
+        format="PNG",
+        width=1,
+        height=1,
+        label="unknown",
+        family=None,
+        family_probability=None,
+        fake_probability=0.5,
+        energy=0,
+        novelty=1,
+        unknown_score=3,
+        unknown_threshold=2,
+        fake_threshold=0.5,
+        neighbours=(),
+        regions=(),
+        release="a" * 64,
+        timings=Timings(decode_s=0, model_s=0),
+    )
+
+
+def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are_committed() -> None:
+    sent = committed(4000, [verdict("short"), verdict("x" * 9000), verdict("other")])
+    topics = [record.topic.removeprefix("forgewatch.") for record in sent]
+    assert topics == ["verdicts", "unknowns", "dead-letters", "verdicts", "unknowns"]
+    told = dict(sent[2].headers)
+    assert told["__forgewatch.errors.offset"] == b"1"
+    assert told["__forgewatch.errors.stage"] == b"commit"
+    assert told["__forgewatch.errors.reason"] == b"record_too_large"
+    assert (sent[2].key, sent[2].value) == (b"key", b"file")
+
+
+def test_a_dead_letter_that_does_not_fit_ends_the_process_and_not_in_a_circle() -> None:
+    with pytest.raises(RecordTooLargeError):
+        committed(10, [verdict("short")])

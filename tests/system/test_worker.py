@@ -16,6 +16,7 @@ from PIL import Image
 
 from detector.artifact import Artifact
 from detector.records import Verdict
+from detector.routing import Route
 from detector.scored import Scored
 from detector.session import Session
 from detector.settings import DetectorSettings
@@ -56,7 +57,7 @@ def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
     )
     topics = [Topic(kind, 1_200_000) for kind in (settings.verdicts_topic, settings.unknowns_topic)]
     ensure_topics(ingest, [*ingest_topics(ingest, partitions=2), *topics])
-    serving: Any = SimpleNamespace(live=artifact, artifact=artifact, tick=lambda: None)
+    serving: Any = SimpleNamespace(route=Route(artifact), tick=lambda: None)
     model: Any = Model(artifact)
     with (
         Sandbox(ingest) as sandbox,

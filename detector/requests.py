@@ -1,0 +1,48 @@
+"""Sharing decoded items out over requests to TorchServe, none larger than it takes. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from detector.artifact import Artifact
+from ingest.records import Decoded, InRecord, MediaItem
+
+_HEADER_BYTES = 512
+"""What safetensors writes before the arrays, at the most."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An item that waits for its scores: its place in the batch, who scores it, what it is."""
+
+    place: int
+    record: InRecord
+    artifact: Artifact
+    item: MediaItem
+    decoded: Decoded
+    decode_s: float
+
+
+def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator[list[Ready]]:
+    """Split items into requests, each to one release and within both limits, or of a single item.
+
+    The items of one release stay in their order.
+    """
+    for digest in dict.fromkeys(item.artifact.digest for item in ready):
+        part: list[Ready] = []
+        for item in (item for item in ready if item.artifact.digest == digest):
+            longer = [*part, item]
+            if part and (_crops(longer) > max_crops or request_bytes(longer) > max_bytes):
+                yield part
+                longer = [item]
+            part = longer
+        yield part
+
+
+def request_bytes(part: Sequence[Ready]) -> int:
+    """Bound from above the body of a request, bytes: crops uint8 (N, S, S, 3), pooling float32 (M, N)."""
+    rows = sum(1 + len(item.decoded.regions) for item in part)
+    return sum(item.decoded.crops.nbytes for item in part) + 4 * rows * _crops(part) + _HEADER_BYTES
+
+
+def _crops(part: Sequence[Ready]) -> int:
+    return sum(len(item.decoded.crops) for item in part)

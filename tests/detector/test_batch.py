@@ -1,0 +1,229 @@
+"""One item's trouble is its own: whatever fails, the others of its batch get their verdicts."""
+
+import errno
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detector import batch as batch_module
+from detector.artifact import Artifact, load, seal
+from detector.batch import Batch, BatchAbandonedError, Judged, item_id, judge, open_batch
+from detector.requests import Ready, request_bytes, requests
+from detector.routing import Route, in_share
+from detector.scored import Scored, encode_request
+from detector.session import Session
+from detector.settings import DetectorSettings
+from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
+from detector.verdicts import Pooled, pooling_for
+from ingest.decode import DecodeError
+from ingest.records import Decoded, InRecord, Region
+from ingest.sandbox import SandboxStartError
+from ingest.settings import IngestSettings
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def decoded(seed: int, crops: int = 2) -> Decoded:
+    pixels = np.random.default_rng(seed).integers(0, 256, (crops, 64, 64, 3), dtype=np.uint8)
+    face = Region("face", (0, 0, 64, 64), 0, None, (crops - 1,))
+    return Decoded("image", "PNG", 64, 64, 1, pixels, (face,))
+
+
+class Decoding:
+    """The sandbox's place: the first byte after the signature says what becomes of an item."""
+
+    def __init__(self, outcomes: dict[int, Exception] | None = None) -> None:
+        self.outcomes = outcomes or {}
+
+    def submit(self, media: bytes, plan: object) -> Future[Decoded]:
+        future: Future[Decoded] = Future()
+        number = media[len(PNG)]
+        if number in self.outcomes:
+            future.set_exception(self.outcomes[number])
+        else:
+            future.set_result(decoded(number))
+        return future
+
+
+def opened(count: int, route: Route, outcomes: dict[int, Exception] | None = None) -> Batch:
+    records = [InRecord("media", 0, i, 0, None, PNG + bytes([i]), ()) for i in range(count)]
+    sandbox: Any = Decoding(outcomes)
+    return open_batch(records, route, sandbox, IngestSettings())
+
+
+class Model:
+    """The graph in this process; `refuse(pooled)` raises what TorchServe would say of a request."""
+
+    def __init__(self, artifact: Artifact, refuse: Callable[[Pooled], None] = lambda pooled: None) -> None:
+        self._session = Session(artifact.folder, threads=1)
+        self._refuse = refuse
+        self.requests: list[tuple[str, int]] = []
+
+    def __call__(self, artifact: Artifact, pooled: Pooled) -> Scored:
+        self.requests.append((artifact.digest, len(encode_request(pooled.crops, pooled.pooling))))
+        self._refuse(pooled)
+        return self._session.score(pooled.crops, pooled.pooling)
+
+
+def reasons(judged: list[Judged]) -> list[str | None]:
+    assert all((result.verdict is None) != (result.error is None) for result in judged)
+    return [result.error.reason if result.error else None for result in judged]
+
+
+def shows(number: int) -> Callable[[Pooled], bool]:
+    crop = decoded(number).crops[0]
+    return lambda pooled: any((crop == one).all() for one in pooled.crops)
+
+
+def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
+    untrained_artifact: Artifact,
+) -> None:
+    bad = shows(3)
+
+    def refuse(pooled: Pooled) -> None:
+        if bad(pooled):
+            raise TorchServeRefusedError("HTTP 400: no")
+
+    model = Model(untrained_artifact, refuse)
+    judged = judge(opened(6, Route(untrained_artifact)), model, DetectorSettings(), 900_000)
+    assert reasons(judged) == [None, None, None, "refused", None, None]
+    assert judged[3].stage == "score"
+    assert [result.verdict.id for result in judged if result.verdict] == [
+        f"media-0-{i}" for i in range(6) if i != 3
+    ]
+
+
+def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits(
+    untrained_artifact: Artifact,
+) -> None:
+    bad = shows(5)
+
+    def refuse(pooled: Pooled) -> None:
+        if len(pooled.crops) > 4 or bad(pooled):
+            raise RequestTooLargeError("HTTP 413: content length exceeded")
+
+    model = Model(untrained_artifact, refuse)
+    judged = judge(opened(8, Route(untrained_artifact)), model, DetectorSettings(), 900_000)
+    assert reasons(judged) == [None] * 5 + ["request_too_large"] + [None] * 2
+    assert len(model.requests) == 1 + 2 + 4 + 2
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("what"), ValueError("odd"), IndexError(), OSError(errno.ENAMETOOLONG, "x")]
+)
+def test_an_error_that_nobody_foresaw_costs_one_item(untrained_artifact: Artifact, error: Exception) -> None:
+    bad = shows(2)
+
+    def refuse(pooled: Pooled) -> None:
+        if bad(pooled):
+            raise error
+
+    model = Model(untrained_artifact, refuse)
+    batch = opened(5, Route(untrained_artifact), {0: error, 4: DecodeError("truncated", "half a file")})
+    judged = judge(batch, model, DetectorSettings(), 900_000)
+    assert reasons(judged) == ["unexpected", None, "unexpected", None, "truncated"]
+    assert [result.stage for result in judged] == ["decode", "score", "score", "score", "decode"]
+
+
+def test_an_envelope_that_breaks_the_reader_costs_one_item(
+    untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = batch_module.open_envelope
+
+    def reading(topic: str, partition: int, offset: int, *rest: Any) -> Any:
+        if offset == 1:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        return real(topic, partition, offset, *rest)
+
+    monkeypatch.setattr(batch_module, "open_envelope", reading)
+    batch = opened(3, Route(untrained_artifact))
+    judged = judge(batch, Model(untrained_artifact), DetectorSettings(), 900_000)
+    assert reasons(judged) == [None, "unexpected", None]
+    assert judged[1].stage == "envelope"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        MemoryError(),
+        OSError(errno.EMFILE, "too many open files"),
+        SandboxStartError("no"),
+        BatchAbandonedError("stop"),
+    ],
+)
+def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact: Artifact, fault: Exception) -> None:
+    def refuse(pooled: Pooled) -> None:
+        raise fault
+
+    route = Route(untrained_artifact)
+    with pytest.raises(type(fault)):
+        judge(opened(2, route), Model(untrained_artifact, refuse), DetectorSettings(), 900_000)
+    with pytest.raises(type(fault)):
+        judge(opened(2, route, {1: fault}), Model(untrained_artifact), DetectorSettings(), 900_000)
+
+
+def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact: Artifact) -> None:
+    batch = opened(1, Route(untrained_artifact))
+    cancelled: Future[Decoded] = Future()
+    cancelled.cancel()
+    object.__setattr__(batch.opened[0], "decoding", cancelled)
+    with pytest.raises(BatchAbandonedError):
+        judge(batch, Model(untrained_artifact), DetectorSettings(), 900_000)
+
+
+def test_each_item_of_a_batch_is_scored_by_the_release_that_its_id_is_routed_to(
+    untrained_artifact: Artifact, tmp_path: Path
+) -> None:
+    shutil.copytree(untrained_artifact.folder, tmp_path / "canary")
+    manifest = load(tmp_path / "canary").manifest
+    canary = seal(tmp_path / "canary", manifest.model_copy(update={"parent": untrained_artifact.digest}))
+    model = Model(untrained_artifact)
+    batch = opened(40, Route(untrained_artifact, canary, 0.3))
+    judged = judge(batch, model, DetectorSettings(), 900_000)
+    expected = [
+        (canary if in_share(item_id(result.record), 0.3) else untrained_artifact).digest for result in judged
+    ]
+    assert [result.verdict.release for result in judged if result.verdict] == expected
+    assert {digest for digest, _ in model.requests} == set(expected) == batch.releases
+    assert len(set(expected)) == 2
+
+
+def ready(artifact: Artifact, counts: list[int]) -> list[Ready]:
+    record = InRecord("media", 0, 0, 0, None, PNG, ())
+    item: Any = None
+    return [Ready(i, record, artifact, item, decoded(i, n), 0.0) for i, n in enumerate(counts)]
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 64), st.integers(10_000, 400_000)
+)
+def test_requests_hold_all_items_in_order_within_both_limits(
+    untrained_artifact: Artifact, counts: list[int], max_crops: int, max_bytes: int
+) -> None:
+    items = ready(untrained_artifact, counts)
+    parts = list(requests(items, max_crops, max_bytes))
+    assert [one.place for part in parts for one in part] == list(range(len(counts)))
+    for part in parts:
+        within = sum(counts[one.place] for one in part) <= max_crops and request_bytes(part) <= max_bytes
+        assert within or len(part) == 1
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=12))
+def test_a_request_has_at_most_the_bytes_that_are_reckoned(
+    untrained_artifact: Artifact, counts: list[int]
+) -> None:
+    items = ready(untrained_artifact, counts)
+    pooled = pooling_for([one.decoded for one in items])
+    body = len(encode_request(pooled.crops, pooled.pooling))
+    assert body <= request_bytes(items) <= body + 512
+
+
+def test_full_requests_of_the_defaults_fit_a_stock_torchserve(untrained_artifact: Artifact) -> None:
+    assert DetectorSettings().max_request_bytes < 6_553_500
