@@ -34,6 +34,9 @@ class DeploySettings(BaseSettings):
     )
     max_file_bytes: int = Field(2**30, gt=0, description="largest file of an artifact, bytes")
     max_artifact_files: int = Field(32, gt=0, description="most files of an artifact")
+    max_import_bytes: int = Field(
+        2**28, gt=0, description="largest part of a labelled folder in one request, bytes"
+    )
     recheck_interval_s: float = Field(
         10.0, gt=0, description="seconds between two looks whether the releases topic agrees with the ledger"
     )

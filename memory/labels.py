@@ -68,6 +68,18 @@ def open_label(connection: Connection, what: str, actor: str) -> int:
     return _append(connection, actor, what=checked_name(what))
 
 
+def reopen_label(connection: Connection, number: int, what: str, actor: str) -> None:
+    """See that a label may be given to more exemplars: it says `what`, it is the actor's, and it stands.
+
+    Raises LabelError.
+    """
+    found = connection.execute(select(labels.c.what, labels.c.actor).where(labels.c.id == number)).first()
+    if found is None or (found.what, found.actor) != (what, actor):
+        raise LabelError(f"label {number} is none that {actor} began for {what}")
+    if connection.execute(select(labels.c.id).where(labels.c.undoes == number)).first():
+        raise LabelError(f"label {number} was undone: begin the import again")
+
+
 def extend_label(connection: Connection, number: int, ids: Sequence[str]) -> None:
     """Give a begun label to more exemplars. Raises LabelError or UnknownExemplarError."""
     what = connection.execute(select(labels.c.what).where(labels.c.id == number)).scalar_one()

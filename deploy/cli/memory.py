@@ -12,14 +12,13 @@ from deploy.cli.output import (
     CommandError,
     JsonFlag,
     client,
-    login,
     print_json,
     print_table,
     say,
     short,
     warn,
 )
-from deploy.client.http import Client
+from deploy.client.http import Client, ServerUnavailable
 from memory.records import is_cluster_id
 from updater.records import UpdateRun
 
@@ -142,27 +141,16 @@ def import_(
     as_json: JsonFlag = False,
 ) -> None:
     """Take labelled folders into the memory, one folder a family and one of reals."""
-    # Features are computed here, by torch, which takes seconds to load.
-    from deploy.client.importing import run_import
-    from ingest.sandbox import SandboxStartError
+    from deploy.client.importing import import_folder
 
-    with Progress(*_COLUMNS, disable=as_json, transient=True) as progress:
+    with client(actor) as api, Progress(*_COLUMNS, disable=as_json, transient=True) as progress:
         task = progress.add_task(f"import {folder.name}", total=None)
         try:
-            done = run_import(
-                folder, actor or login(), lambda at, of: progress.update(task, completed=at, total=of)
-            )
-        except SandboxStartError as error:
-            raise CommandError(f"no decoding process can be started: {error}") from error
+            done = import_folder(folder, api, lambda at, of: progress.update(task, completed=at, total=of))
+        except ServerUnavailable as error:
+            raise CommandError(f"{error} (run the same command again to go on)") from error
     if as_json:
-        print_json(
-            {
-                "new": dict(done.new),
-                "already": done.already,
-                "skipped": [{"path": file.path, "reason": file.reason} for file in done.skipped],
-                "labels": done.labels,
-            }
-        )
+        print_json(done)
     else:
         rows = [[name, count, done.labels.get(name)] for name, count in sorted(done.new.items())]
         print_table("imported", ["class", "new files", "label"], rows)

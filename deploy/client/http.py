@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from deploy.client.records import (
     ClusterDetail,
     ClusterSummary,
+    ImportDone,
     LabelDone,
     LabelEntry,
     ReleaseDetail,
@@ -139,12 +140,30 @@ class Client:
         """Every label and undo, the newest first."""
         return _LABELS.validate_json(self._ask("GET", "/labels").content)
 
+    def known_media(self, digests: list[str]) -> dict[str, str]:
+        """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
+        return _KNOWN.validate_json(self._ask("POST", "/known-media", {"digests": digests}).content)
+
+    def add_files(self, name: str, archive: bytes, labels: dict[str, int]) -> ImportDone:
+        """Import one part of a labelled folder, a tar archive; labels are those of the parts before it."""
+        answer = self._ask(
+            "POST", f"/imports/{_part(name)}", content=archive, params={"label": list(labels.values())}
+        )
+        return ImportDone.model_validate_json(answer.content)
+
     def _move(self, path: str, body: dict[str, Any]) -> Release:
         return Release.model_validate_json(self._ask("POST", path, body).content)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        content: bytes | None = None,
+        params: dict[str, list[int]] | None = None,
+    ) -> httpx.Response:
         try:
-            answer = self._http.request(method, path, json=body)
+            answer = self._http.request(method, path, json=body, content=content, params=params)
         except httpx.TransportError as error:
             raise ServerUnavailable(
                 f"the deploy server at {self._url} does not answer ({error}); "
@@ -162,6 +181,7 @@ _ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
 _RELEASES = TypeAdapter(list[Release])
 _CLUSTERS = TypeAdapter(list[ClusterSummary])
 _LABELS = TypeAdapter(list[LabelEntry])
+_KNOWN = TypeAdapter(dict[str, str])
 
 
 def _part(text: str) -> str:

@@ -1,51 +1,128 @@
-"""Labelled folders into the memory, cut as the live release cuts its media."""
+"""Labelled folders into the memory of a running Forgewatch, over its API, in parts."""
 
-import os
-from collections.abc import Callable
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from deploy.client.http import Client, ServerUnavailable
-from deploy.settings import DeploySettings
-from detector.artifact import MANIFEST, read_manifest
-from ingest.records import CropPlan
-from ingest.sandbox import Sandbox
-from ingest.settings import IngestSettings
-from memory.crop_store import CropStore
-from memory.import_folder import Imported, import_folder
-from memory.settings import MemorySettings
-from memory.store import Store
+import httpx
+
+from deploy.client.http import Client, ClientError, ServerRefused
+from deploy.client.records import ImportDone, SkippedFile
+from memory.labels import LabelError
+from memory.placement import place
+
+_PART_FILES = 64
+_PART_BYTES = 2**25
+_DIGESTS_AT_ONCE = 500
 
 
-def run_import(folder: Path, actor: str, progress: Callable[[int, int], None]) -> Imported:
-    """Import a folder into the settings' memory, on all cores; progress is called with (done, of all).
+class ImportFolderError(ClientError):
+    """Fatal: the folder as a whole cannot be imported."""
 
-    Raises what memory.import_folder raises, and deploy.client's ServerRefused.
+
+def import_folder(folder: Path, api: Client, progress: Callable[[int, int], None]) -> ImportDone:
+    """Import every file of DIR/FAMILY/[GROUP/]FILE; one that cannot be read is reported and left out.
+
+    Files that the memory holds are known by their content and not sent, so an import that was
+    interrupted goes on when it is called again. progress is called with (done, of all). Raises
+    ImportFolderError, and what a Client raises.
     """
-    memory, ingest = MemorySettings(), IngestSettings()
-    cores = len(os.sched_getaffinity(0))
-    store = Store(memory.database_url)
-    try:
-        with Sandbox(ingest.model_copy(update={"decode_processes": cores})) as sandbox:
-            return import_folder(
-                folder,
-                store,
-                CropStore(memory.crops_url),
-                sandbox,
-                _plan(actor),
-                memory,
-                actor=actor,
-                max_file_bytes=ingest.max_fetched_bytes,
-                progress=progress,
-            )
-    finally:
-        store.close()
+    files = _files(folder)
+    name = folder.resolve().name
+    done = ImportDone()
+
+    def count(more: ImportDone) -> None:
+        nonlocal done
+        done += more
+        progress(sum(done.new.values()) + done.already + len(done.skipped), len(files))
+
+    for part in _parts(_unknown(files, api, count)):
+        count(_send(api, name, part, done.labels))
+    return done
 
 
-def _plan(actor: str) -> CropPlan:
-    """The live release's, which every later release inherits; the default before the first one."""
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """The files below a folder by their paths with slashes, sorted; hidden ones are none."""
+    if not folder.is_dir():
+        raise ImportFolderError(f"{folder} is no folder")
+    found = []
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not any(part.startswith(".") for part in parts):
+            found.append(("/".join(parts), path))
+    if not found:
+        raise ImportFolderError(f"{folder} holds no files; expected DIR/FAMILY/[GROUP/]FILE")
+    return found
+
+
+def _unknown(
+    files: Sequence[tuple[str, Path]], api: Client, count: Callable[[ImportDone], None]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the files that the memory does not hold, with their bytes; count the others."""
+    for start in range(0, len(files), _DIGESTS_AT_ONCE):
+        placed: list[tuple[str, Path, str, str]] = []
+        for name, path in files[start : start + _DIGESTS_AT_ONCE]:
+            try:
+                family, _ = place(name)
+                with path.open("rb") as file:
+                    placed.append((name, path, family, hashlib.file_digest(file, "sha256").hexdigest()))
+            except LabelError as error:
+                count(_skipped(name, str(error)))
+            except OSError as error:
+                count(_skipped(name, f"cannot be read: {error.strerror}"))
+        known = api.known_media(sorted({digest for *_, digest in placed}))
+        for name, path, family, digest in placed:
+            if digest not in known:
+                try:
+                    yield name, path.read_bytes()
+                except OSError as error:
+                    count(_skipped(name, f"cannot be read: {error.strerror}"))
+            elif known[digest] == family:
+                count(ImportDone(already=1))
+            else:
+                called = f"as {known[digest]}" if known[digest] else "and has no label"
+                count(_skipped(name, f"the same bytes are in the memory {called}"))
+
+
+def _parts(files: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+    part: list[tuple[str, bytes]] = []
+    size = 0
+    for name, data in files:
+        if part and (len(part) == _PART_FILES or size + len(data) > _PART_BYTES):
+            yield part
+            part, size = [], 0
+        part.append((name, data))
+        size += len(data)
+    if part:
+        yield part
+
+
+def _send(api: Client, source: str, part: list[tuple[str, bytes]], labels: dict[str, int]) -> ImportDone:
     try:
-        with Client(DeploySettings(), actor) as api:
-            rollout = api.rollout()
-            return read_manifest(api.file(rollout.stable, MANIFEST)).crop_plan if rollout else CropPlan()
-    except ServerUnavailable:
-        return CropPlan()  # release 0's data may be imported before anything runs
+        return api.add_files(source, _archive(part), labels)
+    except ServerRefused as refused:
+        if refused.status != httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise
+        if len(part) == 1:
+            return _skipped(part[0][0], f"too large: {refused}")
+    half = len(part) // 2
+    first = _send(api, source, part[:half], labels)
+    return first + _send(api, source, part[half:], labels | first.labels)
+
+
+def _archive(part: Sequence[tuple[str, bytes]]) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as opened:
+        for name, data in part:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            opened.addfile(member, io.BytesIO(data))
+    return archive.getvalue()
+
+
+def _skipped(path: str, reason: str) -> ImportDone:
+    # A name that is no text is shown as far as it is one.
+    shown = path.encode(errors="replace").decode()
+    return ImportDone(skipped=[SkippedFile(path=shown, reason=reason)])

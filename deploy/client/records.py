@@ -1,7 +1,8 @@
 """What the API takes and answers, beside the records of the rooms. Light: every client imports it."""
 
+from collections import Counter
 from datetime import datetime
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -134,3 +135,34 @@ class Status(BaseModel):
     shelves: list[Shelved]
     updates: list[UpdateRun] = Field(description="the newest update runs, the newest first")
     processes: list[ProcessHealth]
+
+
+class MediaDigests(BaseModel):
+    """Media by the SHA-256 of its bytes, hexadecimal."""
+
+    digests: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(max_length=1000)
+
+
+class SkippedFile(BaseModel):
+    """A file that was not imported: its path below the folder, and why, in one line."""
+
+    path: str
+    reason: str
+
+
+class ImportDone(BaseModel):
+    """What an import did."""
+
+    new: dict[str, int] = Field({}, description="files that the memory did not hold, by class")
+    already: int = Field(0, description="files that the memory held before, called the same")
+    skipped: list[SkippedFile] = []
+    labels: dict[str, int] = Field({}, description="by class, the label whose undo takes it back")
+
+    def __add__(self, other: "ImportDone") -> "ImportDone":
+        """Both together, as one."""
+        return ImportDone(
+            new=dict(Counter(self.new) + Counter(other.new)),
+            already=self.already + other.already,
+            skipped=[*self.skipped, *other.skipped],
+            labels=self.labels | other.labels,
+        )

@@ -15,7 +15,7 @@ from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownRelease
 from deploy.releases.artifacts import ArtifactMissing, ArtifactRefused, ArtifactTooLarge
 from deploy.releases.ledger import LedgerError
-from deploy.server import memory, releases, status, updates
+from deploy.server import imports, memory, releases, status, updates
 from deploy.server.access import (
     LOOPBACK_NAMES,
     InsecureSettings,
@@ -24,6 +24,7 @@ from deploy.server.access import (
 )
 from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
+from ingest.sandbox import SandboxStartError
 from memory.crop_store import CropsMissingError, CropsUnavailableError
 from memory.review import UnknownClusterError
 from memory.rows import UnknownExemplarError
@@ -50,6 +51,7 @@ _STATUS: dict[type[Exception], int] = {
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,
     UnknownClusterError: 404,
+    SandboxStartError: 503,
     CropsMissingError: 404,
     CropsUnavailableError: 503,
     StoreUnavailableError: 503,
@@ -64,7 +66,7 @@ def create_app(settings: DeploySettings, parts: Services) -> FastAPI:
     if settings.token is None:
         # A page of another origin whose name was made to resolve to loopback is no loopback caller.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))
-    for router in (releases.router, memory.router, status.router, updates.router):
+    for router in (releases.router, memory.router, imports.router, status.router, updates.router):
         app.include_router(router, dependencies=[Depends(authorised)])
 
     @app.get("/healthz", tags=["status"])

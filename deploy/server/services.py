@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import Publisher
+from deploy.server.importer import Importer
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings, kafka_options
@@ -37,6 +38,7 @@ class Services:
     memory_settings: MemorySettings
     crops: CropStore
     runs: RunTable
+    importer: Importer
     ingest: IngestSettings
     detector: DetectorSettings
 
@@ -64,6 +66,8 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             )
         except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
             raise ServicesError(str(error).splitlines()[0]) from error
+        importer = Importer(store, crops, memory, ingest)
+        stack.callback(importer.close)
         publisher = Publisher(
             ledger,
             kafka_options(ingest),
@@ -71,7 +75,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             interval_s=settings.recheck_interval_s,
             timeout_s=settings.kafka_timeout_s,
         )
-        yield Services(ledger, artifacts, publisher, store, memory, crops, runs, ingest, detector)
+        yield Services(ledger, artifacts, publisher, store, memory, crops, runs, importer, ingest, detector)
 
 
 def services(request: Request) -> Services:

@@ -1,11 +1,14 @@
 """A deploy server without a broker, its settings in a folder of the test's own, and small artifacts."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
+from deploy.local.processes import free_port
 from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
@@ -34,6 +37,8 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
     monkeypatch.setenv("FORGEWATCH_DEPLOY_KAFKA_TIMEOUT_S", "0.2")
     monkeypatch.setenv("FORGEWATCH_DEPLOY_HEALTH_URLS", '{"detector": "http://127.0.0.1:1/metrics"}')
     monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_FILE_BYTES", "100000")
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_IMPORT_BYTES", "300000")
+    monkeypatch.setenv("FORGEWATCH_INGEST_MAX_FETCHED_BYTES", "100000")
     return DeploySettings()
 
 
@@ -53,6 +58,21 @@ def http(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
         raise_server_exceptions=False,
     ) as client:
         yield client
+
+
+@pytest.fixture
+def served(settings: DeploySettings, parts: Services) -> Iterator[str]:
+    """The address of a real server of the API, in a thread of this process."""
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(create_app(settings, parts), port=port, log_config=None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.02)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
 
 
 @pytest.fixture

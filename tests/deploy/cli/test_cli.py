@@ -3,20 +3,18 @@
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
 from PIL import Image
 
 from deploy.cli.main import main
 from deploy.local.processes import free_port
 from deploy.releases import approval
-from deploy.server.app import create_app
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.artifact import EVALUATION, Artifact
@@ -60,18 +58,10 @@ def terminal(
 
 
 @pytest.fixture
-def served(settings: DeploySettings, parts: Services, terminal: Terminal) -> Iterator[Terminal]:
+def answered(served: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """The terminal, with a server at the address that its settings name."""
-    port = int(os.environ["FORGEWATCH_DEPLOY_URL"].rpartition(":")[2])
-    server = uvicorn.Server(uvicorn.Config(create_app(settings, parts), port=port, log_config=None))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.02)
-    yield terminal
-    server.should_exit = True
-    thread.join()
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
+    return terminal
 
 
 @pytest.fixture
@@ -92,58 +82,60 @@ def proposed(parts: Services, make_artifact: Make, candidate_of: CandidateOf) ->
 
 
 def test_an_operator_sees_the_evidence_approves_and_rolls_back(
-    served: Terminal, proposed: Callable[[str], Artifact]
+    answered: Terminal, proposed: Callable[[str], Artifact]
 ) -> None:
     first, second = proposed("a"), proposed("b")
-    shown = served.json("release", first.digest[:8])
+    shown = answered.json("release", first.digest[:8])
     assert shown["evaluation"] == {"aa": "a"}
-    assert "is live" in served.ok("approve", first.digest[:8], "--as", "ada")
-    assert served.json("approve", second.digest, "--as", "Jürgen")["actor"] == "Jürgen"
-    rows = {row["digest"]: row["state"] for row in served.json("releases")}
+    assert "is live" in answered.ok("approve", first.digest[:8], "--as", "ada")
+    assert answered.json("approve", second.digest, "--as", "Jürgen")["actor"] == "Jürgen"
+    rows = {row["digest"]: row["state"] for row in answered.json("releases")}
     assert rows == {first.digest: "retired", second.digest: "live"}
-    assert served.json("rollback", "--reason", "worse")["digest"] == first.digest
-    out = served.ok("release", second.digest[:12])
+    assert answered.json("rollback", "--reason", "worse")["digest"] == first.digest
+    out = answered.ok("release", second.digest[:12])
     assert "rolled back" in out
     assert "worse" in out
 
 
-def test_reject_is_for_good(served: Terminal, proposed: Callable[[str], Artifact]) -> None:
+def test_reject_is_for_good(answered: Terminal, proposed: Callable[[str], Artifact]) -> None:
     artifact = proposed("a")
-    assert served.json("reject", artifact.digest[:6], "--reason", "forgets")["state"] == "rejected"
-    assert "rejected" in served.fails("approve", artifact.digest[:6])
+    assert answered.json("reject", artifact.digest[:6], "--reason", "forgets")["state"] == "rejected"
+    assert "rejected" in answered.fails("approve", artifact.digest[:6])
 
 
 def test_an_ambiguous_or_unknown_prefix_is_refused(
-    served: Terminal, proposed: Callable[[str], Artifact], parts: Services
+    answered: Terminal, proposed: Callable[[str], Artifact], parts: Services
 ) -> None:
     digests = [proposed(name).digest for name in map(str, range(17))]
     # Of 17 digests two begin alike.
     shared = next(d[0] for d in digests if sum(other[0] == d[0] for other in digests) > 1)
-    assert "releases begin" in served.fails("release", shared)
-    assert "no release begins" in served.fails("release", "zz")
+    assert "releases begin" in answered.fails("release", shared)
+    assert "no release begins" in answered.fails("release", "zz")
     assert len(parts.ledger.events()) == 17
 
 
 def test_a_changed_byte_is_told_in_one_line(
-    served: Terminal, proposed: Callable[[str], Artifact], settings: DeploySettings
+    answered: Terminal, proposed: Callable[[str], Artifact], settings: DeploySettings
 ) -> None:
     artifact = proposed("a")
     (settings.artifacts_dir / artifact.digest / EVALUATION).write_text('{"aa": "z"}')
-    assert EVALUATION in served.fails("approve", artifact.digest[:8])
+    assert EVALUATION in answered.fails("approve", artifact.digest[:8])
 
 
 def test_status_works_with_half_of_the_system_down(
-    served: Terminal, proposed: Callable[[str], Artifact]
+    answered: Terminal, proposed: Callable[[str], Artifact]
 ) -> None:
     artifact = proposed("a")
-    out = served.ok("status")
+    out = answered.ok("status")
     assert artifact.digest[:12] in out
     assert "no broker answers" in out
-    assert served.json("status")["proposed"][0]["digest"] == artifact.digest
+    assert answered.json("status")["proposed"][0]["digest"] == artifact.digest
 
 
-def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(served: Terminal, parts: Services) -> None:
-    run = served.json("update", "--as", "ada")
+def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(
+    answered: Terminal, parts: Services
+) -> None:
+    run = answered.json("update", "--as", "ada")
     assert (run["state"], run["requested_by"]) == ("queued", "ada")
     lease = parts.runs.claim("a test")
     assert lease is not None
@@ -156,14 +148,14 @@ def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(served: Termi
 
     runner = threading.Thread(target=fail_the_next)
     runner.start()
-    assert "refused: nothing new to learn" in served.fails("update", "--follow")
+    assert "refused: nothing new to learn" in answered.fails("update", "--follow")
     runner.join()
 
 
-def test_empty_lists_say_so(served: Terminal) -> None:
+def test_empty_lists_say_so(answered: Terminal) -> None:
     for command in ("releases", "clusters", "labels"):
-        assert "none" in served.ok(command)
-        assert served.json(command) == []
+        assert "none" in answered.ok(command)
+        assert answered.json(command) == []
 
 
 @pytest.mark.parametrize(
@@ -182,9 +174,9 @@ def test_empty_lists_say_so(served: Terminal) -> None:
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_exit_code_1(
-    served: Terminal, arguments: tuple[str, ...], told: str
+    answered: Terminal, arguments: tuple[str, ...], told: str
 ) -> None:
-    assert told in served.fails(*arguments)
+    assert told in answered.fails(*arguments)
 
 
 @pytest.mark.parametrize("command", ["status", "releases", "clusters", "labels", "rollback", "update"])
@@ -234,7 +226,7 @@ def test_the_file_of_a_running_stack_gives_defaults_and_the_environment_wins(
 
 
 def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
-    served: Terminal, capsys: pytest.CaptureFixture[str]
+    answered: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", "--json"]) == 1
     found = {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)}
@@ -247,11 +239,11 @@ def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
 
 
 def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
-    served: Terminal, proposed: Callable[[str], Artifact]
+    answered: Terminal, proposed: Callable[[str], Artifact]
 ) -> None:
     artifact = proposed("a")
-    served.ok("reject", artifact.digest, "--reason", "\x1b[2J[red]evil[/red]\x07")
-    out = served.ok("releases")
+    answered.ok("reject", artifact.digest, "--reason", "\x1b[2J[red]evil[/red]\x07")
+    out = answered.ok("releases")
     assert "\x1b" not in out
     assert "[red]evil[/red]" in out
 
@@ -261,7 +253,7 @@ def test_without_a_command_the_help_is_shown_and_the_version_when_asked(terminal
     assert terminal.ok("--version") == f"forgewatch {version('forgewatch')}\n"
 
 
-def test_labelled_folders_are_imported_and_listed_and_undone(served: Terminal, tmp_path: Path) -> None:
+def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for family in ("real", "blend"):
         folder = tmp_path / "media" / family
@@ -270,31 +262,31 @@ def test_labelled_folders_are_imported_and_listed_and_undone(served: Terminal, t
             pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.png")
     (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
-    done = served.json("import", "media", "--as", "ada")
+    done = answered.json("import", "media", "--as", "ada")
     assert done["new"] == {"real": 2, "blend": 2}
     assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
-    assert {(entry["what"], entry["actor"]) for entry in served.json("labels")} == {
+    assert {(entry["what"], entry["actor"]) for entry in answered.json("labels")} == {
         ("real", "ada"),
         ("blend", "ada"),
     }
-    undone = served.json("undo", str(done["labels"]["blend"]), "--as", "bob")
+    undone = answered.json("undo", str(done["labels"]["blend"]), "--as", "bob")
     assert undone["exemplars"] == 2
-    shelves = {(s["shelf"], s["family"]): s["count"] for s in served.json("status")["shelves"]}
+    shelves = {(s["shelf"], s["family"]): s["count"] for s in answered.json("status")["shelves"]}
     assert shelves[("unknown", None)] == 2
-    ids = [member["id"] for member in served.json("clusters")]
+    ids = [member["id"] for member in answered.json("clusters")]
     assert ids == ["unclustered"]
-    assert served.json("label", "unclustered", "ignore")["exemplars"] == 2
-    assert served.json("status")["unknowns_waiting"] == 0
+    assert answered.json("label", "unclustered", "ignore")["exemplars"] == 2
+    assert answered.json("status")["unknowns_waiting"] == 0
 
 
-def test_a_clusters_sheet_is_written_as_png(served: Terminal, tmp_path: Path) -> None:
+def test_a_clusters_sheet_is_written_as_png(answered: Terminal, tmp_path: Path) -> None:
     folder = tmp_path / "media" / "blend"
     folder.mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (160, 160, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(folder / "0.png")
-    done = served.json("import", "media")
-    served.ok("undo", str(done["labels"]["blend"]))
-    (cluster,) = served.json("clusters")
-    served.ok("sheet", cluster["id"], "-o", "sheet.png")
+    done = answered.json("import", "media")
+    answered.ok("undo", str(done["labels"]["blend"]))
+    (cluster,) = answered.json("clusters")
+    answered.ok("sheet", cluster["id"], "-o", "sheet.png")
     with Image.open("sheet.png") as sheet:
         assert sheet.format == "PNG"

@@ -1,0 +1,108 @@
+"""The API's part about labelled folders: which media is known, and the files themselves, some at a time."""
+
+import tarfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from tempfile import SpooledTemporaryFile
+from typing import IO, Annotated
+
+import structlog
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from deploy.client.records import ImportDone, MediaDigests, SkippedFile
+from deploy.releases.approval import fold
+from deploy.server.access import Actor
+from deploy.server.services import Services, services
+from deploy.settings import DeploySettings
+from detector.artifact import load
+from ingest.records import CropPlan
+from memory.import_files import LabelledFile, labels_of_media
+from memory.labels import LabelError, history
+
+log = structlog.get_logger()
+router = APIRouter()
+
+Parts = Annotated[Services, Depends(services)]
+Name = Annotated[
+    str,
+    Path(min_length=1, max_length=200, description="the folder's name, which becomes the files' source"),
+]
+Labels = Annotated[
+    list[int], Query(alias="label", description="labels that earlier parts of this import began")
+]
+
+_MEMORY_BYTES = 2**24
+
+
+@router.post("/known-media", tags=["memory"])
+def known_media(parts: Parts, body: MediaDigests) -> dict[str, str]:
+    """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
+    with parts.memory.read() as connection:
+        return labels_of_media(connection, body.digests)
+
+
+@router.post("/imports/{name}", tags=["memory"])
+async def add_files(
+    parts: Parts,
+    actor: Actor,
+    name: Name,
+    request: Request,
+    labels: Labels = [],  # noqa: B006 - FastAPI copies it
+) -> ImportDone:
+    """Take a part of a labelled folder: a tar archive (not compressed) of FAMILY/[GROUP/]FILE.
+
+    Files are known by their content: what the memory holds already is counted and left alone, so a part
+    may be sent again. All of a part is remembered and labelled, or nothing. 413 over the size limit, 422
+    where it is no such archive, 409 where a label given is none that may be extended.
+    """
+    settings: DeploySettings = request.app.state.settings
+    with SpooledTemporaryFile(max_size=_MEMORY_BYTES) as archive:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > settings.max_import_bytes:
+                raise HTTPException(413, f"a part has at most {settings.max_import_bytes} bytes")
+            archive.write(chunk)
+        archive.seek(0)
+        return await run_in_threadpool(_take, parts, actor, name, archive, labels)
+
+
+def _take(parts: Services, actor: str, name: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
+    try:
+        files = list(_files(archive))
+    except (tarfile.TarError, ValueError, OSError, EOFError) as error:
+        raise HTTPException(422, f"no tar archive of plain files: {error}") from error
+    labels = _labels(parts, numbers) if numbers else {}
+    done = parts.importer.take(files, name, _plan(parts), actor=actor, labels=labels)
+    log.info("files imported", source=name, new=sum(done.new.values()), already=done.already, actor=actor)
+    return ImportDone(
+        new=dict(done.new),
+        already=done.already,
+        skipped=[SkippedFile(**asdict(skipped)) for skipped in done.skipped],
+        labels=done.labels,
+    )
+
+
+def _files(archive: IO[bytes]) -> Iterator[LabelledFile]:
+    with tarfile.open(fileobj=archive, mode="r:") as opened:
+        for member in opened:
+            if member.isdir():
+                continue
+            content = opened.extractfile(member) if member.isreg() and not member.sparse else None
+            if content is None:
+                raise ValueError(f"{member.name!r} is no plain file")
+            yield LabelledFile(member.name.removeprefix("./"), content.read())
+
+
+def _labels(parts: Services, numbers: list[int]) -> dict[str, int]:
+    what = {entry.id: entry.what for entry in history(parts.memory)}
+    if wrong := [number for number in numbers if what.get(number) is None]:
+        raise LabelError(f"there is no label {wrong[0]} to extend")
+    return {str(what[number]): number for number in numbers}
+
+
+def _plan(parts: Services) -> CropPlan:
+    """The live release's, which every later release inherits; the default before the first one."""
+    live = fold(parts.ledger.events()).live
+    return load(parts.artifacts.folder(live.digest)).manifest.crop_plan if live else CropPlan()

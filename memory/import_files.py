@@ -1,0 +1,193 @@
+"""Labelled files enter the memory, some at a time: first decoded and measured, then written."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from ingest.decode import DecodeError
+from ingest.records import CropPlan, Decoded, MediaPlan
+from ingest.sandbox import Sandbox
+from memory.crop_store import CropStore
+from memory.index import Index
+from memory.intake import Arrival, UnfitItemError, check, remember
+from memory.labels import LabelError, extend_label, open_label, reopen_label
+from memory.placement import place
+from memory.rows import exemplars_of, known_ids
+from memory.store import Store
+
+Measure = Callable[[Sequence[NDArray[np.uint8]]], NDArray[np.float32]]
+"""Raw forensic features float32 (n, F) of n items' crops, uint8 RGB (N_i, S, S, 3)."""
+
+
+@dataclass(frozen=True)
+class LabelledFile:
+    """A file's path below the imported folder, with slashes, and its bytes."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was not imported: its path below the folder, and why, in one line."""
+
+    path: str
+    reason: str
+
+
+@dataclass
+class Imported:
+    """What an import did. new counts by class; already counts files that the memory held before."""
+
+    new: Counter[str] = field(default_factory=Counter)
+    already: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    """the label of each class, which undoes this import's part of it"""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Files that were decoded and measured: rows to be, by their ids, each with its path and class."""
+
+    arrivals: Mapping[str, tuple[str, str, Arrival]]
+    done: Imported
+
+
+def labels_of_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
+    """Return what imported media is called now ("" for nothing), by the digest of its bytes."""
+    ids = {_id(digest): digest for digest in digests}
+    known = sorted(known_ids(connection, list(ids)))
+    return {ids[found.id]: found.family or "" for found in exemplars_of(connection, known)}
+
+
+def prepare(
+    files: Sequence[LabelledFile],
+    source: str,
+    store: Store,
+    sandbox: Sandbox,
+    measure: Measure,
+    plan: CropPlan,
+    max_file_bytes: int,
+) -> Prepared:
+    """Decode and measure what the memory does not hold yet. Pure but for the reading: writes nothing.
+
+    Raises StoreUnavailableError or SandboxStartError.
+    """
+    done = Imported()
+    digests = {file.path: hashlib.sha256(file.data).hexdigest() for file in files}
+    with store.read() as connection:
+        known = labels_of_media(connection, sorted(set(digests.values())))
+    decoding: dict[str, tuple[str, str, str | None, Future[Decoded]]] = {}
+    for file in files:
+        digest = digests[file.path]
+        try:
+            family, group = place(file.path)
+        except LabelError as error:
+            done.skipped.append(Skipped(file.path, str(error)))
+            continue
+        if len(file.data) > max_file_bytes:
+            done.skipped.append(Skipped(file.path, f"too_large: more than {max_file_bytes} bytes"))
+        elif digest in known:
+            _note_known(done, file.path, family, known[digest])
+        elif digest in decoding:
+            _note_known(done, file.path, family, decoding[digest][1])
+        else:
+            future = sandbox.submit(file.data, MediaPlan(crops=plan))
+            decoding[digest] = file.path, family, group, future
+    ready: dict[str, tuple[str, str, str | None, Decoded]] = {}
+    for digest, (path, family, group, future) in decoding.items():
+        try:
+            ready[digest] = path, family, group, future.result()
+        except DecodeError as error:
+            done.skipped.append(Skipped(path, f"{error.reason}: {error}"))
+    rows = measure([decoded.crops for *_, decoded in ready.values()]) if ready else ()
+    arrivals = {}
+    for (digest, (path, family, group, decoded)), row in zip(ready.items(), rows, strict=True):
+        try:
+            arrival = check(_arrival(digest, source, group, decoded, row))
+        except UnfitItemError as error:
+            done.skipped.append(Skipped(path, str(error)))
+        else:
+            arrivals[arrival.id] = path, family, arrival
+    return Prepared(arrivals, done)
+
+
+def write(
+    prepared: Prepared,
+    store: Store,
+    crops: CropStore,
+    index: Index,
+    near: float,
+    *,
+    actor: str,
+    labels: Mapping[str, int],
+) -> Imported:
+    """Remember and label what was prepared, as one transaction: all of it or nothing.
+
+    A file's id is its content's: to import again, after an interruption too, adds only what is
+    missing. labels are those that an earlier part of the same import opened, by class; they are
+    extended. near as in `assign_groups`. Raises LabelError, UnknownExemplarError,
+    StoreUnavailableError, CropsUnavailableError.
+    """
+    arrivals, done = prepared.arrivals, prepared.done
+    new = [arrival for *_, arrival in arrivals.values()]
+    digests = [crops.put(arrival.crops) for arrival in new]
+    opened = dict(labels)
+    by_family: dict[str, list[str]] = {}
+    with store.write() as connection:
+        remembered = remember(connection, crops, index, new, digests, near)
+        for item in remembered.new:
+            by_family.setdefault(arrivals[item][1], []).append(item)
+        for family, ids in by_family.items():
+            if family in opened:
+                reopen_label(connection, opened[family], family, actor)
+            else:
+                opened[family] = open_label(connection, family, actor)
+            extend_label(connection, opened[family], ids)
+        # Another import was quicker with these bytes.
+        others = arrivals.keys() - set(remembered.new)
+        taken = labels_of_media(connection, [arrivals[item][2].media_digest for item in others])
+    done.labels = {family: number for family, number in opened.items() if family in by_family}
+    done.new.update({family: len(ids) for family, ids in by_family.items()})
+    for item in others:
+        path, family, arrival = arrivals[item]
+        _note_known(done, path, family, taken[arrival.media_digest])
+    return done
+
+
+def _arrival(
+    digest: str, source: str, group: str | None, decoded: Decoded, features: NDArray[np.float32]
+) -> Arrival:
+    return Arrival(
+        id=_id(digest),
+        media_digest=digest,
+        source=f"import:{source}",
+        crops=decoded.crops,
+        features=features,
+        embedding=None,
+        group=group,
+        release=None,
+        unknown_score=None,
+        received_at=datetime.now(UTC),
+        verdict=None,
+    )
+
+
+def _note_known(done: Imported, path: str, family: str, known_as: str) -> None:
+    if family == known_as:
+        done.already += 1
+    else:
+        what = f"as {known_as}" if known_as else "and has no label"
+        done.skipped.append(Skipped(path, f"the same bytes are in the memory {what}"))
+
+
+def _id(digest: str) -> str:
+    return f"import-{digest}"

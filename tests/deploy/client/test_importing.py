@@ -1,0 +1,216 @@
+import io
+import os
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.client import importing
+from deploy.client.http import Client, ServerRefused, ServerUnavailable
+from deploy.client.importing import ImportFolderError, import_folder
+from deploy.client.records import ImportDone
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from memory import rows
+from memory.crop_store import CropStore
+from memory.store import StoreUnavailableError
+
+
+@pytest.fixture
+def api(served: str) -> Iterator[Client]:
+    with Client(DeploySettings(url=served), "ada") as client:
+        yield client
+
+
+def picture(number: int) -> bytes:
+    rng = np.random.default_rng(number)
+    out = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (80, 96, 3), dtype=np.uint8)).save(out, "PNG")
+    return out.getvalue()
+
+
+def lay(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files = {f"0_real/scene-{i // 2}/{i}.png": picture(i) for i in range(6)}
+    files |= {f"gan/scene-{i // 2}/{i}.png": picture(100 + i) for i in range(6)}
+    files |= {f"blend/{i}.png": picture(200 + i) for i in range(3)}
+    return lay(tmp_path / "data", files)
+
+
+def take(folder: Path, api: Client) -> ImportDone:
+    seen: list[tuple[int, int]] = []
+    done = import_folder(folder, api, lambda n, total: seen.append((n, total)))
+    assert [n for n, _ in seen] == sorted(n for n, _ in seen)
+    assert seen[-1][0] == seen[-1][1] == sum(done.new.values()) + done.already + len(done.skipped)
+    return done
+
+
+def test_folders_become_labelled_exemplars_with_their_groups(
+    folder: Path, api: Client, parts: Services
+) -> None:
+    done = take(folder, api)
+    assert done.new == {"real": 6, "gan": 6, "blend": 3}
+    assert done.skipped == []
+    with parts.memory.read() as connection:
+        exemplars = rows.select_exemplars(connection)
+    assert Counter(str(e.family) for e in exemplars) == done.new
+    splits: dict[str, set[str | None]] = {}
+    for e in exemplars:
+        splits.setdefault(e.group, set()).add(e.split)
+        assert parts.crops.load(str(e.crops_digest)).shape[1:] == (128, 128, 3)
+        assert e.source == "import:data"
+    assert {f"scene-{i}" for i in range(3)} < splits.keys()
+    assert all(len(sides) == 1 for sides in splits.values())
+
+
+def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, parts: Services) -> None:
+    take(folder, api)
+    again = take(folder, api)
+    assert (again.new, again.already, again.labels) == ({}, 15, {})
+    lay(folder, {"gan/late.png": picture(300)})
+    assert take(folder, api).new == {"gan": 1}
+
+
+def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
+    folder: Path, api: Client, parts: Services
+) -> None:
+    lay(
+        folder,
+        {
+            "gan/empty.png": b"",
+            "gan/text.png": b"no picture",
+            "gan/cut.png": picture(400)[:300],
+            "gan/huge.png": b"x" * 100_001,
+            "gan/twin.png": picture(200),
+            "Bad Name/a.png": picture(401),
+            "ignore/a.png": picture(402),
+            "stray.png": picture(403),
+            ".hidden/a.png": picture(404),
+        },
+    )
+    done = take(folder, api)
+    assert done.new == {"real": 6, "gan": 6, "blend": 3}
+    reasons = {s.path: s.reason for s in done.skipped}
+    assert reasons.keys() == {
+        "gan/empty.png",
+        "gan/text.png",
+        "gan/cut.png",
+        "gan/huge.png",
+        "gan/twin.png",
+        "Bad Name/a.png",
+        "ignore/a.png",
+        "stray.png",
+    }
+    assert "the same bytes are in the memory as blend" in reasons["gan/twin.png"]
+    assert "is no family name" in reasons["Bad Name/a.png"]
+    assert "too_large" in reasons["gan/huge.png"]
+    assert not any("\n" in reason for reason in reasons.values())
+
+
+def test_an_import_is_undone_class_by_class(folder: Path, api: Client, parts: Services) -> None:
+    done = take(folder, api)
+    api.undo(done.labels["gan"])
+    with parts.memory.read() as connection:
+        assert rows.counts(connection)[("unknown", None)] == 6
+
+
+def test_an_import_of_several_parts_has_one_label_a_class(
+    folder: Path, api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "_PART_FILES", 2)
+    done = take(folder, api)
+    assert done.new == {"real": 6, "gan": 6, "blend": 3}
+    assert {entry.what: entry.exemplars for entry in api.labels()} == done.new
+
+
+def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
+    tmp_path: Path, api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = lay(tmp_path / "data", {f"gan/{i:03}.png": picture(i) for i in range(70)})
+    monkeypatch.setattr(importing, "_PART_FILES", 10)
+    written = 0
+    put = CropStore.put
+
+    def break_off(self: CropStore, array: np.ndarray) -> str:
+        nonlocal written
+        written += 1
+        if written > 50:
+            raise StoreUnavailableError("the disk went away")
+        return put(self, array)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(CropStore, "put", break_off)
+        with pytest.raises(ServerUnavailable, match="the disk went away"):
+            take(folder, api)
+    sent: list[int] = []
+    send = importing._send
+
+    def counted(*arguments: Any) -> ImportDone:
+        sent.append(len(arguments[2]))
+        return send(*arguments)
+
+    monkeypatch.setattr(importing, "_send", counted)
+    done = take(folder, api)
+    assert (done.new, done.already, sum(sent)) == ({"gan": 20}, 50, 20)
+
+
+def test_a_part_over_the_servers_limit_is_halved_and_only_a_file_that_is_too_large_is_left_out(
+    tmp_path: Path, api: Client
+) -> None:
+    files = {f"gan/{i}.png": picture(i) for i in range(20)} | {"gan/vast.bin": b"x" * 400_000}
+    done = take(lay(tmp_path / "data", files), api)
+    assert done.new == {"gan": 20}
+    assert [(skipped.path, "too large" in skipped.reason) for skipped in done.skipped] == [
+        ("gan/vast.bin", True)
+    ]
+
+
+def test_a_label_of_somebody_else_is_not_extended(folder: Path, api: Client, served: str) -> None:
+    done = take(folder, api)
+    late = lay(folder.parent / "late", {"gan/late.png": picture(300)})
+    with Client(DeploySettings(url=served), "eve") as other:
+        archive = importing._archive([("gan/late.png", (late / "gan/late.png").read_bytes())])
+        with pytest.raises(ServerRefused, match=f"label {done.labels['gan']} is none that eve began"):
+            other.add_files("late", archive, {"gan": done.labels["gan"]})
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_an_archive_of_anything_but_plain_files_is_refused(api: Client, kind: bytes) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        member = tarfile.TarInfo("gan/a.png")
+        member.type, member.linkname = kind, "/etc/hostname"
+        archive.addfile(member)
+    with pytest.raises(ServerRefused, match="no plain file"):
+        api.add_files("data", out.getvalue(), {})
+
+
+@pytest.mark.parametrize("body", [b"", b"no archive", b"\x1f\x8b" + bytes(600)])
+def test_what_is_no_archive_is_refused(api: Client, body: bytes) -> None:
+    with pytest.raises(ServerRefused, match="tar"):
+        api.add_files("data", body, {})
+
+
+def test_a_folder_without_files_is_refused(tmp_path: Path, api: Client) -> None:
+    for wrong in (tmp_path / "nowhere", lay(tmp_path / "empty", {".keep": b""})):
+        with pytest.raises(ImportFolderError):
+            take(wrong, api)
+
+
+def test_a_file_whose_name_is_no_text_is_named_as_far_as_it_is(tmp_path: Path, api: Client) -> None:
+    folder = lay(tmp_path / "data", {"gan/a.png": picture(1)})
+    (folder / "gan" / os.fsdecode(b"b\xff.png")).write_bytes(picture(2))
+    done = take(folder, api)
+    assert (done.new, [skipped.path for skipped in done.skipped]) == ({"gan": 1}, ["gan/b?.png"])
