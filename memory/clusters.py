@@ -6,8 +6,9 @@ divided only where two parts stand clearly apart.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
-from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, UNCLUSTERED
+from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS
 from memory.scaling import Scaling
 from memory.whitening import whiten
 
@@ -36,15 +37,15 @@ class Cluster:
 
     members are ids, the nearest to the medoid first (the medoid itself leads); distances are
     theirs from it, and spread their root mean square, in the units of `Index.search`. resembles
-    is the known class that explains them, None where none does. id follows from the members
-    alone: six characters to type, or UNCLUSTERED for the items that fit nowhere.
+    is the known class that explains them, None where none does. unclustered: these are the items
+    that fit nowhere, and of many kinds.
     """
 
-    id: str
     members: tuple[str, ...]
     distances: tuple[float, ...]
     spread: float
     resembles: str | None
+    unclustered: bool = False
 
     @property
     def size(self) -> int:
@@ -64,7 +65,7 @@ def cluster(
     classes: Sequence[str],
     smallest: int,
 ) -> list[Cluster]:
-    """Return clusters of at least `smallest` items, the largest new ones first, UNCLUSTERED last.
+    """Return clusters of at least `smallest` items, the largest new ones first, the unclustered last.
 
     raw is float32 (n, F), the raw features of ids; known float32 (m, F) those of labelled items
     with their classes. The same items give the same clusters, in whatever order they come.
@@ -92,7 +93,7 @@ def cluster(
     parts.sort(key=lambda p: (p[0] is not None, -len(p[1]), names[p[1][0]]))
     found = [_describe(names, z, rows, resembles) for resembles, rows in parts]
     if rest:
-        found.append(_describe(names, z, np.sort(np.concatenate(rest)), None, UNCLUSTERED))
+        found.append(_describe(names, z, np.sort(np.concatenate(rest)), None, unclustered=True))
     return found
 
 
@@ -124,9 +125,11 @@ def _explained(
         return np.full(len(z), _NEW)
     rows = np.concatenate([known, z]).astype(np.float64)
     classes = np.concatenate([labels, np.full(len(z), _NEW)])
-    count = len(np.unique(classes))
     predicted = cross_val_predict(
-        _discriminant(count), rows, classes, cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
+        _discriminant(len(np.unique(classes))),
+        rows,
+        classes,
+        cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=0),
     )
     return np.asarray(predicted[len(known) :], str)
 
@@ -180,7 +183,8 @@ def _describe(
     z: NDArray[np.float32],
     rows: NDArray[np.int64],
     resembles: str | None,
-    name: str | None = None,
+    *,
+    unclustered: bool = False,
 ) -> Cluster:
     points = z[rows].astype(np.float64) / np.sqrt(z.shape[1])
     squares = (points**2).sum(1)
@@ -192,18 +196,24 @@ def _describe(
     order = np.lexsort((rows, distances, np.arange(len(rows)) != int(between.sum(1).argmin())))
     members = tuple(names[rows[i]] for i in order)
     return Cluster(
-        id=name or _name(members),
         members=members,
         distances=tuple(float(distances[i]) for i in order),
         spread=float(np.sqrt((distances**2).mean())),
         resembles=resembles,
+        unclustered=unclustered,
     )
 
 
-def _name(members: Sequence[str]) -> str:
-    number = int.from_bytes(hashlib.sha256("\n".join(sorted(members)).encode()).digest()[:8])
-    name = ""
-    for _ in range(CLUSTER_ID_LENGTH):
-        number, digit = divmod(number, len(CLUSTER_LETTERS))
-        name += CLUSTER_LETTERS[digit]
-    return name
+def names_of(members: Sequence[str]) -> Iterator[str]:
+    """Yield names for a cluster, which follow from its members alone: six characters to type.
+
+    The first is to be taken, or the next where other members already bear it.
+    """
+    for turn in count():
+        said = "\n".join([*sorted(members), *([str(turn)] if turn else [])])
+        number = int.from_bytes(hashlib.sha256(said.encode()).digest()[:8])
+        name = ""
+        for _ in range(CLUSTER_ID_LENGTH):
+            number, digit = divmod(number, len(CLUSTER_LETTERS))
+            name += CLUSTER_LETTERS[digit]
+        yield name

@@ -45,6 +45,14 @@ INDEXED = Gauge("forgewatch_memory_index_exemplars", "Exemplars in the search in
 SNAPSHOT_TIME = Gauge(
     "forgewatch_memory_index_snapshot_timestamp_seconds", "When the index was last saved; 0: not yet."
 )
+CLUSTERING_SECONDS = Histogram(
+    "forgewatch_memory_clustering_seconds",
+    "One computation of the clusters.",
+    buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50),
+)
+CLUSTERING_FAILURES = Counter(
+    "forgewatch_memory_clustering_failures", "Computations of the clusters that failed and are done again."
+)
 
 
 class Fill(Collector):

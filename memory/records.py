@@ -12,8 +12,6 @@ Split = Literal["train", "calibration", "test"]
 REAL = "real"
 """The class name of media that is no forgery; every other class name is a forgery family."""
 
-UNCLUSTERED = "unclustered"
-"""The id of the cluster of items that fit nowhere; every other cluster's is made of letters."""
 CLUSTER_LETTERS = "23456789bcdfghjkmnpqrstvwxz"
 """No vowels and nothing that looks like something else, so that an id can be read out and typed."""
 CLUSTER_ID_LENGTH = 6
@@ -21,7 +19,7 @@ CLUSTER_ID_LENGTH = 6
 
 def is_cluster_id(text: str) -> bool:
     """Say by its form alone whether an id is a cluster's: an exemplar's has a hyphen, a cluster's none."""
-    return text == UNCLUSTERED or (len(text) == CLUSTER_ID_LENGTH and set(text) <= set(CLUSTER_LETTERS))
+    return len(text) == CLUSTER_ID_LENGTH and set(text) <= set(CLUSTER_LETTERS)
 
 
 class Exemplar(BaseModel):

@@ -1,48 +1,74 @@
-"""What a person is shown of the unknown shelf: its clusters, the sheet of one, what is like an item."""
+"""What a person is shown of the unknown shelf: the list of its clusters, one of them, its sheet."""
 
 import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, func, select
 
-from memory.clusters import Cluster, cluster
 from memory.contact_sheet import Tile, contact_sheet
 from memory.crop_store import CropStore
 from memory.records import Exemplar
-from memory.rows import exemplars_of, now_ms, select_features
-from memory.schema import clusters, exemplars
-from memory.settings import MemorySettings
+from memory.rows import exemplars_of
+from memory.schema import clustering, clusters, exemplars
 from memory.store import ExemplarMemoryError, Store
-
-_KEPT_MS = 7 * 24 * 3600 * 1000
 
 
 class UnknownClusterError(ExemplarMemoryError):
-    """Fatal for the request: nothing was shown under this name in the last seven days."""
+    """Fatal for the request: no such cluster is in the list, or was in the last day."""
 
 
-def find_clusters(store: Store, settings: MemorySettings) -> list[Cluster]:
-    """Cluster the newest unknowns, and keep on record what is shown under each cluster's name.
+@dataclass(frozen=True)
+class Listed:
+    """A cluster of the list. members: those that still wait for a label, nearest to the medoid first.
 
-    Takes several seconds for 500. Raises StoreUnavailableError.
+    spread, resembles and unclustered are `memory.clusters.Cluster`'s, of all members.
+    """
+
+    id: str
+    members: tuple[str, ...]
+    spread: float
+    resembles: str | None
+    unclustered: bool
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How fresh the list is. computed_at: None before the first; newer: unknowns that came since."""
+
+    computed_at: datetime | None
+    newer: int
+
+
+def list_clusters(store: Store) -> list[Listed]:
+    """Return the clusters of which something still waits, the largest new ones first, unclustered last.
+
+    Raises StoreUnavailableError.
     """
     with store.read() as connection:
-        version = _newest_version(connection)
-        if version is None:
-            return []
-        waiting = _ids(connection, version, labelled=False)[: settings.max_clustered]
-        taught = _ids(connection, version, labelled=True)
-        unknown = select_features(connection, version, ids=waiting)
-        known = select_features(connection, version, ids=taught)
-        classes = [str(e.family) for e in exemplars_of(connection, taught)]
-    found = cluster(
-        unknown.ids,
-        unknown.matrix,
-        known.matrix,
-        classes,
-        settings.min_cluster_items,
-    )
-    _put_on_record(store, found)
-    return found
+        query = select(clusters).where(clusters.c.place.is_not(None)).order_by(clusters.c.place)
+        rows = connection.execute(query).all()
+        waiting = set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
+    found = [
+        Listed(
+            id=row.id,
+            members=tuple(member for member in json.loads(row.members) if member in waiting),
+            spread=row.spread,
+            resembles=row.resembles,
+            unclustered=row.unclustered,
+        )
+        for row in rows
+    ]
+    return [one for one in found if one.members]
+
+
+def freshness(store: Store) -> Freshness:
+    """Return how fresh the list of clusters is. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        row = connection.execute(select(clustering)).first()
+        newer = _unknowns_after(connection, -1 if row is None else row.revision)
+    computed_at = None if row is None else datetime.fromtimestamp(row.computed_ms / 1000, UTC)
+    return Freshness(computed_at, newer)
 
 
 def members_of(store: Store, name: str) -> list[Exemplar]:
@@ -77,31 +103,6 @@ def cluster_sheet(store: Store, crops: CropStore, name: str, most: int = 24) -> 
     return contact_sheet(f"cluster {name}: {len(tiles)} of {len(members)} unknown items", tiles)
 
 
-def _put_on_record(store: Store, found: list[Cluster]) -> None:
-    now = now_ms()
-    rows = {c.id: {"id": c.id, "shown_ms": now, "members": json.dumps(c.members)} for c in found}
-    with store.read() as connection:
-        query = select(clusters.c.id, clusters.c.members).where(clusters.c.shown_ms > now - _KEPT_MS // 2)
-        for name, members in connection.execute(query):
-            if name in rows and rows[name]["members"] == members:
-                del rows[name]
-    if not rows:
-        return
-    with store.write() as connection:
-        old = clusters.c.shown_ms < now - _KEPT_MS
-        connection.execute(delete(clusters).where(clusters.c.id.in_(list(rows)) | old))
-        connection.execute(insert(clusters), list(rows.values()))
-
-
-def _newest_version(connection: Connection) -> str | None:
-    query = select(exemplars.c.feature_version).where(exemplars.c.shelf == "unknown")
-    version: str | None = connection.scalar(query.order_by(exemplars.c.revision.desc()).limit(1))
-    return version
-
-
-def _ids(connection: Connection, version: str, *, labelled: bool) -> list[str]:
-    query = select(exemplars.c.id).where(
-        exemplars.c.feature_version == version,
-        exemplars.c.family.is_not(None) if labelled else exemplars.c.shelf == "unknown",
-    )
-    return list(connection.scalars(query.order_by(exemplars.c.revision.desc(), exemplars.c.id)))
+def _unknowns_after(connection: Connection, revision: int) -> int:
+    newer = select(func.count()).where(exemplars.c.shelf == "unknown", exemplars.c.revision > revision)
+    return connection.scalar(newer) or 0

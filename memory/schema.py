@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Float,
@@ -84,6 +85,21 @@ clusters = Table(
     metadata,
     # What a person was shown under a cluster's name, so that a label means exactly that.
     Column("id", String(20), primary_key=True),
-    Column("shown_ms", BigInteger, nullable=False),
+    Column("shown_ms", BigInteger, nullable=False),  # when it was last known to be in the list
     Column("members", Text, nullable=False),  # JSON list of exemplar ids, nearest to the medoid first
+    Column("place", Integer),  # in the list, from 0; NULL when it is there no more
+    Column("resembles", String(64)),
+    Column("spread", Float),
+    Column("unclustered", Boolean),
+)
+
+clustering = Table(
+    "clustering",
+    metadata,
+    # One row, of the list that `clusters` holds: the revision that it was computed at, and a digest of
+    # all that it follows from.
+    Column("id", Integer, CheckConstraint("id = 1", name="only_one_list"), primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("computed_ms", BigInteger, nullable=False),
+    Column("inputs", String(64), nullable=False),
 )

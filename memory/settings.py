@@ -33,6 +33,9 @@ class MemorySettings(BaseSettings):
     )
     min_cluster_items: int = Field(8, ge=2, description="fewest unknowns that make a cluster")
     max_clustered: int = Field(2000, ge=10, description="the newest unknowns that are clustered at once")
+    clusters_interval_s: float = Field(
+        5.0, gt=0, description="shortest time between two computations of the clusters"
+    )
     rehearsal_budget: int = Field(
         1500, ge=0, description="most exemplars to rehearse, of those that the live release has learnt"
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from threading import Event
+from threading import Event, Thread
 from uuid import uuid4
 
 import structlog
@@ -17,6 +17,7 @@ from ingest.records import InRecord
 from ingest.settings import IngestSettings
 from ingest.sink import CommitError, TransactionalSink
 from memory import metrics
+from memory.clustering import keep_clustered
 from memory.crop_store import CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of, one_torch_thread
 from memory.index import Index
@@ -36,8 +37,11 @@ _log = structlog.get_logger(__name__)
 def run(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
     """Remember unknowns until stop is set; passing faults of Kafka, disk or database are waited out.
 
-    Raises WrongStoreError, or ingest.sink.SinkRefusedError.
+    Beside it a thread keeps the list of clusters up to date. Raises WrongStoreError, or
+    ingest.sink.SinkRefusedError.
     """
+    # A computation cannot be stopped and loses nothing, so the process does not wait for its end.
+    Thread(target=keep_clustered, args=(settings, stop), name="clustering", daemon=True).start()
     while not stop.is_set():
         try:
             with ExitStack() as stack:

@@ -29,14 +29,18 @@ _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
 def clusters(as_json: JsonFlag = False) -> None:
     """List the clusters of unknowns that wait for a person."""
     with client() as api:
+        fresh = api.clustering()
         found = api.clusters()
     if as_json:
         return print_json(found)
+    at = "never computed" if fresh.computed_at is None else f"computed at {fresh.computed_at:%H:%M:%S} UTC"
     print_table(
-        "clusters of unknowns",
+        f"clusters of unknowns, {at}",
         ["cluster", "items", "resembles", "spread", "most typical"],
-        ([c.id, c.size, c.resembles, c.spread, c.medoid] for c in found),
+        ([c.id, c.size, "unclustered" if c.unclustered else c.resembles, c.spread, c.medoid] for c in found),
     )
+    if fresh.newer:
+        say(f"{fresh.newer} unknowns came since; the memory clusters them in a moment: list again")
     if found:
         say("look at one: forgewatch sheet CLUSTER -o sheet.png; name it: forgewatch label CLUSTER FAMILY")
 

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from deploy.client.records import (
     ClusterDetail,
+    Clustering,
     ClusterSummary,
     ImportDone,
     LabelDone,
@@ -116,8 +117,12 @@ class Client:
         return UpdateRun.model_validate_json(self._ask("GET", f"/updates/{run}").content)
 
     def clusters(self) -> list[ClusterSummary]:
-        """What the unknowns that wait look like, the largest cluster first."""
+        """The clusters of unknowns that wait, the largest first, as the memory last computed them."""
         return _CLUSTERS.validate_json(self._ask("GET", "/clusters").content)
+
+    def clustering(self) -> Clustering:
+        """How fresh the list of clusters is."""
+        return Clustering.model_validate_json(self._ask("GET", "/clustering").content)
 
     def cluster(self, cluster: str) -> ClusterDetail:
         """One cluster with its members."""

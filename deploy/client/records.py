@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from deploy.releases.records import Action, Release
 from memory.records import Exemplar
@@ -48,8 +48,16 @@ class ClusterSummary(BaseModel):
     id: str
     size: int
     resembles: str | None = Field(description="the known class that explains them; null where none does")
-    medoid: str = Field(description="the most typical member's id")
+    medoid: str = Field(description="the most typical member that waits, by id")
     spread: float = Field(description="root mean square distance from the medoid")
+    unclustered: bool = Field(description="the items that fit nowhere, of many kinds")
+
+
+class Clustering(BaseModel):
+    """How fresh the list of clusters is."""
+
+    computed_at: AwareDatetime | None = Field(description="null before the memory has computed any")
+    newer: int = Field(description="unknowns that came since and are in no cluster yet")
 
 
 class ClusterDetail(BaseModel):

@@ -65,13 +65,18 @@ class Operator:
         with Client(DeploySettings(url=self.settings["FORGEWATCH_DEPLOY_URL"]), ACTOR) as api:
             return [member.id for member in api.cluster(cluster).members]
 
-    def await_remembered(self, count: int) -> None:
-        """Wait until the memory holds at least `count` unknowns. Raises OperatorError after a minute."""
-        deadline = time.monotonic() + 60
+    def await_clustered(self, count: int) -> None:
+        """Wait until at least `count` unknowns are remembered and all are clustered.
+
+        Raises OperatorError after two minutes.
+        """
+        deadline = time.monotonic() + 120
         with Client(DeploySettings(url=self.settings["FORGEWATCH_DEPLOY_URL"]), ACTOR) as api:
-            while (held := api.status().unknowns_waiting) < count:
+            while (held := api.status().unknowns_waiting) < count or (left := api.clustering().newer):
                 if time.monotonic() > deadline:
-                    raise OperatorError(f"{count} verdicts said unknown, the memory holds {held}")
+                    if held < count:
+                        raise OperatorError(f"{count} verdicts said unknown, the memory holds {held}")
+                    raise OperatorError(f"the memory has not clustered the last {left} unknowns")
                 time.sleep(0.2)
 
     def _show(self, arguments: tuple[str, ...]) -> None:

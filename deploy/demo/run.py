@@ -114,7 +114,7 @@ def _learn(story: Story, operator: Operator, traffic: Traffic) -> None:
     truth = {sent.id: sent.family for sent in traffic.sent if sent.family is not None}
     unknown = sum(verdict.label == "unknown" for verdict in traffic.verdicts.values())
     with story.step("review", "The operator looks at the clusters of unknowns and names the new family"):
-        operator.await_remembered(unknown)
+        operator.await_clustered(unknown)
         named = name_clusters(story, operator, truth, HOME)
         story.say(f"{named} items are now called {story.unseen}")
     with story.step("update", "Train a candidate on the rehearsal shelf and the new family; evaluate it"):

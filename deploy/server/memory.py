@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from deploy.client.records import (
     ClusterDetail,
+    Clustering,
     ClusterSummary,
     LabelDone,
     LabelEntry,
@@ -17,7 +18,7 @@ from deploy.client.records import (
 from deploy.server.access import Actor
 from deploy.server.services import Services, services
 from memory.labels import history, label, undo
-from memory.review import cluster_sheet, find_clusters, members_of
+from memory.review import cluster_sheet, freshness, list_clusters, members_of
 
 log = structlog.get_logger(__name__)
 router = APIRouter()
@@ -27,17 +28,29 @@ ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from
 
 
 @router.get("/clusters", tags=["memory"])
-def list_clusters(parts: Parts) -> list[ClusterSummary]:
-    """Gather the unknowns that wait into clusters; takes several seconds for 500.
+def get_clusters(parts: Parts) -> list[ClusterSummary]:
+    """The clusters of unknowns that wait, as the memory last computed them; `/clustering` says when.
 
-    What is shown under an id stays that for seven days, so that a label means what its giver saw.
+    What an id shows stays that for a day after it left the list, so that a label means what its giver saw.
     """
     return [
         ClusterSummary(
-            id=found.id, size=found.size, resembles=found.resembles, medoid=found.medoid, spread=found.spread
+            id=one.id,
+            size=len(one.members),
+            resembles=one.resembles,
+            medoid=one.members[0],
+            spread=one.spread,
+            unclustered=one.unclustered,
         )
-        for found in find_clusters(parts.memory, parts.memory_settings)
+        for one in list_clusters(parts.memory)
     ]
+
+
+@router.get("/clustering", tags=["memory"])
+def get_clustering(parts: Parts) -> Clustering:
+    """How fresh the list of clusters is."""
+    found = freshness(parts.memory)
+    return Clustering(computed_at=found.computed_at, newer=found.newer)
 
 
 @router.get("/clusters/{cluster}", tags=["memory"])

@@ -1,10 +1,11 @@
 from collections import Counter
+from itertools import islice
 
 import numpy as np
 import pytest
 
-from memory.clusters import Cluster, cluster
-from memory.records import UNCLUSTERED, is_cluster_id
+from memory.clusters import Cluster, cluster, names_of
+from memory.records import is_cluster_id
 
 WIDTH = 60
 KINDS = {"real": 0.0, "gan": 1.0, "blend": 2.0, "new": 3.0, "newer": 4.0}
@@ -50,7 +51,7 @@ def test_strayed_reals_are_shown_as_what_they_resemble() -> None:
 
 
 def test_two_new_families_that_stand_clearly_apart_are_two_clusters() -> None:
-    found = [c for c in cluster(*shelf(new=40, newer=30), *known(), smallest=8) if c.id != UNCLUSTERED]
+    found = [c for c in cluster(*shelf(new=40, newer=30), *known(), smallest=8) if not c.unclustered]
     assert [max(kinds(c)) for c in found if c.resembles is None] == ["new", "newer"]
     assert all(max(kinds(c).values()) / c.size > 0.95 for c in found)
 
@@ -79,18 +80,28 @@ def test_every_item_lies_in_exactly_one_cluster_and_members_are_ordered_by_close
         assert list(c.distances) == sorted(c.distances)
         assert c.spread == pytest.approx(np.sqrt(np.mean(np.square(c.distances))))
         assert c.medoid == c.members[0]
-    assert [c.id for c in found if c.size < 8] in ([], [UNCLUSTERED])
-    assert all(is_cluster_id(c.id) for c in found)
+    assert [c.unclustered for c in found if c.size < 8] in ([], [True])
 
 
-@pytest.mark.parametrize("name", ["forgewatch.media-0-17", "import-bcd234", "bcd23", "bcd2345", "abcdef", ""])
+def test_a_clusters_names_follow_from_its_members_alone_and_no_two_are_the_same() -> None:
+    members = [f"media-0-{i}" for i in range(9)]
+    names = list(islice(names_of(members), 50))
+    assert names == list(islice(names_of(members[::-1]), 50))
+    assert len(set(names)) == 50
+    assert all(map(is_cluster_id, names))
+    assert next(names_of(members[:-1])) != names[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["forgewatch.media-0-17", "import-bcd234", "bcd23", "bcd2345", "abcdef", "unclustered", ""]
+)
 def test_no_exemplars_id_passes_for_a_clusters(name: str) -> None:
     assert not is_cluster_id(name)
 
 
 def test_a_few_unknowns_wait_unclustered() -> None:
     found = cluster(*shelf(new=5), *known(), smallest=8)
-    assert [(c.id, c.size) for c in found] == [(UNCLUSTERED, 5)]
+    assert [(c.unclustered, c.size) for c in found] == [(True, 5)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 30])

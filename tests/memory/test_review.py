@@ -1,15 +1,24 @@
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from memory.clustering import renew
 from memory.contact_sheet import Tile, contact_sheet
 from memory.crop_store import CropStore
 from memory.intake import Arrival
 from memory.labels import label
-from memory.review import UnknownClusterError, cluster_sheet, find_clusters, members_of
+from memory.review import (
+    Freshness,
+    UnknownClusterError,
+    cluster_sheet,
+    freshness,
+    list_clusters,
+    members_of,
+)
 from memory.settings import MemorySettings
 from memory.store import Store
 
@@ -17,30 +26,40 @@ Make = Callable[..., Arrival]
 Fill = Callable[..., object]
 
 
-def test_a_cluster_means_what_was_shown_and_not_what_came_later(
+def test_what_was_never_computed_is_told_and_has_no_clusters(store: Store, fill: Fill, make: Make) -> None:
+    fill([make(i) for i in range(3)])
+    assert list_clusters(store) == []
+    assert freshness(store) == Freshness(None, 3)
+    with pytest.raises(UnknownClusterError, match="list the clusters again"):
+        members_of(store, "bcd234")
+
+
+def test_to_look_writes_nothing_and_says_how_fresh_the_list_is(
     store: Store, settings: MemorySettings, fill: Fill, make: Make
 ) -> None:
     fill([make(i) for i in range(20)])
-    (shown,) = find_clusters(store, settings)
-    fill([make(i) for i in range(20, 30)])
-    find_clusters(store, settings)
-    assert [e.id for e in members_of(store, shown.id)] == list(shown.members)
-    label(store, [shown.medoid], "gan", "ada")
-    assert [e.id for e in members_of(store, shown.id)] == list(shown.members[1:])
-
-
-def test_to_look_twice_writes_nothing(store: Store, settings: MemorySettings, fill: Fill, make: Make) -> None:
-    fill([make(i) for i in range(20)])
-    first = find_clusters(store, settings)
-    revision = store.revision()
-    assert find_clusters(store, settings) == first
+    renew(store, settings)
+    fill([make(i) for i in range(20, 23)])
+    revision, began = store.revision(), datetime.now(UTC)
+    (shown,) = list_clusters(store)
+    fresh = freshness(store)
+    assert len(members_of(store, shown.id)) == len(shown.members) == 20
     assert store.revision() == revision
+    assert fresh.newer == 3
+    assert fresh.computed_at is not None
+    assert abs(began - fresh.computed_at) < timedelta(minutes=1)
 
 
-def test_an_empty_shelf_has_no_clusters(store: Store, settings: MemorySettings) -> None:
-    assert find_clusters(store, settings) == []
-    with pytest.raises(UnknownClusterError, match="list the clusters again"):
-        members_of(store, "nobody")
+def test_what_is_labelled_leaves_the_list_at_once(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make
+) -> None:
+    fill([make(i) for i in range(20)])
+    renew(store, settings)
+    (shown,) = list_clusters(store)
+    label(store, shown.members[:5], "gan", "ada")
+    assert [one.members for one in list_clusters(store)] == [shown.members[5:]]
+    label(store, shown.members[5:], "gan", "ada")
+    assert list_clusters(store) == []
 
 
 def test_a_sheet_shows_every_crop_pixel_by_pixel() -> None:
@@ -60,7 +79,8 @@ def test_the_sheet_of_a_cluster_is_a_png_of_its_first_members(
     store: Store, crops: CropStore, settings: MemorySettings, fill: Fill, make: Make
 ) -> None:
     fill([make(i) for i in range(20)])
-    (shown,) = find_clusters(store, settings)
+    renew(store, settings)
+    (shown,) = list_clusters(store)
     whole, part = (Image.open(io.BytesIO(cluster_sheet(store, crops, shown.id, n))) for n in (20, 6))
     assert whole.format == "PNG"
     assert whole.height > part.height

@@ -22,6 +22,7 @@ from ingest.topics import Topic, ensure_topics
 from memory import rows
 from memory.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH
+from memory.review import freshness, list_clusters
 from memory.store import Store
 
 pytestmark = pytest.mark.system
@@ -88,6 +89,13 @@ def await_rows(store: Store, count: int) -> None:
         time.sleep(0.05)
 
 
+def await_clustered(store: Store) -> None:
+    deadline = time.monotonic() + 90
+    while (fresh := freshness(store)).newer or fresh.computed_at is None:
+        assert time.monotonic() < deadline, fresh
+        time.sleep(0.05)
+
+
 def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
     broker: str, tmp_path: Path
 ) -> None:
@@ -107,6 +115,7 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
         "FORGEWATCH_MEMORY_INDEX_PATH": str(tmp_path / "index"),
         "FORGEWATCH_MEMORY_METRICS_PORT": "0",
         "FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "4",
+        "FORGEWATCH_MEMORY_CLUSTERS_INTERVAL_S": "0.2",
         "OMP_NUM_THREADS": "1",
     }
     store, crops = Store(url), CropStore(str(tmp_path / "crops"))
@@ -136,6 +145,8 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
             assert sorted(int(e.id.rsplit("-", 1)[1]) for e in everything) == list(range(COUNT))
         for exemplar in everything:
             assert crops.load(str(exemplar.crops_digest)).shape == (2, 32, 32, 3)
+        await_clustered(store)
+        assert sum(len(one.members) for one in list_clusters(store)) == COUNT
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     producer.close()

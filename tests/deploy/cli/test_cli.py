@@ -8,12 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from deploy.cli.main import main
-from deploy.local.processes import free_port
 from deploy.releases import approval
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
@@ -22,46 +19,8 @@ from updater.records import Candidate
 
 Make = Callable[[str], Artifact]
 CandidateOf = Callable[..., Candidate]
-
-
-class Terminal:
-    """Runs commands as a person would, and keeps what they print."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def ok(self, *arguments: str) -> str:
-        code = main(arguments)
-        captured = self._capsys.readouterr()
-        assert code == 0, captured.err
-        return captured.out
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self.ok(*arguments, "--json").splitlines()[-1])
-
-    def fails(self, *arguments: str, code: int = 1) -> str:
-        """One line on standard error and the exit code, or the test fails."""
-        assert main(arguments) == code
-        lines = self._capsys.readouterr().err.strip().splitlines()
-        assert len(lines) == 1, lines
-        assert lines[0].startswith("forgewatch: ")
-        return lines[0]
-
-
-@pytest.fixture
-def terminal(
-    settings: DeploySettings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Terminal:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_port()}")
-    return Terminal(capsys)
-
-
-@pytest.fixture
-def answered(served: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """The terminal, with a server at the address that its settings name."""
-    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
-    return terminal
+Terminal = Any
+"""The class of conftest.py, whose fixtures make it."""
 
 
 @pytest.fixture
@@ -251,42 +210,3 @@ def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
 def test_without_a_command_the_help_is_shown_and_the_version_when_asked(terminal: Terminal) -> None:
     assert "Usage: forgewatch" in terminal.ok()
     assert terminal.ok("--version") == f"forgewatch {version('forgewatch')}\n"
-
-
-def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for family in ("real", "blend"):
-        folder = tmp_path / "media" / family
-        folder.mkdir(parents=True)
-        for number in range(2):
-            pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / f"{number}.png")
-    (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
-    done = answered.json("import", "media", "--as", "ada")
-    assert done["new"] == {"real": 2, "blend": 2}
-    assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
-    assert {(entry["what"], entry["actor"]) for entry in answered.json("labels")} == {
-        ("real", "ada"),
-        ("blend", "ada"),
-    }
-    undone = answered.json("undo", str(done["labels"]["blend"]), "--as", "bob")
-    assert undone["exemplars"] == 2
-    shelves = {(s["shelf"], s["family"]): s["count"] for s in answered.json("status")["shelves"]}
-    assert shelves[("unknown", None)] == 2
-    ids = [member["id"] for member in answered.json("clusters")]
-    assert ids == ["unclustered"]
-    assert answered.json("label", "unclustered", "ignore")["exemplars"] == 2
-    assert answered.json("status")["unknowns_waiting"] == 0
-
-
-def test_a_clusters_sheet_is_written_as_png(answered: Terminal, tmp_path: Path) -> None:
-    folder = tmp_path / "media" / "blend"
-    folder.mkdir(parents=True)
-    pixels = np.random.default_rng(0).integers(0, 256, (160, 160, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(folder / "0.png")
-    done = answered.json("import", "media")
-    answered.ok("undo", str(done["labels"]["blend"]))
-    (cluster,) = answered.json("clusters")
-    answered.ok("sheet", cluster["id"], "-o", "sheet.png")
-    with Image.open("sheet.png") as sheet:
-        assert sheet.format == "PNG"

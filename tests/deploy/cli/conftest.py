@@ -1,0 +1,50 @@
+"""A terminal, and one with a server."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deploy.cli.main import main
+from deploy.local.processes import free_port
+from deploy.settings import DeploySettings
+
+
+class Terminal:
+    """Runs commands as a person would, and keeps what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def ok(self, *arguments: str) -> str:
+        code = main(arguments)
+        captured = self._capsys.readouterr()
+        assert code == 0, captured.err
+        return captured.out
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.ok(*arguments, "--json").splitlines()[-1])
+
+    def fails(self, *arguments: str, code: int = 1) -> str:
+        """One line on standard error and the exit code, or the test fails."""
+        assert main(arguments) == code
+        lines = self._capsys.readouterr().err.strip().splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("forgewatch: ")
+        return lines[0]
+
+
+@pytest.fixture
+def terminal(
+    settings: DeploySettings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_port()}")
+    return Terminal(capsys)
+
+
+@pytest.fixture
+def answered(served: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """The terminal, with a server at the address that its settings name."""
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
+    return terminal

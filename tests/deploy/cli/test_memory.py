@@ -1,0 +1,70 @@
+"""The commands about what the memory holds, against a real server in this process."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from memory.clustering import renew
+from memory.settings import MemorySettings
+from memory.store import Store
+
+Terminal = Any
+"""The class of conftest.py, whose fixtures make it."""
+
+
+def as_the_memory_does() -> None:
+    """Compute the clusters, by the settings of the environment."""
+    settings = MemorySettings()
+    with closing(Store(settings.database_url)) as store:
+        renew(store, settings)
+
+
+def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for family in ("real", "blend"):
+        folder = tmp_path / "media" / family
+        folder.mkdir(parents=True)
+        for number in range(2):
+            pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
+    done = answered.json("import", "media", "--as", "ada")
+    assert done["new"] == {"real": 2, "blend": 2}
+    assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
+    assert {(entry["what"], entry["actor"]) for entry in answered.json("labels")} == {
+        ("real", "ada"),
+        ("blend", "ada"),
+    }
+    undone = answered.json("undo", str(done["labels"]["blend"]), "--as", "bob")
+    assert undone["exemplars"] == 2
+    shelves = {(s["shelf"], s["family"]): s["count"] for s in answered.json("status")["shelves"]}
+    assert shelves[("unknown", None)] == 2
+    assert answered.json("clusters") == []
+    assert "never computed" in answered.ok("clusters")
+    assert "2 unknowns came since" in answered.ok("clusters")
+    as_the_memory_does()
+    (cluster,) = answered.json("clusters")
+    assert (cluster["size"], cluster["unclustered"]) == (2, True)
+    listed = answered.ok("clusters")
+    assert "unclustered" in listed
+    assert "computed at" in listed
+    assert "came since" not in listed
+    assert answered.json("label", cluster["id"], "ignore")["exemplars"] == 2
+    assert answered.json("status")["unknowns_waiting"] == 0
+
+
+def test_a_clusters_sheet_is_written_as_png(answered: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / "media" / "blend"
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (160, 160, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "0.png")
+    done = answered.json("import", "media")
+    answered.ok("undo", str(done["labels"]["blend"]))
+    as_the_memory_does()
+    (cluster,) = answered.json("clusters")
+    answered.ok("sheet", cluster["id"], "-o", "sheet.png")
+    with Image.open("sheet.png") as sheet:
+        assert sheet.format == "PNG"
