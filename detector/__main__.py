@@ -3,17 +3,20 @@
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import structlog
 from kafka.errors import KafkaError
 from prometheus_client import start_http_server
 from pydantic import ValidationError
 
+from detector.holdings import Holdings
+from detector.loading import Loader
 from detector.releases import ReleaseFollower
 from detector.rollout import Serving
 from detector.settings import DetectorSettings
 from detector.torchserve import TorchServe
+from detector.wanted import Wanted
 from detector.worker import Worker
 from ingest.access import require_entry
 from ingest.sandbox import Sandbox, SandboxStartError
@@ -42,7 +45,10 @@ def main() -> int:
             require_entry(kafka_options(ingest), ingest.request_timeout_s)
             torchserve = parts.enter_context(TorchServe(settings))
             follower = parts.enter_context(ReleaseFollower(ingest, settings.releases_topic))
-            serving = parts.enter_context(Serving(settings, torchserve, follower))
+            holdings = parts.enter_context(closing(Holdings(settings.model_store_dir)))
+            wanted = Wanted(settings)
+            loader = Loader(settings, torchserve, holdings, wanted)
+            serving = parts.enter_context(Serving(settings, loader, follower, wanted))
             sandbox = parts.enter_context(Sandbox(ingest))
             sink = parts.enter_context(TransactionalSink(ingest, settings.transactional_id))
             source = parts.enter_context(Source(ingest, settings.group_id))

@@ -43,7 +43,20 @@ UNKNOWN_SCORE = Histogram(
 )
 MODEL_RETRIES = Counter("forgewatch_detector_model_retries", "Requests to TorchServe that were tried again")
 SWAPS = Counter("forgewatch_detector_swaps", "Changes of the release that scores", ["outcome"])
-SERVING = Gauge("forgewatch_detector_serving", "1 for the release that scores", ["release"])
+SERVING = Gauge("forgewatch_detector_serving", "1 for each release that scores", ["release"])
+UNSERVED_SINCE = Gauge(
+    "forgewatch_detector_unserved_since_timestamp_seconds",
+    "Since when a slot does not serve the release that it should, Unix time; 0 where it does",
+    ["slot"],
+)
+ROLLOUT_STATE = Gauge(
+    "forgewatch_detector_rollout_state",
+    "1 for how deploy last answered whether the releases topic names what is approved",
+    ["state"],
+)
+UNCONFIRMED_ROLLOUTS = Counter(
+    "forgewatch_detector_unconfirmed_rollouts", "Records of the releases topic that deploy did not confirm"
+)
 
 
 def count_committed(judged: Sequence[Judged]) -> None:

@@ -1,4 +1,4 @@
-"""Following the compacted control topic: which release does deploy want served?"""
+"""Following the compacted control topic: which rollout does it name?"""
 
 from types import TracebackType
 from typing import Self
@@ -10,17 +10,23 @@ from pydantic import ValidationError
 
 from detector.records import Rollout
 from ingest.access import refused
+from ingest.header_names import tolerate_header_names
 from ingest.settings import IngestSettings, kafka_options
 
 log = structlog.get_logger()
 
 
 class ReleaseFollower:
-    """A reader of the releases topic, from its beginning and without a group: each worker sees all of it."""
+    """A reader of the releases topic, from its beginning and without a group: each worker sees all of it.
+
+    Whoever may write to the topic can write anything: what it names is a reason to ask deploy, and no
+    more (detector.rollout).
+    """
 
     def __init__(self, settings: IngestSettings, topic: str) -> None:
         """Assign the topic's only partition; nothing is read yet. Raises KafkaError without a broker."""
-        self.wanted: Rollout | None = None
+        self.newest: Rollout | None = None
+        tolerate_header_names()
         self._options = kafka_options(settings)
         self._consumer = KafkaConsumer(
             **self._options,
@@ -41,9 +47,9 @@ class ReleaseFollower:
         self._consumer.close()
 
     def poll(self, timeout_s: float = 0.0) -> Rollout | None:
-        """Read what is new and return what is wanted now; None before deploy has said anything.
+        """Read what is new and return the newest rollout; None where there was none yet.
 
-        A record with a lower sequence than one already seen is an echo and changes nothing. Raises
+        A record that is no rollout, as an earlier version wrote them, is told once and left out. Raises
         ingest.access.BrokerRefusedError where an ACL is in the way; any other fault is taken to pass.
         """
         try:
@@ -55,19 +61,16 @@ class ReleaseFollower:
             raise refused(error, self._options) from error
         except KafkaError as error:
             log.warning("the releases topic cannot be read now", error=str(error))
-            return self.wanted
+            return self.newest
         for record in (record for records in batches.values() for record in records):
             try:
-                rollout = Rollout.model_validate_json(record.value or b"")
+                self.newest = Rollout.model_validate_json(record.value or b"")
             except ValidationError as error:
+                (problem, *_) = error.errors(include_input=False, include_url=False)
                 log.warning(
-                    "a record of the releases topic is no rollout", offset=record.offset, error=str(error)
+                    "a record of the releases topic is no rollout",
+                    offset=record.offset,
+                    field=".".join(map(str, problem["loc"])),
+                    error=problem["msg"],
                 )
-                continue
-            if self.wanted is None or _place(rollout) >= _place(self.wanted):
-                self.wanted = rollout
-        return self.wanted
-
-
-def _place(rollout: Rollout) -> tuple[int, int]:
-    return rollout.epoch, rollout.sequence
+        return self.newest

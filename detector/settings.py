@@ -30,6 +30,12 @@ class DetectorSettings(BaseSettings):
         120.0, gt=0, description="wait until a registered release has a ready worker, seconds"
     )
     retry_interval_s: float = Field(0.5, gt=0, description="pause before TorchServe is tried again, seconds")
+    max_retry_interval_s: float = Field(
+        15.0, gt=0, description="longest pause before deploy or a release is tried again, seconds"
+    )
+    refused_retry_interval_s: float = Field(
+        300.0, gt=0, description="pause before a release that was wrong is fetched and tried again, seconds"
+    )
     model_store_dir: Path = Field(
         Path(".forgewatch/model-store"), description="folder shared with TorchServe, where archives are put"
     )

@@ -56,10 +56,9 @@ class ProbeError(TorchServeRefusedError):
 
 @dataclass(frozen=True)
 class Served:
-    """A registered version: whether a worker of it is ready, and whether it is the default."""
+    """A registered version: whether a worker of it is ready."""
 
     ready: bool
-    default: bool
 
 
 class TorchServe:
@@ -157,17 +156,14 @@ class TorchServe:
             reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/all")
         except VersionMissingError:
             return {}
-        return {
-            model["modelVersion"]: Served(_has_ready_worker(model), bool(model.get("defaultVersion")))
-            for model in reply.json()
-        }
+        return {model["modelVersion"]: Served(_has_ready_worker(model)) for model in reply.json()}
 
     def set_default(self, version: str) -> None:
         """Let requests that name no version (curl) go to this one."""
         _send(self._management, "PUT", f"/models/{MODEL_NAME}/{version}/set-default")
 
     def unregister(self, version: str) -> None:
-        """Unload a version; nothing happens when it is not loaded.
+        """Unload a version; nothing happens when it is not loaded. The default goes last, or is refused.
 
         Its requests under way would wait for ever: only call it when none are.
         """

@@ -76,6 +76,7 @@ class Worker:
                     continue
                 began = time.monotonic()
                 taken, ahead = ahead, self._take(most, wait=ahead is None)
+                self.serving.in_use = _releases(taken, ahead)
                 try:
                     judged = self._judge(taken.batch) if taken else []
                     if committing is not None:
@@ -185,3 +186,8 @@ class Worker:
         self.serving.tick()
         if self.stop.wait(self.settings.retry_interval_s):
             raise BatchAbandonedError("told to stop")
+
+
+def _releases(*batches: Taken | None) -> set[str]:
+    """Digests of the releases that are to score these batches."""
+    return {digest for taken in batches if taken for digest in taken.batch.releases}
