@@ -19,7 +19,7 @@ from detector.torchserve import TorchServe
 from detector.wanted import Wanted
 from detector.worker import Worker
 from ingest.access import require_entry
-from ingest.sandbox import Sandbox, SandboxStartError
+from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import CommitError, SinkRefusedError, TransactionalSink
 from ingest.source import Source
@@ -52,7 +52,7 @@ def main() -> int:
             sandbox = parts.enter_context(Sandbox(ingest))
             sink = parts.enter_context(TransactionalSink(ingest, settings.transactional_id))
             source = parts.enter_context(Source(ingest, settings.group_id))
-        except (KafkaError, CommitError, SinkRefusedError, SandboxStartError, OSError) as error:
+        except (KafkaError, CommitError, SinkRefusedError, SandboxUnavailableError, OSError) as error:
             print(f"the detector cannot start: {error}", file=sys.stderr)  # noqa: T201 - as above
             return 1
         log.info("detector ready", group=settings.group_id, transactional_id=settings.transactional_id)

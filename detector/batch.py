@@ -25,7 +25,7 @@ from detector.unknowns import encode
 from detector.verdicts import Pooled, Source, build, pooling_for
 from ingest.envelope import open_envelope
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
-from ingest.sandbox import Sandbox, SandboxStartError
+from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 VERDICT_TYPE = "io.forgewatch.verdict"
@@ -106,7 +106,8 @@ def judge(batch: Batch, score: Score, settings: DetectorSettings, unknown_bytes:
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
     The result is in the records' order. Raises BatchAbandonedError as `score` does, ingest's
-    SandboxStartError, and what is the host's fault and no item's: MemoryError, an OSError of full disks.
+    SandboxUnavailableError, and what is the host's fault and no item's: MemoryError, an OSError of
+    full disks.
     """
     ready: list[Ready] = []
     judged: dict[int, Judged] = {}
@@ -191,7 +192,7 @@ def _judge_apart(part: list[Ready], score: Score, unknown_bytes: int) -> dict[in
 def _unexpected(error: Exception) -> UnscorableError:
     """What a dead letter says of an error that nobody foresaw; raised on where it is no item's fault."""
     host = isinstance(error, OSError) and error.errno in _HOST_ERRNOS
-    if host or isinstance(error, MemoryError | BatchAbandonedError | SandboxStartError):
+    if host or isinstance(error, MemoryError | BatchAbandonedError | SandboxUnavailableError):
         raise error
     at = traceback.extract_tb(error.__traceback__)[-1]  # no whole traceback: with hostile media it is a flood
     log.error(

@@ -28,7 +28,7 @@ from detector.torchserve import TorchServe, TorchServeUnavailableError
 from detector.verdicts import Pooled
 from ingest.dead_letters import dead_letter
 from ingest.records import InRecord, OutRecord
-from ingest.sandbox import Sandbox, SandboxStartError
+from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from ingest.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.source import Source
@@ -84,7 +84,7 @@ class Worker:
                     committing = committer.submit(self._commit, taken, judged) if taken else None
                     if taken:
                         most = self._most_items((time.monotonic() - began) / len(taken.records))
-                except (BatchAbandonedError, CommitError, SandboxStartError) as error:
+                except (BatchAbandonedError, CommitError, SandboxUnavailableError) as error:
                     if self.stop.is_set():
                         return
                     log.warning("batch not committed, doing it again", error=str(error))

@@ -1,55 +1,46 @@
 """Decodes hostile media in child processes that can be killed at any time.
 
-The parent keeps a few persistent children (`python -m ingest`, see __main__.py) and one thread for
-each, which hands it items and waits. Between them goes only what wire.py frames: JSON and raw bytes;
-what a child says is checked, since a child may have been taken over by what it decoded.
+The parent keeps a few children (child.py) and one thread for each, which hands it items and waits. A child
+may have been taken over by what it decoded: what it says is checked (wire.py), and none lives long.
+Whether an item is to blame for the end of its child is only ever told by a fresh one, since what ended an
+older child may have been left there by an item before.
 """
 
 import contextlib
-import os
 import queue
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import structlog
 
-from ingest import metrics, wire
+from ingest import metrics
+from ingest.child import Child, KilledError, SandboxUnavailableError
 from ingest.decode import DecodeError
 from ingest.records import Decoded, MediaPlan
 from ingest.settings import IngestSettings
 
+__all__ = ["Sandbox", "SandboxUnavailableError"]
+
 log = structlog.get_logger(__name__)
 
-_START_TIMEOUT_S = 60.0
-# Nothing of the parent's environment (keys, proxies, preloads) reaches a child; one thread each, since
-# thread pools take address space and the workers are what scales.
-_ENVIRONMENT = {
-    "LANG": "C.UTF-8",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
+_MOST_ITEMS_A_CHILD = 500
+_MOST_TRIES = 3
+# A child that is killed each time it decodes an item, and holds this share of its memory limit then, is
+# taken for killed by what the item needs; a smaller one for a victim of what else the host does.
+_BLAMED_SHARE = 0.25
+_CLOSE_TIMEOUT_S = 60.0
 
 _Item = tuple[bytes, MediaPlan, "Future[Decoded]"]
-
-
-class SandboxStartError(Exception):
-    """A decoding child cannot be started; retryable, and no fault of the item."""
 
 
 class Sandbox:
     """A pool of decoding children; a context manager, usable from several threads.
 
-    Entering starts all children and raises SandboxStartError where one does not come up.
+    Entering starts all children and raises SandboxUnavailableError where one does not come up.
     """
 
     def __init__(self, settings: IngestSettings) -> None:
@@ -57,6 +48,7 @@ class Sandbox:
         self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._closed = False
+        self._turns = _Turns(settings.decode_processes)
 
     def __enter__(self) -> Self:
         ready: list[Future[None]] = []
@@ -85,7 +77,8 @@ class Sandbox:
         """Queue media for decoding and cropping.
 
         The future gives a Decoded, or raises DecodeError (fatal for the item; timeout, out_of_memory
-        and crashed say how the child ended) or SandboxStartError (retryable).
+        and crashed say how it ended a fresh child) or SandboxUnavailableError (retryable). The media is
+        held once, and let go with the answer.
         """
         future: Future[Decoded] = Future()
         if self._closed or not self._threads:
@@ -103,108 +96,117 @@ class Sandbox:
         for _ in self._threads:
             self._items.put(None)
         for thread in self._threads:
-            thread.join(self._settings.decode_timeout_s + _START_TIMEOUT_S)
+            thread.join(self._settings.decode_timeout_s + _CLOSE_TIMEOUT_S)
         with contextlib.suppress(queue.Empty):
             while True:
                 if item := self._items.get_nowait():
                     item[2].cancel()
 
     def _serve(self, started: "Future[None]") -> None:
-        # The child is started by the thread that serves it: the kernel kills it when that thread ends.
+        # A child is started by the thread that serves it: the kernel kills it when that thread ends.
+        server = _Server(self._settings, self._turns)
         try:
-            child: _Child | None = _Child(self._settings)
-        except SandboxStartError as error:
+            server.prepare()
+        except SandboxUnavailableError as error:
             started.set_exception(error)
             return
         started.set_result(None)
         while (item := self._items.get()) is not None:
             data, plan, future = item
+            del item
             if self._closed:
                 future.cancel()
             if not future.set_running_or_notify_cancel():
                 continue
             began = time.perf_counter()
             try:
-                child = child or _Child(self._settings)
-                future.set_result(child.decode(data, plan))
+                future.set_result(server.decode(data, plan))
             except Exception as error:
-                if child is not None and child.is_spent:
-                    metrics.SANDBOX_RESTARTS.labels(getattr(error, "reason", "unexpected")).inc()
-                    child.kill()
-                    child = None
                 future.set_exception(error)
             metrics.DECODE_SECONDS.observe(time.perf_counter() - began)
-            if child is None:
+            del data, future  # or they would be held until the next item comes
+            if not self._closed:
                 # Started now and not with the next item, which would wait for it.
-                with contextlib.suppress(SandboxStartError):
-                    child = _Child(self._settings)
-        if child is not None:
-            child.kill()
+                with contextlib.suppress(SandboxUnavailableError):
+                    server.prepare()
+        server.close()
 
 
-class _Child:
-    """One decoding process and the socket to it."""
+class _Server:
+    """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
 
-    def __init__(self, settings: IngestSettings) -> None:
-        self._timeout_s = settings.decode_timeout_s
-        self.is_spent = False
-        limits = wire.Limits(
-            parent=os.getpid(),
-            memory_bytes=settings.max_decode_memory_bytes,
-            processor_s=settings.max_decode_processor_s,
-            max_pixels=settings.max_pixels,
-        )
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                    [sys.executable, "-E", "-s", "-m", "ingest", limits.model_dump_json()],
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    cwd=Path(__file__).parents[1],
-                    env=_ENVIRONMENT,
-                )
-            except OSError as error:
-                self._socket.close()
-                raise SandboxStartError(f"cannot start a decoding process: {error}") from error
-        try:
-            wire.receive_ready(self._socket, time.monotonic() + _START_TIMEOUT_S)
-        except (OSError, wire.WireError) as error:
-            self.kill()
-            raise SandboxStartError(
-                f"the decoding process ended with {self._process.returncode}: {error}"
-            ) from error
+    def __init__(self, settings: IngestSettings, turns: "_Turns") -> None:
+        self._settings, self._turns = settings, turns
+        self._child: Child | None = None
+
+    def prepare(self) -> Child:
+        """Have a child that can take an item. Raises SandboxUnavailableError."""
+        if self._child is not None and (self._child.is_spent or self._child.items >= _MOST_ITEMS_A_CHILD):
+            if not self._child.is_spent:
+                metrics.SANDBOX_RESTARTS.labels("aged").inc()
+            self.close()
+        if self._child is None:
+            self._child = Child(self._settings)
+        return self._child
 
     def decode(self, data: bytes, plan: MediaPlan) -> Decoded:
-        deadline = time.monotonic() + self._timeout_s
+        """Decode one item, in another child where one ends by no fault of the item's.
+
+        The last try is made while no other child decodes: there is no more memory and no more processor
+        to be had on this host. Raises DecodeError, SandboxUnavailableError.
+        """
+        tries_left = _MOST_TRIES
+        while True:
+            tries_left -= 1
+            with self._turns.take(alone=not tries_left):
+                child = self.prepare()
+                was_fresh = child.items == 0
+                try:
+                    return child.decode(data, plan)
+                except DecodeError as error:
+                    if child.is_spent:
+                        metrics.SANDBOX_RESTARTS.labels(error.reason).inc()
+                    if not child.is_spent or was_fresh or error.reason == "timeout":
+                        raise
+                except KilledError as error:
+                    metrics.SANDBOX_RESTARTS.labels("killed").inc()
+                    if not tries_left:
+                        raise self._judged(error) from error
+                except SandboxUnavailableError:
+                    metrics.SANDBOX_RESTARTS.labels("busy").inc()
+                    raise
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def _judged(self, error: KilledError) -> DecodeError | KilledError:
+        if error.held_bytes < _BLAMED_SHARE * self._settings.max_decode_memory_bytes:
+            return error
+        held = error.held_bytes / 1e6
+        return DecodeError(
+            "out_of_memory", f"killed at each of {_MOST_TRIES} tries, the last with {held:.0f} MB in use"
+        )
+
+
+class _Turns:
+    """Who may decode: all threads at a time, or one alone."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._free = threading.BoundedSemaphore(threads)
+        # Turns are taken one after the other, or one that waits for all would wait for ever.
+        self._taking = threading.Lock()
+
+    @contextlib.contextmanager
+    def take(self, *, alone: bool) -> Iterator[None]:
+        count = self._threads if alone else 1
+        with self._taking:
+            for _ in range(count):
+                self._free.acquire()
         try:
-            wire.send_item(self._socket, data, plan, deadline)
-            return wire.receive_decoded(self._socket, plan, deadline)
-        except DecodeError as error:
-            # After a failed allocation the heap is as good as full.
-            self.is_spent = error.reason == "out_of_memory"
-            raise
-        except TimeoutError as error:
-            self.is_spent = True
-            raise DecodeError("timeout", f"not decoded within {self._timeout_s:g} s") from error
-        except wire.WireError as error:
-            self.is_spent = True
-            raise DecodeError("crashed", f"the decoder broke the protocol: {error}") from error
-        except OSError as error:
-            self.is_spent = True
-            raise self._death(error) from error
-
-    def _death(self, error: OSError) -> DecodeError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(1.0)
-            if code == -signal.SIGXCPU:
-                return DecodeError("timeout", "the decoder used up its processor time")
-            return DecodeError("crashed", f"the decoder ended with {code}")
-        return DecodeError("crashed", f"the decoder does not answer: {error}")
-
-    def kill(self) -> None:
-        self.is_spent = True
-        self._socket.close()
-        self._process.kill()
-        self._process.wait()
+            yield
+        finally:
+            self._free.release(count)

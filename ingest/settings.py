@@ -44,7 +44,7 @@ class IngestSettings(BaseSettings):
     decode_timeout_s: float = Field(
         20.0,
         gt=0,
-        description="wall time for decoding one item on a busy host, seconds",
+        description="wall time after which a sleeping decoder is ended or a busy host reported, seconds",
     )
     max_decode_memory_bytes: int = Field(
         2_147_483_648, ge=536_870_912, description="address space of one decoding process, bytes"

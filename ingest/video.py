@@ -176,7 +176,7 @@ def _by_key_frames(container: Any, stream: Any, targets: list[_Target]) -> Itera
 
 
 def _upright(picture: Any) -> NDArray[np.uint8]:
-    pixels = picture.to_ndarray(format="rgb24")
+    pixels = picture.reformat(format="rgb24", threads=1).to_ndarray()
     # Degrees counter-clockwise, as np.rot90 turns.
     quarter_turns = round(picture.rotation / 90) % 4
     return np.ascontiguousarray(np.rot90(pixels, quarter_turns)) if quarter_turns else pixels

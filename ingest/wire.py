@@ -1,40 +1,39 @@
-"""What goes between the sandbox and a decoding child: a length, JSON, and raw bytes. No pickle.
+"""What goes between the sandbox and a decoding child: JSON and raw bytes. No pickle.
 
+greeting  <- whether the child is ready, or why it refuses, as JSON, nothing
 item      -> plan as JSON, media
 decoded   <- all of Decoded but the pixels as JSON; crops, then each picture's rows, as raw uint8
 rejected  <- reason and message as JSON, nothing
 """
 
+import math
 import socket
-import struct
-import time
-from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ingest import framing
 from ingest.decode import DecodeError, DecodeReason
+from ingest.framing import Waiting, WireError
 from ingest.records import Decoded, MediaKind, MediaPlan, Region
 
-_HEAD = struct.Struct("!IQ")
-_MOST_JSON_BYTES = 4_194_304
 _MOST_MESSAGE_CHARS = 400
-_READY = b'{"ready":true}'
+_MOST_FORMAT_CHARS = 16
+_MOST_FRAME_NUMBER = 2**53
 
 
-class WireError(Exception):
-    """The other side sent what it must not."""
-
-
-class Limits(BaseModel):
-    """What a child is held to; parent is the process that it must not outlive."""
+class Charge(BaseModel):
+    """What a child is started with; parent is the process that it must not outlive."""
 
     model_config = ConfigDict(frozen=True)
 
     parent: int
-    memory_bytes: int
-    processor_s: int
     max_pixels: int
+
+
+class _Greeting(BaseModel):
+    refusal: str | None
 
 
 class _Answer(BaseModel):
@@ -55,29 +54,31 @@ class _Rejection(BaseModel):
     message: str
 
 
-def send_item(sock: socket.socket, data: bytes, plan: MediaPlan, deadline: float) -> None:
-    """Send one item to a child; deadline in time.monotonic() seconds. Raises OSError, TimeoutError."""
-    _send(sock, plan.model_dump_json().encode(), [data], deadline)
+def send_greeting(sock: socket.socket, refusal: str | None) -> None:
+    """Tell the parent that the child is up, or why it refuses to work."""
+    framing.send(sock, _Greeting(refusal=refusal).model_dump_json().encode(), [], framing.wait)
+
+
+def receive_greeting(sock: socket.socket, waiting: Waiting) -> str | None:
+    """Wait for a child to come up; give its refusal, if it refuses. Raises OSError, WireError."""
+    try:
+        return _Greeting.model_validate_json(framing.receive(sock, 0, waiting)[0]).refusal
+    except ValidationError as error:
+        raise WireError("no greeting") from error
+
+
+def send_item(sock: socket.socket, data: bytes, plan: MediaPlan, waiting: Waiting) -> None:
+    """Send one item to a child. Raises OSError, and what waiting raises."""
+    framing.send(sock, plan.model_dump_json().encode(), [data], waiting)
 
 
 def receive_item(sock: socket.socket) -> tuple[bytes, MediaPlan] | None:
     """Wait for the next item, in the child. None where the parent is gone."""
     try:
-        head, body = _receive(sock, None, None)
+        head, body = framing.receive(sock, None, framing.wait)
     except ConnectionError:
         return None
     return bytes(body), MediaPlan.model_validate_json(head)
-
-
-def send_ready(sock: socket.socket) -> None:
-    """Tell the parent that the child is up."""
-    _send(sock, _READY, [], None)
-
-
-def receive_ready(sock: socket.socket, deadline: float) -> None:
-    """Wait for a child to come up. Raises OSError, TimeoutError, WireError."""
-    if _receive(sock, 0, deadline)[0] != _READY:
-        raise WireError("no greeting")
 
 
 def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
@@ -94,43 +95,35 @@ def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
     )
     pixels = [decoded.crops, *decoded.pictures.values()]
     body = [np.ascontiguousarray(part).reshape(-1).data for part in pixels]
-    _send(sock, answer.model_dump_json().encode(), body, None)
+    framing.send(sock, answer.model_dump_json().encode(), body, framing.wait)
 
 
 def send_rejection(sock: socket.socket, error: DecodeError) -> None:
     """Send why there is no result, in the child."""
-    rejection = _Rejection(reason=error.reason, message=str(error)[:_MOST_MESSAGE_CHARS])
-    _send(sock, rejection.model_dump_json().encode(), [], None)
+    rejection = _Rejection(reason=error.reason, message=_one_line(str(error)))
+    framing.send(sock, rejection.model_dump_json().encode(), [], framing.wait)
 
 
-def receive_decoded(sock: socket.socket, plan: MediaPlan, deadline: float) -> Decoded:
+def receive_decoded(sock: socket.socket, plan: MediaPlan, max_pixels: int, waiting: Waiting) -> Decoded:
     """Wait for a child's answer and believe nothing of it unchecked.
 
-    Raises DecodeError (the child's own word), TimeoutError, OSError (it died), WireError.
+    Raises DecodeError (the child's own word), OSError (it died), WireError, and what waiting raises.
     """
-    cuts = plan.crops
-    most_rows = cuts.frames * (cuts.patches + cuts.faces * cuts.face_patches)
-    row_bytes = cuts.crop_px * cuts.crop_px * 3
-    frame_bytes = sum(one.height_px * one.width_px * 3 for one in plan.pictures.values())
-    head, body = _receive(sock, most_rows * row_bytes + cuts.frames * frame_bytes, deadline)
+    head, body = framing.receive(
+        sock, _most_rows(plan) * _row_bytes(plan) + _most_picture_bytes(plan), waiting
+    )
     try:
         if not body:
             rejection = _Rejection.model_validate_json(head)
-            raise DecodeError(rejection.reason, rejection.message[:_MOST_MESSAGE_CHARS])
+            raise DecodeError(rejection.reason, _one_line(rejection.message))
         answer = _Answer.model_validate_json(head)
     except ValidationError as error:
         raise WireError("an answer that is none") from error
-    length = answer.rows * row_bytes + answer.frames * frame_bytes
-    if length != len(body) or min(answer.rows, answer.frames) < 1 or len(answer.format) > 32:
-        raise WireError("an answer that contradicts itself")
-    if len(set(answer.frame_numbers)) != answer.frames:
-        raise WireError("frames that are not one another's")
-    if any(row < 0 or row >= answer.rows for region in answer.regions for row in region.crops):
-        raise WireError("a region without its crops")
-    if any(region.frame not in answer.frame_numbers for region in answer.regions):
-        raise WireError("a region of no frame")
+    if wrong := _contradiction(answer, plan, max_pixels, len(body)):
+        raise WireError(wrong)
     pixels = memoryview(body)
-    shown, pictures = answer.rows * row_bytes, {}
+    shown, pictures = answer.rows * _row_bytes(plan), {}
+    crops = np.frombuffer(pixels[:shown], np.uint8)
     for name, one in plan.pictures.items():
         taken = answer.frames * one.height_px * one.width_px * 3
         rows = np.frombuffer(pixels[shown : shown + taken], np.uint8)
@@ -142,50 +135,63 @@ def receive_decoded(sock: socket.socket, plan: MediaPlan, deadline: float) -> De
         width=answer.width,
         height=answer.height,
         frames=answer.frames,
-        crops=np.frombuffer(pixels[: answer.rows * row_bytes], np.uint8).reshape(
-            answer.rows, cuts.crop_px, cuts.crop_px, 3
-        ),
+        crops=crops.reshape(answer.rows, plan.crops.crop_px, plan.crops.crop_px, 3),
         regions=answer.regions,
         frame_numbers=answer.frame_numbers,
         pictures=pictures,
     )
 
 
-def _send(
-    sock: socket.socket, head: bytes, body: Sequence[bytes | memoryview], deadline: float | None
-) -> None:
-    sock.settimeout(_left(deadline))
-    sock.sendall(_HEAD.pack(len(head), sum(len(part) for part in body)) + head)
-    for part in body:
-        sock.settimeout(_left(deadline))
-        sock.sendall(part)
+def _contradiction(answer: _Answer, plan: MediaPlan, max_pixels: int, body_bytes: int) -> str | None:
+    """Say what no honest child would answer to this plan."""
+    numbers, most_regions = set(answer.frame_numbers), answer.frames * (1 + plan.crops.faces)
+    picture_bytes = _most_picture_bytes(plan) // plan.crops.frames * answer.frames
+    if answer.rows * _row_bytes(plan) + picture_bytes != body_bytes:
+        return "an answer that contradicts itself"
+    if not 1 <= answer.rows <= _most_rows(plan):
+        return "crops that nobody asked for, or none"
+    if not (len(answer.format) <= _MOST_FORMAT_CHARS and answer.format.isascii() and answer.format.isalnum()):
+        return "a format without a name"
+    if min(answer.width, answer.height) < 1 or answer.width * answer.height > max_pixels:
+        return "a picture beyond the limit"
+    if not 1 <= answer.frames <= plan.crops.frames:
+        return "frames that nobody asked for, or none"
+    if not len(numbers) == len(answer.frame_numbers) == answer.frames:
+        return "frames that are not one another's"
+    if not all(0 <= number <= _MOST_FRAME_NUMBER for number in numbers):
+        return "a frame's number out of range"
+    if len(answer.regions) > most_regions or not all(r.frame in numbers for r in answer.regions):
+        return "a region of no frame"
+    if not all(_has_its_crops(region, answer.rows) for region in answer.regions):
+        return "a region without its crops"
+    if not all(_is_somewhere(region, max_pixels) for region in answer.regions):
+        return "a region outside of space and time"
+    return None
 
 
-def _receive(
-    sock: socket.socket, most_body: int | None, deadline: float | None
-) -> tuple[bytearray, bytearray]:
-    head_length, body_length = _HEAD.unpack(_receive_exactly(sock, _HEAD.size, deadline))
-    if head_length > _MOST_JSON_BYTES or (most_body is not None and body_length > most_body):
-        raise WireError("more than was asked for")
-    return _receive_exactly(sock, head_length, deadline), _receive_exactly(sock, body_length, deadline)
+def _has_its_crops(region: Region, rows: int) -> bool:
+    crops = region.crops
+    return bool(crops) and crops[0] >= 0 and crops[-1] < rows and all(a < b for a, b in pairwise(crops))
 
 
-def _receive_exactly(sock: socket.socket, length: int, deadline: float | None) -> bytearray:
-    buffer = bytearray(length)
-    view, filled = memoryview(buffer), 0
-    while filled < length:
-        sock.settimeout(_left(deadline))
-        count = sock.recv_into(view[filled:])
-        if not count:
-            raise ConnectionResetError("the other side closed the connection")
-        filled += count
-    return buffer
+def _is_somewhere(region: Region, max_pixels: int) -> bool:
+    left, top, width, height = region.box
+    inside = min(left, top) >= 0 and min(width, height) >= 1 and (left + width) * (top + height) <= max_pixels
+    return inside and (region.time_s is None or math.isfinite(region.time_s))
 
 
-def _left(deadline: float | None) -> float | None:
-    if deadline is None:
-        return None
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
+def _row_bytes(plan: MediaPlan) -> int:
+    return plan.crops.crop_px * plan.crops.crop_px * 3
+
+
+def _most_rows(plan: MediaPlan) -> int:
+    return plan.crops.frames * (plan.crops.patches + plan.crops.faces * plan.crops.face_patches)
+
+
+def _most_picture_bytes(plan: MediaPlan) -> int:
+    return plan.crops.frames * sum(one.height_px * one.width_px * 3 for one in plan.pictures.values())
+
+
+def _one_line(message: str) -> str:
+    cut = message[:_MOST_MESSAGE_CHARS]
+    return "".join(sign if sign.isprintable() else " " for sign in cut)

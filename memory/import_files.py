@@ -79,7 +79,7 @@ def prepare(
 ) -> Prepared:
     """Decode and measure what the memory does not hold yet. Pure but for the reading: writes nothing.
 
-    Raises StoreUnavailableError or SandboxStartError.
+    Raises StoreUnavailableError or SandboxUnavailableError.
     """
     done = Imported()
     digests = {file.path: hashlib.sha256(file.data).hexdigest() for file in files}

@@ -7,24 +7,18 @@ slot is unique.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
-import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
-from sqlalchemy.exc import SQLAlchemyError
 
-from memory.store import ExemplarMemoryError
 from updater.records import UpdateRun
 from updater.runs import RunTable, utc_now
 from updater.settings import UpdaterSettings
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """Intervals count from here and not from a process's start, so that all hosts see the same slots."""
-
-log = structlog.get_logger(__name__)
 
 
 def build_trigger(settings: UpdaterSettings) -> BaseTrigger | None:
@@ -76,31 +70,6 @@ def request_counted(table: RunTable, labelled_since: Callable[[int], int], neede
     return run if made else None
 
 
-class Slots:
-    """Asks for the update of each slot that comes due, once; called again and again.
-
-    A slot that could not be written is asked for again by the next call, until its grace time is over.
-    """
-
-    def __init__(
-        self, table: RunTable, trigger: BaseTrigger, grace_s: float, clock: Callable[[], datetime]
-    ) -> None:
-        self._table, self._trigger, self._grace_s, self._clock = table, trigger, grace_s, clock
-        self._begun = False
-        self._written: datetime | None = None
-
-    def __call__(self) -> None:
-        """Write the row of the slot that is due, unless it was written. Raises SQLAlchemyError."""
-        now = self._clock()
-        due = due_slot(self._trigger, now, self._grace_s)
-        if not self._begun and not self._table.newest(1):
-            self._written = due  # a system that never ran has missed nothing
-        self._begun = True
-        if due is not None and due != self._written:
-            request_scheduled(self._table, self._trigger, now, self._grace_s)
-            self._written = due
-
-
 def start(
     settings: UpdaterSettings,
     table: RunTable,
@@ -109,30 +78,23 @@ def start(
 ) -> BackgroundScheduler:
     """Start the schedule on its own thread; shut the returned scheduler down to end it.
 
-    A slot that came due while no scheduler lived, or while the database did not answer, is made up for
-    within the grace time: the thread does not wait for the due moment but looks, at each interval of
-    polling, what has come due.
+    A slot that came due while no scheduler lived is made up for within the grace time.
     """
+    grace = settings.misfire_grace_s
     scheduler = BackgroundScheduler(
-        timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+        timezone=UTC, job_defaults={"misfire_grace_time": grace, "coalesce": True, "max_instances": 1}
     )
-    looks: dict[str, Callable[[], object]] = {}
     trigger = build_trigger(settings)
     if trigger is not None:
-        looks["slot"] = Slots(table, trigger, settings.misfire_grace_s, clock)
+        scheduler.add_job(lambda: request_scheduled(table, trigger, clock(), grace), trigger, id="slot")
+        if table.newest(1):  # a system that never ran has missed nothing
+            request_scheduled(table, trigger, clock(), grace)
     needed = settings.min_new_exemplars
     if needed is not None:
-        looks["count"] = partial(request_counted, table, labelled_since, needed)
-    for name, look in looks.items():
-        job = partial(_unless_it_fails, look)
-        job()
-        scheduler.add_job(job, IntervalTrigger(seconds=settings.poll_interval_s, timezone=UTC), id=name)
+        scheduler.add_job(
+            lambda: request_counted(table, labelled_since, needed),
+            IntervalTrigger(seconds=settings.poll_interval_s, timezone=UTC),
+            id="count",
+        )
     scheduler.start()
     return scheduler
-
-
-def _unless_it_fails(look: Callable[[], object]) -> None:
-    try:
-        look()
-    except (SQLAlchemyError, ExemplarMemoryError) as error:
-        log.warning("schedule waits for the database", error=str(error).splitlines()[0])

@@ -104,13 +104,13 @@ def _one_line() -> Iterator[None]:
     """Turn whatever can be wrong with data, options, folders and weights into one line for the person."""
     import torch
 
-    from ingest.sandbox import SandboxStartError
+    from ingest.sandbox import SandboxUnavailableError
     from updater.benchmark.data.tasks import DataError
     from updater.benchmark.run_folder import ResultsError
 
     try:
         yield
-    except (DataError, ResultsError, SandboxStartError, ValueError, torch.OutOfMemoryError) as error:
+    except (DataError, ResultsError, SandboxUnavailableError, ValueError, torch.OutOfMemoryError) as error:
         raise CommandError(str(error)) from error
 
 

@@ -18,7 +18,7 @@ from detector.session import Session
 from detector.settings import DetectorSettings
 from detector.verdicts import Pooled
 from ingest.records import InRecord
-from ingest.sandbox import Sandbox, SandboxStartError
+from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 
@@ -94,5 +94,5 @@ def open_scorer(api: Client) -> Iterator[Scorer]:
     try:
         with Sandbox(ingest) as sandbox:
             yield Scorer(artifact, sandbox, ingest, detector)
-    except SandboxStartError as error:
-        raise ScoringError(f"no decoding process can be started: {error}") from error
+    except SandboxUnavailableError as error:
+        raise ScoringError(f"media cannot be decoded here: {error}") from error

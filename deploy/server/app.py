@@ -24,7 +24,7 @@ from deploy.server.access import (
 )
 from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
-from ingest.sandbox import SandboxStartError
+from ingest.sandbox import SandboxUnavailableError
 from memory.crop_store import CropsMissingError, CropsUnavailableError
 from memory.review import UnknownClusterError
 from memory.rows import UnknownExemplarError
@@ -51,7 +51,7 @@ _STATUS: dict[type[Exception], int] = {
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,
     UnknownClusterError: 404,
-    SandboxStartError: 503,
+    SandboxUnavailableError: 503,
     CropsMissingError: 404,
     CropsUnavailableError: 503,
     StoreUnavailableError: 503,

@@ -49,7 +49,7 @@ class Importer:
     ) -> Imported:
         """Decode, measure, remember and label files; as `memory.import_files.write` says.
 
-        Raises what `prepare` and `write` there raise, and SandboxStartError.
+        Raises what `prepare` and `write` there raise, and SandboxUnavailableError.
         """
         with self._one_at_a_time:
             sandbox, index = self._open()

@@ -24,7 +24,7 @@ from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.verdicts import Pooled, pooling_for
 from ingest.decode import DecodeError
 from ingest.records import Decoded, InRecord, Region
-from ingest.sandbox import SandboxStartError
+from ingest.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -154,7 +154,7 @@ def test_an_envelope_that_breaks_the_reader_costs_one_item(
     [
         MemoryError(),
         OSError(errno.EMFILE, "too many open files"),
-        SandboxStartError("no"),
+        SandboxUnavailableError("no"),
         BatchAbandonedError("stop"),
     ],
 )

@@ -1,11 +1,10 @@
 import socket
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ingest import wire
+from ingest import framing, wire
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Region
 
 PLAN = MediaPlan(
@@ -29,7 +28,7 @@ def received(answer: Decoded) -> Decoded:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wire.send_decoded(theirs, answer)
-        return wire.receive_decoded(ours, PLAN, time.monotonic() + 10)
+        return wire.receive_decoded(ours, PLAN, 64, framing.wait)
 
 
 def test_an_answer_keeps_its_pictures_and_which_frames_they_show() -> None:

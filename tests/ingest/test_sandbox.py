@@ -1,7 +1,7 @@
 import os
-import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ import psutil
 import pytest
 from PIL import Image
 
+from ingest import sandbox as sandbox_module
 from ingest.decode import DecodeError
 from ingest.extract import extract
 from ingest.records import CropPlan, MediaPlan, PicturePlan
@@ -128,20 +129,6 @@ def test_a_bomb_is_refused_by_its_header(sandbox: Sandbox) -> None:
     assert reason(sandbox, buffer.getvalue()) == "too_many_pixels"
 
 
-def test_a_killed_child_costs_its_item_and_is_replaced() -> None:
-    with one_child(IngestSettings()) as (sandbox, child):
-        child.kill()
-        assert reason(sandbox, photo()) == "crashed"
-        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
-
-
-def test_a_child_that_hangs_is_killed_after_the_timeout() -> None:
-    with one_child(IngestSettings(decode_timeout_s=1)) as (sandbox, child):
-        child.send_signal(signal.SIGSTOP)
-        assert reason(sandbox, photo()) == "timeout"
-        assert not child.is_running() or child.status() == "zombie"
-
-
 def test_an_item_that_takes_too_much_processor_time_is_ended() -> None:
     buffer = BytesIO()
     Image.new("L", (3000, 3000)).save(buffer, "GIF")
@@ -165,15 +152,60 @@ def test_children_hold_nothing_of_the_parent(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "secret")
     with (tmp_path / "open").open("w") as held, one_child(IngestSettings()) as (_, child):
         os.set_inheritable(held.fileno(), True)
-        assert "secret" not in "".join(child.environ().values())
+        assert set(child.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
         assert child.num_fds() == 3
+        assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
+
+
+def test_limits_stand_before_the_first_item_and_are_set_from_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A stand-in that only greets: whatever limits it has were not set by itself.
+    greets = "import socket; from ingest import wire; s = socket.socket(fileno=0); "
+    greets += "wire.send_greeting(s, None); wire.receive_item(s)"
+    monkeypatch.setattr("ingest.child.command", lambda: [sys.executable, "-c", greets])
+    with one_child(IngestSettings()) as (_, child):
         limits = Path(f"/proc/{child.pid}/limits").read_text()
         for line in (
-            "Max file size             0",
-            "Max core file size        0",
-            "Max address space         2147483648",
+            "Max file size             0                    0",
+            "Max core file size        0                    0",
+            "Max address space         2147483648           2147483648",
+            "Max open files            3                    3",
         ):
             assert line in limits
+
+
+def test_a_child_is_confined_before_the_first_item() -> None:
+    with one_child(IngestSettings()) as (_, child):
+        status = Path(f"/proc/{child.pid}/status").read_text()
+        assert "Seccomp:\t2" in status
+        assert "NoNewPrivs:\t1" in status
+
+
+def test_a_child_is_replaced_after_so_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_module, "_MOST_ITEMS_A_CHILD", 3)
+    with one_child(IngestSettings()) as (sandbox, first):
+        for _ in range(3):
+            assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+        assert first in psutil.wait_procs([first], 60)[0]
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+
+
+def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox: Sandbox) -> None:
+    size = 8_000_000
+    data = photo() + bytes(size)  # a JPEG may be followed by anything
+    sandbox.submit(data, PLAN).result(60)
+    references = sys.getrefcount(data)
+    tracemalloc.start()
+    try:
+        futures = [sandbox.submit(data, PLAN) for _ in range(16)]
+        assert all(len(future.result(60).crops) == 4 for future in futures)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Sixteen answers of four crops are 3 MB.
+    assert peak < size
+    assert sys.getrefcount(data) == references
 
 
 def test_children_die_with_a_parent_that_is_killed() -> None:
@@ -230,3 +262,26 @@ def test_every_sound_file_of_the_list_is_decoded(sandbox: Sandbox, folder: str) 
     for file, future in zip(files, futures, strict=True):
         assert future.exception(120) is None, file.name
         assert future.result().kind == ("video" if folder == "video" else "image")
+
+
+def test_it_needs_no_capability() -> None:
+    opens = (
+        "import sys\n"
+        "from ingest.records import MediaPlan\n"
+        "from ingest.sandbox import Sandbox\n"
+        "from ingest.settings import IngestSettings\n"
+        "assert 'CapEff:\\t0000000000000000' in open('/proc/self/status').read()\n"
+        "with Sandbox(IngestSettings()) as sandbox:\n"
+        "    print(len(sandbox.submit(sys.stdin.buffer.read(), MediaPlan()).result(60).crops))\n"
+    )
+    # 24 is PR_CAPBSET_DROP: what is not in the bounding set is gone after the next exec, for root too.
+    drops = (
+        "import ctypes, os, sys\n"
+        "libc = ctypes.CDLL(None)\n"
+        "for capability in range(64): libc.prctl(24, capability, 0, 0, 0)\n"
+        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", drops, opens], input=photo(), capture_output=True, check=True, timeout=120
+    )
+    assert done.stdout == b"4\n"

@@ -69,7 +69,7 @@ class CropReader:
 
         stage is what progress is told; source becomes every item's. All crops are held in memory: 49 kB
         a crop of 128 px. Raises UnreadableMediaError for the first file that gives no picture, CacheError
-        and SandboxStartError.
+        and SandboxUnavailableError.
         """
         pieces, done = [], 0
         for first in range(0, len(files), _PIECE_MEDIA):
@@ -85,7 +85,7 @@ class CropReader:
     def decode(self, data: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         """Yield (SHA-256, crops uint8 [N, S, S, 3]) of each (name, bytes), in their order.
 
-        Raises UnreadableMediaError, which tells the name, and SandboxStartError.
+        Raises UnreadableMediaError, which tells the name, and SandboxUnavailableError.
         """
         if self._sandbox is None:
             self._sandbox = self._children.enter_context(Sandbox(self._limits))
