@@ -1,0 +1,143 @@
+"""A worker's serving part over a real TorchServe, and files behind a real HTTP server in deploy's place."""
+
+import functools
+import http.server
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.local.torchserve import TorchServe as Server
+from detector.artifact import Artifact, load, seal
+from detector.holdings import Holdings
+from detector.loading import Loader
+from detector.records import Rollout
+from detector.rollout import Serving
+from detector.settings import DetectorSettings
+from detector.torchserve import TorchServe, TorchServeRefusedError
+from detector.wanted import Wanted
+
+TIMEOUT_S = 60
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Running:
+    """The serving part of one worker. `newest` is the releases topic's last record, as it reads it."""
+
+    def __init__(self, serving: Serving, topic: Any) -> None:
+        self.serving = serving
+        self._topic = topic
+
+    def read(self, newest: Rollout) -> None:
+        self._topic.newest = newest
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline
+            self.serving.tick()
+            time.sleep(0.005)
+
+    def scoring(self) -> set[str]:
+        return set(self.serving.route.releases) if self.serving.route else set()
+
+    def until_scoring(self, *artifacts: Artifact) -> None:
+        self.until(lambda: self.scoring() == {artifact.digest for artifact in artifacts})
+
+
+class Deploy:
+    """What a worker gets from deploy, and the place that the worker keeps it in."""
+
+    def __init__(self, site: Path, settings: DetectorSettings) -> None:
+        self.site = site
+        self.settings = settings
+        self.kept = settings.model_store_dir / "rollout.json"
+        self._sequence = 0
+
+    def publish(self, *artifacts: Artifact) -> list[Path]:
+        artifacts_dir = self.site / "artifacts"
+        return [shutil.copytree(each.folder, artifacts_dir / each.digest) for each in artifacts]
+
+    def say(self, stable: Artifact, canary: Artifact | None = None, share: float = 0.0) -> Rollout:
+        self._sequence += 1
+        rollout = Rollout(
+            ledger="0" * 32,
+            epoch=0,
+            sequence=self._sequence,
+            stable=stable.digest,
+            canary=canary and canary.digest,
+            canary_share=share,
+        )
+        (self.site / "rollout").write_text(rollout.model_dump_json())
+        return rollout
+
+    @contextmanager
+    def worker(self, newest: Rollout, *, away: bool = False) -> Iterator[Running]:
+        """A worker that starts; while deploy is away nobody answers it."""
+        topic: Any = SimpleNamespace(newest=newest)
+        topic.poll = lambda: topic.newest
+        settings = self.settings
+        if away:
+            settings = settings.model_copy(update={"deploy_url": "http://127.0.0.1:9"})
+        with TorchServe(settings) as client, closing(Holdings(settings.model_store_dir)) as holdings:
+            wanted = Wanted(settings)
+            with Serving(settings, Loader(settings, client, holdings, wanted), topic, wanted) as serving:
+                yield Running(serving, topic)
+
+    def there(self) -> tuple[set[str], set[str], set[str]]:
+        """The versions in TorchServe, those of the archives, and the digests in the cache."""
+        store = self.settings.model_store_dir
+        with TorchServe(self.settings) as client:
+            versions = set(client.versions())
+        archives = {path.stem.removeprefix("forgewatch-")[:12] for path in store.glob("*.mar")}
+        return versions, archives, {path.name for path in (store / "artifacts").iterdir()}
+
+
+@pytest.fixture
+def deploy(tmp_path: Path, torchserve: Server) -> Iterator[Deploy]:
+    site = tmp_path / "site"
+    (site / "artifacts").mkdir(parents=True)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    settings = DetectorSettings(
+        torchserve_url=torchserve.inference_url,
+        torchserve_management_url=torchserve.management,
+        model_store_dir=torchserve.model_store,
+        deploy_url=f"http://127.0.0.1:{server.server_port}",
+        register_timeout_s=60,
+        retry_interval_s=0.05,
+        max_retry_interval_s=0.2,
+        refused_retry_interval_s=0.5,
+        rollback_window_s=0.2,
+    )
+    yield Deploy(site, settings)
+    server.shutdown()
+    server.server_close()
+    with TorchServe(settings) as client:
+        while versions := client.versions():
+            for version in versions:
+                with suppress(TorchServeRefusedError):
+                    client.unregister(version)
+    for left in torchserve.model_store.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+@pytest.fixture
+def releases(untrained_artifact: Artifact, tmp_path: Path) -> list[Artifact]:
+    """Three releases that score alike and have digests of their own."""
+    made = [untrained_artifact]
+    for number in range(2):
+        folder = tmp_path / f"release-{number}"
+        shutil.copytree(untrained_artifact.folder, folder)
+        made.append(seal(folder, load(folder).manifest.model_copy(update={"parent": made[-1].digest})))
+    return made
