@@ -102,12 +102,18 @@ def open_batch(
     return Batch(tuple(_open(record, route.pick(item_id(record)), sandbox, settings) for record in records))
 
 
-def judge(batch: Batch, score: Score, settings: DetectorSettings, unknown_bytes: int) -> list[Judged]:
+def judge(
+    batch: Batch,
+    score: Score,
+    settings: DetectorSettings,
+    unknown_bytes: int,
+    beat: Callable[[], None] = lambda: None,
+) -> list[Judged]:
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
-    The result is in the records' order. Raises BatchAbandonedError as `score` does, ingest's
-    SandboxUnavailableError, and what is the host's fault and no item's: MemoryError, an OSError of
-    full disks.
+    beat is called whenever the decoding of an item is awaited. The result is in the records' order. Raises
+    BatchAbandonedError as `score` does, ingest's SandboxUnavailableError, and what is the host's fault
+    and no item's: MemoryError, an OSError of full disks.
     """
     ready: list[Ready] = []
     judged: dict[int, Judged] = {}
@@ -116,6 +122,7 @@ def judge(batch: Batch, score: Score, settings: DetectorSettings, unknown_bytes:
             assert opened.error is not None
             judged[place] = Judged.failed(opened.record, "envelope", opened.error)
             continue
+        beat()
         try:
             decoded = opened.decoding.result()
         except CancelledError as error:

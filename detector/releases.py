@@ -31,6 +31,7 @@ class ReleaseFollower:
         self._consumer = KafkaConsumer(
             **self._options,
             group_id=None,
+            enable_auto_commit=False,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
         )

@@ -15,9 +15,10 @@ class DetectorSettings(BaseSettings):
     unknowns_topic: str = Field("forgewatch.unknowns", description="topic of what the memory is to keep")
     releases_topic: str = Field("forgewatch.releases", description="compacted topic of what is to be served")
     group_id: str = Field("forgewatch-detector", description="consumer group that the workers share")
-    transactional_id: str = Field(
-        "forgewatch-detector-0",
-        description="the worker's producer; every worker needs its own, the same after a restart",
+    transactional_id: str | None = Field(
+        None,
+        description="the worker's producer: its own, the same after a restart; unset: the group, the host "
+        "and the lowest number that is free there",
     )
     torchserve_url: str = Field("http://127.0.0.1:8080", description="TorchServe's inference address")
     torchserve_management_url: str = Field(

@@ -27,6 +27,7 @@ from detector.settings import DetectorSettings
 from detector.torchserve import TorchServe, TorchServeUnavailableError
 from detector.verdicts import Pooled
 from ingest.dead_letters import dead_letter
+from ingest.process.health import Heartbeat
 from ingest.records import InRecord, OutRecord
 from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
@@ -57,6 +58,7 @@ class Worker:
     ingest: IngestSettings
     settings: DetectorSettings
     stop: threading.Event
+    heartbeat: Heartbeat
 
     def run(self) -> None:
         """Take, judge, commit, until told to stop.
@@ -71,6 +73,7 @@ class Worker:
         with ThreadPoolExecutor(1, thread_name_prefix="commit") as committer:
             while not self.stop.is_set():
                 self.serving.tick()
+                self.heartbeat.beat(self._hindrance())
                 if self.serving.route is None:
                     self.stop.wait(self.settings.poll_timeout_s)
                     continue
@@ -93,6 +96,11 @@ class Worker:
                     ahead, committing = None, None
                     self._rewind()
 
+    def _hindrance(self) -> str | None:
+        if self.serving.route is None:
+            return "no release is served yet"
+        return None if self.source.joined() else "the consumer group has not let this worker in yet"
+
     def _most_items(self, item_s: float) -> int:
         """How many items that take item_s seconds each make a batch."""
         return max(
@@ -110,11 +118,12 @@ class Worker:
     def _judge(self, batch: Batch) -> list[Judged]:
         room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
         unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
-        return judge(batch, self._score, self.settings, unknown_bytes)
+        return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat)
 
     def _score(self, artifact: Artifact, pooled: Pooled) -> Scored:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""
         metrics.BATCH_CROPS.observe(len(pooled.crops))
+        self.heartbeat.beat()
         try:
             while True:
                 try:
@@ -124,7 +133,7 @@ class Worker:
                     metrics.MODEL_RETRIES.inc()
                     log.warning("TorchServe does not answer, trying again", error=str(error))
                     self.serving.heal(artifact)
-                    self._wait_as_member()
+                    self._wait_as_member(f"TorchServe does not answer: {error}")
                     if self.serving.route and artifact.digest not in self.serving.route.releases:
                         # A release that cannot be brought back must not stop what another one can score.
                         raise BatchAbandonedError(f"release {artifact.version} scores no more") from error
@@ -174,13 +183,14 @@ class Worker:
                 self.source.rewind()
             except (CommitError, KafkaTimeoutError) as error:  # so long, too, as a killed neighbour's is open
                 log.warning("the broker does not answer, trying again", error=str(error))
-                self._wait_as_member()
+                self._wait_as_member(f"the broker does not answer: {error}")
             else:
                 self.source.resume()
                 return
 
-    def _wait_as_member(self) -> None:
+    def _wait_as_member(self, hindrance: str) -> None:
         """Let time pass without losing the partitions: a member that never polls is put out."""
+        self.heartbeat.beat(hindrance)
         self.source.pause()
         self.source.poll(1, 0.0)
         self.serving.tick()

@@ -4,9 +4,11 @@ To be asked before a kafka-python client is made: that tries a refused address o
 timeout, logs every try, and then only says that it was unable to bootstrap.
 """
 
+import logging
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kafka.errors import (
@@ -120,6 +122,7 @@ def _refusal(server: str, options: Mapping[str, Any], timeout_s: float) -> str |
     selector = NetworkSelector()
     manager = KafkaConnectionManager(selector, **{**options, "bootstrap_servers": [server]})
     connection: Any = None
+    error: KafkaError | OSError | None = None
 
     async def connect() -> None:
         nonlocal connection
@@ -127,22 +130,36 @@ def _refusal(server: str, options: Mapping[str, Any], timeout_s: float) -> str |
         connection = manager.get_connection(node, timeout_ms=timeout_s * 1000)
         await connection
 
-    try:
-        selector.run(connect)
-    except (KafkaError, OSError) as error:
-        if isinstance(error, OSError) or "[SSL" in str(error):
-            see = f"{_SETTING}SSL_CAFILE, …_CERTFILE, …_KEYFILE and {_SETTING}SECURITY_PROTOCOL"
-            return f"{server}: TLS fails: {str(error).removeprefix('KafkaConnectionError: ')}; see {see}"
-        # The refusal and the end of the connection come together, and kafka-python may see only the end.
-        if connection.sasl_enabled and connection.broker_version_data is not None:
-            see = f"{_SETTING}SASL_USERNAME, …_PASSWORD and …_MECHANISM"
-            return f"{server}: {_user(options)} is not let in by {options.get('sasl_mechanism')}; see {see}"
-        if "SSL" not in str(options.get("security_protocol")) and _speaks_tls(server, timeout_s):
-            return f"{server}: the broker wants TLS and this client does not; see {_SETTING}SECURITY_PROTOCOL"
-    finally:
-        manager.close()
-        selector.close()
+    with _silent(logging.getLogger("kafka")):  # what it would log is what is told here in one line
+        try:
+            selector.run(connect)
+        except (KafkaError, OSError) as failure:
+            error = failure
+        finally:
+            manager.close()
+            selector.close()
+    if error is None:
+        return None
+    if isinstance(error, OSError) or "[SSL" in str(error):
+        see = f"{_SETTING}SSL_CAFILE, …_CERTFILE, …_KEYFILE and {_SETTING}SECURITY_PROTOCOL"
+        return f"{server}: TLS fails: {str(error).removeprefix('KafkaConnectionError: ')}; see {see}"
+    # The refusal and the end of the connection come together, and kafka-python may see only the end.
+    if connection.sasl_enabled and connection.broker_version_data is not None:
+        see = f"{_SETTING}SASL_USERNAME, …_PASSWORD and …_MECHANISM"
+        return f"{server}: {_user(options)} is not let in by {options.get('sasl_mechanism')}; see {see}"
+    if "SSL" not in str(options.get("security_protocol")) and _speaks_tls(server, timeout_s):
+        return f"{server}: the broker wants TLS and this client does not; see {_SETTING}SECURITY_PROTOCOL"
     return None
+
+
+@contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _user(options: Mapping[str, Any]) -> str:

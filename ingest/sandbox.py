@@ -25,7 +25,7 @@ from ingest.settings import IngestSettings
 
 __all__ = ["Sandbox", "SandboxUnavailableError"]
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 _MOST_ITEMS_A_CHILD = 500
 _MOST_TRIES = 3

@@ -12,7 +12,9 @@ import structlog
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import (
     AuthorizationError,
+    InvalidProducerEpochError,
     KafkaError,
+    ProducerFencedError,
     TransactionalIdAuthorizationFailedError,
     UnsupportedVersionError,
 )
@@ -24,7 +26,7 @@ from ingest.access import refused
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings, kafka_options
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 _CLOSE_TIMEOUT_S = 2.0
 _NULL = b"\0forgewatch.null"
@@ -113,7 +115,7 @@ class TransactionalSink:
             self._fail(error)
         metrics.TRANSACTION_SECONDS.observe(time.monotonic() - began)
         if commit_s > self._settings.request_timeout_s:
-            log.warning("commit_slow", seconds=round(commit_s, 3))
+            log.warning("commit was slow", seconds=round(commit_s, 3))
             self._discard()
 
     def recover(self) -> None:
@@ -162,7 +164,13 @@ class TransactionalSink:
         if isinstance(error, AuthorizationError):
             name = self._id if isinstance(error, TransactionalIdAuthorizationFailedError) else None
             raise SinkRefusedError(str(refused(error, kafka_options(self._settings), name))) from error
-        log.warning("transaction_failed", error=f"{type(error).__name__}: {error}")
+        if isinstance(error, (ProducerFencedError, InvalidProducerEpochError)):
+            log.error(
+                "another producer took the transactional id over",
+                transactional_id=self._id,
+                advice="give every worker its own, unless a transaction just outlasted its timeout",
+            )
+        log.warning("transaction failed", error=f"{type(error).__name__}: {error}")
         if isinstance(error, UnsupportedVersionError):
             raise SinkRefusedError(str(error)) from error
         if isinstance(error, (KafkaError, TimeoutError, OSError)):

@@ -13,7 +13,7 @@ from ingest.header_names import tolerate_header_names
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 
 SESSION_TIMEOUT_MS = 9_000
@@ -107,6 +107,10 @@ class Source:
             else:
                 self._consumer.seek(partition, committed)
 
+    def joined(self) -> bool:
+        """Whether the group has let this member in, be it with partitions or as one in reserve."""
+        return bool(self._consumer.group_metadata().generation_id >= 0)
+
     def pause(self) -> None:
         """Fetch nothing more, but stay a member; holds through rebalances until resume()."""
         self._paused = True
@@ -136,14 +140,14 @@ class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source = source
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        log.info("partitions_revoked", partitions=sorted(partition.partition for partition in revoked))
+        log.info("partitions revoked", partitions=sorted(partition.partition for partition in revoked))
         # kafka-python keeps the position of a partition that it has before and after. What another
         # member committed in between, or what this one took and may not commit any more, would be
         # done twice or left out; so each is read from the group's offsets, as Java's client does.
         self._source._consumer._subscription.assign_from_subscribed([])
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        log.info("partitions_assigned", partitions=sorted(partition.partition for partition in assigned))
+        log.info("partitions assigned", partitions=sorted(partition.partition for partition in assigned))
         if self._source._paused:
             self._source.pause()
 

@@ -20,7 +20,7 @@ from memory.store import Store, current_revision
 
 _DIGEST_BYTES = 32
 _FORMAT = "1"
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 class _SnapshotError(Exception):
@@ -60,10 +60,10 @@ class Index:
         try:
             index._load(path)
         except _SnapshotError as reason:
-            _log.info("index is rebuilt from the rows", reason=str(reason))
+            log.info("index is rebuilt from the rows", reason=str(reason))
         with store.read() as connection:
             if index.revision > current_revision(connection):
-                _log.warning("index is newer than the rows; it is rebuilt from them")
+                log.warning("index is newer than the rows; it is rebuilt from them")
                 index = cls(feature_version, width)
             index.catch_up(connection)
         return index

@@ -5,15 +5,12 @@ The only label without a fixed set is `family`: names that an operator gave.
 
 import time
 from collections.abc import Iterator
-from threading import Thread
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import Counter, Gauge, Histogram, start_http_server
-from prometheus_client.core import REGISTRY, GaugeMetricFamily
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from memory.rows import counts
-from memory.settings import MemorySettings
 from memory.store import Store, StoreUnavailableError
 
 CONSUMED = Counter("forgewatch_memory_consumed", "Messages taken from the unknowns topic and committed.")
@@ -81,9 +78,3 @@ class Fill(Collector):
 def snapshot_saved() -> None:
     """Note that the index was saved now."""
     SNAPSHOT_TIME.set(time.time())
-
-
-def serve(settings: MemorySettings, store: Store) -> tuple[WSGIServer, Thread]:
-    """Serve the metrics until the returned server is shut down. Raises OSError for a port in use."""
-    REGISTRY.register(Fill(store))
-    return start_http_server(settings.metrics_port, settings.metrics_host)

@@ -1,6 +1,6 @@
 """A new feature version: the features of older exemplars are computed anew, from their stored crops."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
@@ -16,7 +16,7 @@ from memory.schema import exemplars
 from memory.store import Store
 
 _BATCH_ITEMS = 32
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -28,30 +28,31 @@ class Reextracted:
     left_behind: int
 
 
-def reextract(store: Store, crops: CropStore, stop: Event) -> Reextracted:
+def reextract(store: Store, crops: CropStore, stop: Event, beat: Callable[[str], None]) -> Reextracted:
     """Compute the features of every exemplar that is not of FEATURE_VERSION, a batch a transaction.
 
-    They become the mean over the stored crops. Ends early, between two batches, once stop is set; each
-    row says its version, so the next call goes on from there. Rows that are left behind are in no index
-    and, for want of crops, never trained on; the log counts them. Raises StoreUnavailableError or
-    CropsUnavailableError.
+    They become the mean over the stored crops. beat is called before each batch. Ends early, between two
+    batches, once stop is set; each row says its version, so the next call goes on from there. Rows that are
+    left behind are in no index and, for want of crops, never trained on; the log counts them. Raises
+    StoreUnavailableError or CropsUnavailableError.
     """
     waiting = _waiting(store)
     renewed = 0
     for start in range(0, len(waiting), _BATCH_ITEMS):
         if stop.is_set():
             break
+        beat("features are computed anew")
         computed = _computed(crops, waiting[start : start + _BATCH_ITEMS])
         if computed:
             with store.write() as connection:
                 renewed += renew_features(connection, computed, FEATURE_VERSION)
         done = min(start + _BATCH_ITEMS, len(waiting))
-        _log.info("features computed anew", version=FEATURE_VERSION, done=done, of=len(waiting))
+        log.info("features computed anew", version=FEATURE_VERSION, done=done, of=len(waiting))
     with store.read() as connection:
         versions = feature_versions(connection)
     left_behind = sum(count for version, count in versions.items() if version != FEATURE_VERSION)
     if left_behind:
-        _log.warning("exemplars of an older feature version are left out", exemplars=left_behind)
+        log.warning("exemplars of an older feature version are left out", exemplars=left_behind)
     return Reextracted(renewed, left_behind)
 
 
@@ -73,5 +74,5 @@ def _computed(crops: CropStore, items: Sequence[tuple[str, str]]) -> dict[str, N
             with one_torch_thread():
                 found[item] = features_of(crops.load(digest))
         except (CropsMissingError, CropsDamagedError, ValueError) as error:
-            _log.error("features cannot be computed anew", exemplar=item, error=str(error))
+            log.error("features cannot be computed anew", exemplar=item, error=str(error))
     return found

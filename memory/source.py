@@ -15,7 +15,7 @@ from ingest.source import SESSION_TIMEOUT_MS
 from memory.settings import MemorySettings
 
 _PROBE_MS = 500
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 
 class UnknownsSource:
@@ -94,6 +94,10 @@ class UnknownsSource:
                 self._consumer.seek(partition, offset)
         self._misplaced = False
 
+    def joined(self) -> bool:
+        """Whether the group has let this member in, be it with partitions or as one in reserve."""
+        return bool(self._consumer.group_metadata().generation_id >= 0)
+
     def lag(self) -> int:
         """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
         ends = {p: self._consumer.highwater(p) for p in self._consumer.assignment()}
@@ -111,7 +115,7 @@ class UnknownsSource:
                     self._consumer.poll(timeout_ms=_PROBE_MS, max_records=1)
                 except CorruptRecordError:
                     offset = self._consumer.position(partition)
-                    _log.error("unreadable message left out", partition=partition.partition, offset=offset)
+                    log.error("unreadable message left out", partition=partition.partition, offset=offset)
                     self._consumer.seek(partition, offset + 1)
                     return
                 self._consumer.seek(partition, position)

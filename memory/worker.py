@@ -13,6 +13,7 @@ from kafka.errors import KafkaError
 
 from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import dead_letter
+from ingest.process.health import Heartbeat
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
 from ingest.sink import CommitError, TransactionalSink
@@ -31,10 +32,10 @@ from memory.store import RefusedRowError, Store, StoreUnavailableError
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 
-def run(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
+def run(ingest: IngestSettings, settings: MemorySettings, stop: Event, heartbeat: Heartbeat) -> None:
     """Remember unknowns until stop is set; passing faults of Kafka, disk or database are waited out.
 
     Beside it a thread keeps the list of clusters up to date. Raises WrongStoreError, or
@@ -46,15 +47,18 @@ def run(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
         try:
             with ExitStack() as stack:
                 worker = Worker(ingest, settings, stack)
-                worker.renew(stop)
+                worker.renew(stop, heartbeat)
                 source = stack.enter_context(UnknownsSource(ingest, settings, worker.offsets))
                 while not stop.is_set():
+                    heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")
                     worker.take(source.poll())
                     metrics.LAG.set(source.lag())
                     worker.keep_house()
         except RETRYABLE as error:
             metrics.FAILURES.inc()
-            _log.warning("round failed, done again", error=f"{type(error).__name__}: {error}")
+            problem = f"{type(error).__name__}: {error}"
+            log.warning("round failed, done again", error=problem)
+            heartbeat.beat(problem)
             stop.wait(settings.retry_interval_s)
 
 
@@ -78,12 +82,12 @@ class Worker:
         with self._store.read() as connection:
             return load_offsets(connection)
 
-    def renew(self, stop: Event) -> None:
+    def renew(self, stop: Event, heartbeat: Heartbeat) -> None:
         """Bring older exemplars to today's feature version, before anything is compared with them.
 
         Raises StoreUnavailableError or CropsUnavailableError.
         """
-        done = reextract(self._store, self._crops, stop)
+        done = reextract(self._store, self._crops, stop, heartbeat.beat)
         metrics.REEXTRACTED.inc(done.renewed)
         metrics.LEFT_BEHIND.set(done.left_behind)
 
@@ -144,7 +148,7 @@ class Worker:
         for record, error in bad:
             metrics.DEAD_LETTERS.labels(getattr(error, "reason", "unexpected")).inc()
             at = f"{record.topic}-{record.partition}-{record.offset}"
-            _log.warning("message became a dead letter", message=at, error=str(error))
+            log.warning("message became a dead letter", message=at, error=str(error))
 
     def keep_house(self) -> None:
         """Now and then: take in what other processes wrote, save the index, purge what is past its time."""

@@ -10,24 +10,26 @@ from pydantic_settings import BaseSettings
 
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
+from ingest.process.settings import ProcessSettings
 from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {
-    "ingest": IngestSettings,
-    "detector": DetectorSettings,
-    "memory": MemorySettings,
-    "updater": UpdaterSettings,
-    "deploy": DeploySettings,
+    "ingest": (ProcessSettings, IngestSettings),
+    "detector": (DetectorSettings,),
+    "memory": (MemorySettings,),
+    "updater": (UpdaterSettings,),
+    "deploy": (DeploySettings,),
 }
 
 
 def settings_table(room: str) -> str:
-    kind = SETTINGS[room]
     lines = ["| variable | default | what |", "| --- | --- | --- |"]
-    return "\n".join([*lines, *(_setting(kind, name) for name in kind.model_fields)])
+    for kind in SETTINGS[room]:
+        lines += [_setting(kind, name) for name in kind.model_fields]
+    return "\n".join(lines)
 
 
 def _setting(kind: type[BaseSettings], name: str) -> str:

@@ -10,6 +10,7 @@ from detector.records import Timings, Verdict
 from detector.routing import Route
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
+from ingest.process.health import Heartbeat
 from ingest.records import InRecord, MediaItem, OutRecord
 from ingest.settings import IngestSettings
 from ingest.sink import RecordTooLargeError, record_bytes
@@ -33,6 +34,9 @@ class Stream:
             self.stop.set()
         return [InRecord("media", 0, offset, 0, None, None, ()) for offset in range(most)]
 
+    def joined(self) -> bool:
+        return True
+
     def group_metadata(self) -> None:
         return None
 
@@ -48,7 +52,9 @@ def asked_for(item_s: float, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
     serving: Any = SimpleNamespace(route=Route(no_release), tick=lambda: None)
     sink: Any = SimpleNamespace(commit=lambda *_: None)
     none: Any = None
-    Worker(source, none, none, serving, sink, IngestSettings(), DetectorSettings(**settings), stop).run()
+    Worker(
+        source, none, none, serving, sink, IngestSettings(), DetectorSettings(**settings), stop, Heartbeat(60)
+    ).run()
     return source.asked
 
 
@@ -85,7 +91,7 @@ def committed(limit_bytes: int, verdicts: list[Verdict]) -> list[OutRecord]:
     sink: Any = Topics(limit_bytes)
     stream: Any = Stream(0, threading.Event())
     ingest, settings = IngestSettings(), DetectorSettings()
-    worker = Worker(stream, none, none, none, sink, ingest, settings, threading.Event())
+    worker = Worker(stream, none, none, none, sink, ingest, settings, threading.Event(), Heartbeat(60))
     records = [InRecord("media", 0, offset, 0, b"key", b"file", ()) for offset in range(len(verdicts))]
     judged = [
         Judged(record, verdict, b"crops", None, "score")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ingest.process.health import Heartbeat
 from memory import reextract as module
 from memory import rows
 from memory.crop_store import CropStore
@@ -18,6 +19,7 @@ from memory.store import Store
 
 COUNT = 7
 OLD = "of old"
+beat = Heartbeat(max_age_s=60).beat
 Make = Callable[..., Arrival]
 Fill = Callable[..., object]
 
@@ -67,22 +69,22 @@ def stop_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> Event:
 
 
 def test_every_row_gets_the_mean_features_of_its_stored_crops(store: Store, crops: CropStore) -> None:
-    assert reextract(store, crops, Event()) == Reextracted(renewed=COUNT, left_behind=0)
+    assert reextract(store, crops, Event(), beat) == Reextracted(renewed=COUNT, left_behind=0)
     found = held(store, FEATURE_VERSION)
     assert list(found) == [f"media-0-{number}" for number in range(COUNT)]
     for number, row in enumerate(found.values()):
         each = [features_of(crop[None]) for crop in crops_of(number)]
         np.testing.assert_allclose(row, np.mean(each, 0), rtol=1e-4, atol=1e-4)
-    assert reextract(store, crops, Event()) == Reextracted(renewed=0, left_behind=0)
+    assert reextract(store, crops, Event(), beat) == Reextracted(renewed=0, left_behind=0)
 
 
 def test_stopped_half_way_it_goes_on_with_the_rows_that_are_left(
     store: Store, crops: CropStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        assert reextract(store, crops, stop_after(2, patch)) == Reextracted(renewed=4, left_behind=3)
+        assert reextract(store, crops, stop_after(2, patch), beat) == Reextracted(renewed=4, left_behind=3)
     assert list(held(store, FEATURE_VERSION)) == [f"media-0-{number}" for number in range(4)]
-    assert reextract(store, crops, Event()) == Reextracted(renewed=3, left_behind=0)
+    assert reextract(store, crops, Event(), beat) == Reextracted(renewed=3, left_behind=0)
 
 
 def test_a_batch_that_fails_leaves_its_rows_as_they_were(
@@ -100,9 +102,9 @@ def test_a_batch_that_fails_leaves_its_rows_as_they_were(
     with monkeypatch.context() as patch:
         patch.setattr(module, "renew_features", fail_late)
         with pytest.raises(OSError, match="before the commit"):
-            reextract(store, crops, Event())
+            reextract(store, crops, Event(), beat)
     assert (len(held(store, FEATURE_VERSION)), len(held(store, OLD))) == (2, COUNT - 2)
-    assert reextract(store, crops, Event()).renewed == COUNT - 2
+    assert reextract(store, crops, Event(), beat).renewed == COUNT - 2
 
 
 def test_rows_whose_crops_are_gone_or_damaged_keep_their_version_and_are_counted(
@@ -117,7 +119,7 @@ def test_rows_whose_crops_are_gone_or_damaged_keep_their_version_and_are_counted
     with open(path, "r+b") as file:  # noqa: PTH123 - the store gives a string
         file.seek(-1, 2)
         file.write(b"\1")
-    assert reextract(store, crops, Event()) == Reextracted(renewed=COUNT - 3, left_behind=3)
+    assert reextract(store, crops, Event(), beat) == Reextracted(renewed=COUNT - 3, left_behind=3)
     assert sorted(held(store, OLD)) == ["media-0-0", "media-0-1", "media-0-2"]
     index = Index.open(settings.index_path, store, FEATURE_VERSION, WIDTH)
     assert sorted(index.ids) == [f"media-0-{number}" for number in range(3, COUNT)]
@@ -128,7 +130,7 @@ def test_an_index_that_was_open_takes_the_renewed_rows_in(
 ) -> None:
     index = Index.open(settings.index_path, store, FEATURE_VERSION, WIDTH)
     assert index.ids == []
-    reextract(store, crops, Event())
+    reextract(store, crops, Event(), beat)
     with store.read() as connection:
         index.catch_up(connection)
     (found,) = index.search(features_of(crops_of(5))[None], 1)
@@ -140,6 +142,6 @@ def test_labels_groups_and_shelves_stay_as_they_are(store: Store, crops: CropSto
     label(store, ["media-0-3", "media-0-4"], "gan", "ada")
     with store.read() as connection:
         before = rows.select_exemplars(connection)
-    reextract(store, crops, Event())
+    reextract(store, crops, Event(), beat)
     with store.read() as connection:
         assert rows.select_exemplars(connection) == before

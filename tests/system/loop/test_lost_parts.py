@@ -63,7 +63,6 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
     server = start_torchserve(tmp_path / "torchserve", environment={**os.environ, **stack.settings})
     port = free_port()
     own = {
-        "FORGEWATCH_DETECTOR_TRANSACTIONAL_ID": "forgewatch-detector-1",
         "FORGEWATCH_DETECTOR_METRICS_PORT": str(port),
         "FORGEWATCH_DETECTOR_TORCHSERVE_URL": server.inference_url,
         "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL": server.management,

@@ -1,0 +1,71 @@
+"""The detector's process: the parts of one worker slot, opened in order, and the worker's loop."""
+
+from contextlib import ExitStack, closing
+
+from kafka.errors import KafkaError
+
+from detector.holdings import Holdings
+from detector.loading import Loader
+from detector.releases import ReleaseFollower
+from detector.rollout import Serving
+from detector.settings import DetectorSettings
+from detector.torchserve import TorchServe, TorchServeError
+from detector.wanted import Wanted
+from detector.worker import Worker
+from ingest.access import absent, require_entry
+from ingest.process.frame import Process, failing_on
+from ingest.process.health import serve_health
+from ingest.sandbox import Sandbox, SandboxUnavailableError
+from ingest.settings import IngestSettings, kafka_options
+from ingest.sink import CommitError, SinkRefusedError, TransactionalSink
+from ingest.source import Source
+from ingest.transactional_id import own_transactional_id
+
+_PROBE_TIMEOUT_S = 1.0
+
+
+def work(process: Process) -> None:
+    """Run one worker slot until told to stop. Raises ProcessFailedError."""
+    ingest, settings = IngestSettings(), DetectorSettings()
+    errors = (KafkaError, CommitError, SinkRefusedError, SandboxUnavailableError, OSError)
+    with failing_on(*errors), ExitStack() as parts:
+        address = parts.enter_context(
+            serve_health(
+                settings.metrics_host,
+                settings.metrics_port,
+                process.heartbeat,
+                lambda: hindrance(ingest, torchserve, serving),  # not asked before the first beat
+            )
+        )
+        require_entry(kafka_options(ingest), ingest.request_timeout_s)
+        torchserve = parts.enter_context(TorchServe(settings))
+        follower = parts.enter_context(ReleaseFollower(ingest, settings.releases_topic))
+        holdings = parts.enter_context(closing(Holdings(settings.model_store_dir)))
+        wanted = Wanted(settings)
+        loader = Loader(settings, torchserve, holdings, wanted)
+        serving = parts.enter_context(Serving(settings, loader, follower, wanted))
+        sandbox = parts.enter_context(Sandbox(ingest))
+        transactional_id = settings.transactional_id or parts.enter_context(
+            own_transactional_id(settings.group_id)
+        )
+        sink = parts.enter_context(TransactionalSink(ingest, transactional_id))
+        source = parts.enter_context(Source(ingest, settings.group_id))
+        process.started(health=address, group=settings.group_id, transactional_id=transactional_id)
+        Worker(
+            source, sandbox, torchserve, serving, sink, ingest, settings, process.stop, process.heartbeat
+        ).run()
+
+
+def hindrance(ingest: IngestSettings, torchserve: TorchServe, serving: Serving) -> str | None:
+    """Give in one line why a file would get no verdict now though the loop goes on; None: it would."""
+    if problem := absent(kafka_options(ingest), _PROBE_TIMEOUT_S):
+        return problem
+    route = serving.route
+    try:
+        served = torchserve.versions()
+    except TorchServeError as error:
+        return f"TorchServe does not answer: {error}"
+    for artifact in route.releases.values() if route else ():
+        if artifact.version not in served or not served[artifact.version].ready:
+            return f"TorchServe has no worker ready for the release {artifact.version}"
+    return None

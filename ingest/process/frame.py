@@ -1,0 +1,135 @@
+"""The frame that every process runs in: settings, signals, logs, heartbeat and exit codes.
+
+Exit codes: 0 it was told to stop; 1 it cannot start or go on, and a supervisor should start it again; 2 a
+setting is wrong, and starting it again does not help. A second signal ends the process at once, by itself.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import structlog
+from pydantic_settings import BaseSettings
+
+from ingest.process.health import Heartbeat
+from ingest.process.logs import configure
+from ingest.process.settings import Problem, ProcessSettings, find_problems
+
+DONE, FAILED, WRONG_SETTING = 0, 1, 2
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+log = structlog.get_logger()
+
+
+class WrongSettingError(Exception):
+    """Fatal until a setting changes, which starting again does not do."""
+
+    def __init__(self, setting: str, problem: str) -> None:
+        super().__init__(f"{setting}: {problem}")
+        self.problem = Problem(setting, problem)
+
+
+class ProcessFailedError(Exception):
+    """The process cannot start or go on; the text says in one line why. Starting it again may help."""
+
+
+class Process:
+    """What the frame lends to the body of a process: the request to stop, and the heartbeat."""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self.stop = threading.Event()
+        self.heartbeat = Heartbeat(settings.max_heartbeat_age_s)
+        self.starting = True
+        self._told, self._tell = os.pipe()
+        self._listener = threading.Thread(target=self._listen, name="signals", daemon=True)
+        self._listener.start()
+
+    def started(self, **fields: object) -> None:
+        """Log that the start is over. From here on a signal only sets `stop`, for the loop to look at."""
+        self.starting = False
+        log.info("started", **fields)
+
+    def meet_signals(self) -> None:
+        """From here on the first SIGTERM or SIGINT asks the process to stop, and a second one ends it."""
+        for number in _SIGNALS:
+            signal.signal(number, self._handle)
+
+    def settle(self) -> None:
+        """Wait until what a signal has begun is done."""
+        if self._signalled:
+            self._listener.join()
+
+    @property
+    def _signalled(self) -> bool:
+        return signal.getsignal(_SIGNALS[0]) == signal.SIG_DFL
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # This runs between any two steps of the main thread, which may hold the lock of `stop` or of the
+        # log just then: to take one of them here would be to wait for oneself.
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        os.write(self._tell, bytes([number]))
+        if self.starting:
+            raise SystemExit(DONE)
+
+    def _listen(self) -> None:
+        (number,) = os.read(self._told, 1)
+        log.info("told to stop", signal=signal.Signals(number).name)
+        self.stop.set()
+
+
+def run(room: str, kinds: Sequence[type[BaseSettings]], body: Callable[[Process], int | None]) -> int:
+    """Run the body of a process in the frame; returns the exit code, which is the body's where it gives one.
+
+    room is the process's name. kinds are the settings classes that the body reads: it is not begun where
+    one of them does not fit the environment. The body loads what takes long to load, so that a signal during
+    the start is met; calls `Process.started` before its loop; beats in the loop, and leaves it once `stop`
+    is set.
+    """
+    kinds = (ProcessSettings, *kinds)
+    problems = find_problems(kinds)
+    try:
+        settings = ProcessSettings()
+    except ValueError:
+        settings = ProcessSettings.model_construct()  # the defaults, to say in which way it is wrong
+    configure(room, settings)
+    if problems:
+        return _refuse(problems)
+    process = Process(settings)
+    process.meet_signals()
+    try:
+        return body(process) or DONE
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED
+    except WrongSettingError as error:
+        return _refuse([error.problem])
+    except ProcessFailedError as error:
+        log.critical(_failure(process), error=str(error))
+    except Exception:
+        log.critical(_failure(process), exc_info=True)
+    finally:
+        process.settle()
+    return FAILED
+
+
+@contextmanager
+def failing_on(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn these errors, which are explained by their own text, into a ProcessFailedError of one line."""
+    try:
+        yield
+    except kinds as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ProcessFailedError(text) from error
+
+
+def _failure(process: Process) -> str:
+    return "cannot start" if process.starting else "cannot go on"
+
+
+def _refuse(problems: Sequence[Problem]) -> int:
+    for found in problems:
+        log.critical("wrong setting", setting=found.setting, problem=found.problem)
+    return WRONG_SETTING

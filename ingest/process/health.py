@@ -1,0 +1,111 @@
+"""Whether a process lives and does its work, over HTTP beside its metrics: /livez, /readyz, /metrics.
+
+Both look at the heartbeat of the process's loop. The thread that answers goes on when the loop is stuck, so
+it never says by itself that all is well.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Thread
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+
+_IDLE_CONNECTION_S = 10
+
+
+class Heartbeat:
+    """The last sign of life of a process's loop, made by the loop and read by any thread.
+
+    The start of the process counts as a sign, so a start that hangs is not live for ever either.
+    """
+
+    def __init__(self, max_age_s: float) -> None:
+        self._max_age_s = max_age_s
+        self._last: tuple[float, str | None] = time.monotonic(), "it is starting"
+
+    def beat(self, problem: str | None = None) -> None:
+        """Say that the loop goes on, and in one line what keeps it from its work; None: nothing does."""
+        self._last = time.monotonic(), problem
+
+    def stuck(self) -> str | None:
+        """Give one line where the last beat is too long ago, else None."""
+        age_s = time.monotonic() - self._last[0]
+        if age_s <= self._max_age_s:
+            return None
+        return f"the loop has been silent for {age_s:.0f} s; {self._max_age_s:g} s are allowed"
+
+    def hindrance(self) -> str | None:
+        """Give in one line what keeps the loop from its work, being stuck included; None: nothing does."""
+        return self.stuck() or self._last[1]
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The WSGI application: each probe asked at each request."""
+
+    probes: dict[str, Callable[[], str | None]]
+    metrics: Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return self.metrics(environ, start)
+        probe = self.probes.get(path)
+        if probe is None:
+            status, said = "404 Not Found", f"there are {', '.join(self.probes)} and /metrics"
+        else:
+            problem = probe()
+            status, said = ("200 OK", "ok") if problem is None else ("503 Service Unavailable", problem)
+        body = f"{' '.join(said.split())}\n".encode()
+        start(status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))])
+        return [body]
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _IDLE_CONNECTION_S
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: every scrape and probe would be a line."""
+
+
+@contextmanager
+def serve_health(
+    host: str,
+    port: int,
+    heartbeat: Heartbeat,
+    check: Callable[[], str | None] | None = None,
+    registry: CollectorRegistry = REGISTRY,
+) -> Iterator[str]:
+    """Serve probes and metrics until left; yields the address, http://…, with the port taken for port 0.
+
+    /livez answers 200 while the loop beats, /readyz while nothing keeps it from its work and `check`, asked
+    at each request in a thread of its own, returns None. Else they answer 503 and one line that says why.
+    Raises OSError where the address is taken or no address of this host.
+    """
+    probes = {
+        "/livez": heartbeat.stuck,
+        "/readyz": lambda: heartbeat.hindrance() or (check() if check else None),
+    }
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    server_class = type("_Server", (ThreadingWSGIServer,), {"address_family": family, "daemon_threads": True})
+    try:
+        server: WSGIServer = make_server(
+            host, port, _Answers(probes, make_wsgi_app(registry)), server_class, handler_class=_Handler
+        )
+    except OSError as error:
+        raise OSError(f"cannot serve metrics at {host}:{port}: {error.strerror}") from error
+    thread = Thread(target=server.serve_forever, name="health", daemon=True)
+    thread.start()
+    try:
+        shown = f"[{host}]" if family == socket.AF_INET6 else host
+        yield f"http://{shown}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

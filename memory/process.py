@@ -1,0 +1,54 @@
+"""The memory's process: the parts of one memory worker, opened in order, and the worker's loop."""
+
+from contextlib import ExitStack
+
+from prometheus_client import REGISTRY
+
+from ingest.access import BrokerRefusedError, absent, require_entry
+from ingest.process.frame import Process, WrongSettingError, failing_on
+from ingest.process.health import serve_health
+from ingest.settings import IngestSettings, kafka_options
+from ingest.sink import SinkError
+from memory import metrics
+from memory.settings import MemorySettings
+from memory.store import ExemplarMemoryError, Store, StoreUnavailableError, WrongStoreError
+from memory.worker import run
+
+_PROBE_TIMEOUT_S = 1.0
+
+
+def work(process: Process) -> None:
+    """Run one memory worker until told to stop. Raises ProcessFailedError and WrongSettingError."""
+    ingest, settings = IngestSettings(), MemorySettings()
+    errors = (ExemplarMemoryError, SinkError, BrokerRefusedError, OSError)
+    with failing_on(*errors), ExitStack() as parts:
+        store = _opened(settings)
+        parts.callback(store.close)
+        REGISTRY.register(metrics.Fill(store))
+        address = parts.enter_context(
+            serve_health(
+                settings.metrics_host,
+                settings.metrics_port,
+                process.heartbeat,
+                lambda: hindrance(ingest, store),
+            )
+        )
+        require_entry(kafka_options(ingest), ingest.request_timeout_s)
+        process.started(health=address, group=settings.group_id)
+        run(ingest, settings, process.stop, process.heartbeat)
+
+
+def hindrance(ingest: IngestSettings, store: Store) -> str | None:
+    """Give in one line why no unknown would be remembered now though the loop goes on; None: it would be."""
+    try:
+        store.revision()
+    except StoreUnavailableError as error:
+        return str(error)
+    return absent(kafka_options(ingest), _PROBE_TIMEOUT_S)
+
+
+def _opened(settings: MemorySettings) -> Store:
+    try:
+        return Store(settings.database_url)
+    except WrongStoreError as error:
+        raise WrongSettingError("FORGEWATCH_MEMORY_DATABASE_URL", str(error)) from error

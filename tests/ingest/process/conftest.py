@@ -1,0 +1,52 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+PROGRAM = """
+import sys, threading
+from pathlib import Path
+from pydantic_settings import BaseSettings
+from ingest.process.frame import Process, failing_on, run
+from ingest.process.health import serve_health
+from ingest.settings import IngestSettings
+
+def body(process):
+    {start}
+    with failing_on(OSError), serve_health("127.0.0.1", 0, process.heartbeat) as address:
+        process.started(health=address)
+        while not process.stop.wait(0.001):
+            process.heartbeat.beat()
+            {loop}
+
+sys.exit(run("room", (IngestSettings,), body))
+"""
+
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Start a process in the frame, whose start and loop do what is given, with more settings."""
+    started = []
+
+    def start(start: str = "", loop: str = "", **settings: str) -> "subprocess.Popen[str]":
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")
+        }
+        program = PROGRAM.format(start=start or "pass", loop=loop or "pass")
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=environment | settings,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,99 @@
+import json
+import socket
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from ingest.process.health import Heartbeat, serve_health
+
+MAX_AGE_S = 1.0
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    answer = httpx.get(address + path, trust_env=False, timeout=5)
+    return answer.status_code, answer.text.strip()
+
+
+def address_of(process) -> str:
+    for line in process.stderr:
+        event = json.loads(line)
+        if event["event"] == "started":
+            return str(event["health"])
+    raise AssertionError("it ended before it had started")
+
+
+def test_a_stuck_loop_is_not_live_while_the_metrics_still_answer(spawn, tmp_path: Path):
+    stuck = tmp_path / "stuck"
+    process = spawn(
+        loop=f"Path('{stuck}').exists() and threading.Event().wait()",
+        FORGEWATCH_LOG_FORMAT="json",
+        FORGEWATCH_MAX_HEARTBEAT_AGE_S=str(MAX_AGE_S),
+    )
+    address = address_of(process)
+    began = time.monotonic()
+    while (
+        time.monotonic() - began < 2 * MAX_AGE_S
+    ):  # a loop that goes on stays live for longer than the bound
+        assert get(address, "/livez") == (200, "ok")
+        assert get(address, "/readyz") == (200, "ok")
+    stuck.touch()
+    while get(address, "/livez")[0] == 200:
+        assert time.monotonic() - began < 30
+    for probe in ("/livez", "/readyz"):
+        status, why = get(address, probe)
+        assert status == 503
+        assert why.startswith("the loop has been silent for ")
+    assert get(address, "/metrics")[0] == 200
+
+
+def test_what_keeps_the_loop_from_its_work_makes_it_unready_and_leaves_it_live():
+    heartbeat = Heartbeat(max_age_s=60)
+    with serve_health("127.0.0.1", 0, heartbeat) as address:
+        assert get(address, "/readyz") == (503, "it is starting")
+        assert get(address, "/livez") == (200, "ok")
+        heartbeat.beat("no release is\nserved yet")
+        assert get(address, "/readyz") == (503, "no release is served yet")
+        assert get(address, "/livez") == (200, "ok")
+        heartbeat.beat()
+        assert get(address, "/readyz") == (200, "ok")
+
+
+def test_a_start_that_hangs_is_not_live_for_ever():
+    assert Heartbeat(max_age_s=60).stuck() is None
+    assert Heartbeat(max_age_s=-1).stuck() is not None
+
+
+def test_readiness_asks_the_check_each_time():
+    said: list[str | None] = ["no database", None]
+    heartbeat = Heartbeat(max_age_s=60)
+    heartbeat.beat()
+    with serve_health("127.0.0.1", 0, heartbeat, lambda: said.pop(0)) as address:
+        assert get(address, "/readyz") == (503, "no database")
+        assert get(address, "/readyz") == (200, "ok")
+
+
+def test_the_metrics_are_those_of_the_registry_and_other_paths_are_named():
+    registry = CollectorRegistry()
+    Counter("forgewatch_test", "A count.", registry=registry).inc(7)
+    with serve_health("127.0.0.1", 0, Heartbeat(60), registry=registry) as address:
+        assert "forgewatch_test_total 7.0" in get(address, "/metrics")[1]
+        assert get(address, "/") == (404, "there are /livez, /readyz and /metrics")
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="the host has no IPv6")
+def test_an_ipv6_address_is_served():
+    with serve_health("::1", 0, Heartbeat(60)) as address:
+        assert get(address, "/livez") == (200, "ok")
+
+
+def test_a_taken_port_is_an_error_that_names_it():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(OSError, match=rf"127\.0\.0\.1:{port}: Address already in use"),
+            serve_health("127.0.0.1", port, Heartbeat(60)),
+        ):
+            pass
