@@ -23,7 +23,7 @@ KEPT_MS = 24 * 3600 * 1000
 _REST = 9
 """Rests for each second of work: all computing takes a tenth of a core at most."""
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def keep_clustered(settings: MemorySettings, stop: Event) -> None:
             seen = renew(store, settings, seen)
         except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
             metrics.CLUSTERING_FAILURES.inc()
-            _log.warning("clusters not computed, done again", error=f"{type(error).__name__}: {error}")
+            log.warning("clusters not computed, done again", error=f"{type(error).__name__}: {error}")
         pause_s = max(settings.clusters_interval_s, _REST * (time.monotonic() - began))
     if store is not None:
         store.close()
