@@ -52,7 +52,7 @@ def of_the_program(
 _STOPPED = 130
 
 _PANELS = {
-    "The stack": (stack.up, stack.down, stack.topics, stack.demo, stack.bench),
+    "The stack": (stack.up, stack.down, stack.topics, stack.demo, stack.throughput),
     "Look": (status.status, status.doctor, stream.verdicts),
     "Media": (stream.send, stream.score),
     "The memory": (
@@ -75,6 +75,8 @@ _PANELS = {
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
+# Its name until the word meant three things.
+app.command("bench", hidden=True)(stack.throughput)
 # `import` is a word of Python, so the function is called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)
 

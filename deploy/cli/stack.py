@@ -1,4 +1,4 @@
-"""Commands that run whole stacks: up, down, demo, bench. What they do lies elsewhere.
+"""Commands that run whole stacks: up, down, demo, throughput. What they do lies elsewhere.
 
 Each imports what it needs only when it is called: the other commands must not wait for torch.
 """
@@ -73,13 +73,13 @@ def demo(
         raise CommandError("not every claim holds; the table above says which")
 
 
-def bench(report: Report = None) -> None:
+def throughput(report: Report = None) -> None:
     """Measure images per second from topic to committed verdict against the same model in a bare loop."""
-    from deploy.demo import bench as benchmark
+    from deploy.demo import throughput as measurement
     from deploy.demo.operator import OperatorError
     from deploy.demo.traffic import TrafficError
 
     try:
-        benchmark.main(report)
+        measurement.main(report)
     except (OperatorError, TrafficError) as error:
         raise CommandError(str(error)) from error

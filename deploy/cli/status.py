@@ -11,15 +11,26 @@ from deploy.cli.output import (
     say,
     short,
 )
+from deploy.client.http import ClientError
 from deploy.client.records import Status
+from deploy.local.commands import kept_alive
+from deploy.local.processes import StackError
+from deploy.local.supervisor import Kept
 
 
 def status(as_json: JsonFlag = False) -> None:
     """Show what is live, what waits for whom, how far each group is behind, who is alive."""
-    with client() as api:
-        found = api.status()
+    kept = _kept()
+    try:
+        with client() as api:
+            found = api.status()
+    except ClientError:
+        # What of the stack is down, and why, is then most wanted.
+        if not as_json:
+            _show_kept(kept)
+        raise
     if as_json:
-        return print_json(found)
+        return print_json({**found.model_dump(mode="json"), "kept_alive": kept})
     _headline(found)
     print_table(
         "lag",
@@ -52,6 +63,7 @@ def status(as_json: JsonFlag = False) -> None:
         ["process", "state", "address", "problem"],
         ([p.name, "alive" if p.alive else "DOWN", p.address, p.problem] for p in found.processes),
     )
+    _show_kept(kept)
 
 
 def doctor(as_json: JsonFlag = False) -> None:
@@ -76,6 +88,25 @@ def doctor(as_json: JsonFlag = False) -> None:
         )
     if wrong := [f.check for f in found if not f.ok]:
         raise CommandError(f"{len(wrong)} of {len(found)} checks failed: {', '.join(wrong)}")
+
+
+def _kept() -> list[Kept] | str:
+    """The processes of this folder's own stack, none where it has none, or why they are not known."""
+    try:
+        return kept_alive()
+    except StackError as error:
+        return str(error).partition("\n")[0]
+
+
+def _show_kept(kept: list[Kept] | str) -> None:
+    if isinstance(kept, str):
+        say(f"what is kept alive here is not known: {kept}")
+    elif kept:
+        print_table(
+            "kept alive here",
+            ["process", "state", "since", "restarts", "last end", "why"],
+            ([k.name, k.state, k.since, k.restarts, k.last_end, k.why] for k in kept),
+        )
 
 
 def _headline(found: Status) -> None:

@@ -18,7 +18,7 @@ import ingest
 import memory
 import updater
 from deploy.demo.operator import Operator
-from deploy.demo.plan import CORES, Library
+from deploy.demo.plan import CORES, Library, training_settings
 from deploy.demo.story import Story
 from deploy.local.broker import CACHE
 from updater.benchmark.synthetic.stream import write_folders
@@ -102,7 +102,8 @@ def _digest_of_makings(library: Library) -> str:
             total.update(f"{package.__name__}/{path.relative_to(folder)}\0".encode() + path.read_bytes())
     for name, version in sorted((d.name, d.version) for d in metadata.distributions()):
         total.update(f"{name}=={version}\0".encode())
-    for name, value in sorted(_trained_by(os.environ).items()):
+    trained_by = _trained_by(os.environ) | training_settings(library.seed, library.unseen)
+    for name, value in sorted(trained_by.items()):
         total.update(f"{name}={value}\0".encode())
     return total.hexdigest()
 

@@ -1,6 +1,5 @@
 """`forgewatch demo`: the whole loop on real parts, told step by step and counted at the end."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,7 +38,6 @@ def main(seed: int, unseen: str | None, report: Path | None) -> bool:
         f"Release 0 learns {len(FAMILIES) - 1} forgery families and never sees [bold]{story.unseen}[/bold] "
         f"(seed {seed})."
     )
-    os.environ.update(plan.training_settings(seed, story.unseen))
     with alone(HOME):
         result = _tell(story)
     if report is not None:
@@ -60,7 +58,8 @@ def alone(home: Path) -> Iterator[None]:
 
 
 def _tell(story: Story) -> DemoReport:
-    stack = Stack(HOME, console=story.console)
+    tuning = plan.training_settings(story.seed, story.unseen)
+    stack = Stack(HOME, console=story.console, tuning=tuning)
     with ExitStack() as parts:
         library = plan.Library(story.seed, story.unseen)
         with story.step("start", "Start Kafka, TorchServe, deploy, memory, updater and detector"):

@@ -1,6 +1,7 @@
 """`forgewatch up`: the demonstration's stack with its release 0, left running."""
 
-import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.demo import plan
@@ -8,29 +9,47 @@ from deploy.demo.operator import Operator
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.story import Story
 from deploy.local import commands
+from deploy.local.processes import StackError
+from deploy.local.record import read_environment, read_record
+from deploy.local.serving import await_verdicts
+from deploy.local.stack import launch_room
 
 SEED = 0
 
 
 def up(home: Path = commands.HOME) -> None:
-    """Start the stack in `home`, see to it that a release is live, and leave it running.
+    """Start the stack in `home`, see to it that a release is live and scores, and leave it running.
 
     Raises OperatorError and the local stack's errors; the stack then goes on without a release.
     """
     story = Story(SEED, plan.DEFAULT_UNSEEN)
     library = plan.Library(story.seed, story.unseen)
-    os.environ.update(plan.training_settings(story.seed, story.unseen))
     if not (home / "run").exists():
         restore(library, home / "run")
     commands.up(home, story.console)
-    # Not into this process's environment: release 0 is kept under a digest of what was set there.
-    lines = (home / "stack.env").read_text().splitlines()
-    operator = Operator(story.console, dict(line.split("=", 1) for line in lines))
+    settings = read_environment(home / "stack.env")
+    operator = Operator(story.console, settings)
     states = [release["state"] for release in operator.ask("releases")]
     if "live" in states:
         return
     if "proposed" not in states:
         rendering = render(library, home / "run" / "library")
-        make_release_zero(story, operator, library, home / "run", rendering)
+        with _updater_of(home, plan.training_settings(story.seed, story.unseen)):
+            make_release_zero(story, operator, library, home / "run", rendering)
     operator.approve_newest()
+    await_verdicts(settings, story.console)
     commands.tell(home, story.console)
+
+
+@contextmanager
+def _updater_of(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let the stack's updater work by these settings, and then again by the user's alone."""
+    record = read_record(home / "stack.json")
+    if record is None:
+        raise StackError("the stack was stopped while release 0 was made")
+    supervisor = record.supervisor()
+    launch_room(supervisor, home.absolute() / "run", "updater", settings)
+    try:
+        yield
+    finally:
+        launch_room(supervisor, home.absolute() / "run", "updater")

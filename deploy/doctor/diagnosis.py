@@ -20,6 +20,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "releases topic": stack.releases,
     "TorchServe": stack.torchserve,
     "processes": stack.processes,
+    "kept alive": stack.kept,
     "lag": stack.lag,
 }
 """By name, what is looked at; each returns what it found or raises Wrong."""

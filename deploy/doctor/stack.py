@@ -11,6 +11,8 @@ from kafka.errors import KafkaError
 from deploy.client.http import Client, ClientError
 from deploy.client.records import PartitionLag
 from deploy.doctor.host import Wrong
+from deploy.local.commands import HOME, kept_alive
+from deploy.local.processes import StackError
 from deploy.releases.publish import PublishError, read_rollout
 from deploy.server.health import processes_health
 from deploy.settings import DeploySettings
@@ -127,6 +129,20 @@ def processes() -> str:
             "; ".join(down), "start what is down; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
         )
     return f"{', '.join(process.name for process in found)} answer"
+
+
+def kept() -> str:
+    """What this folder's own stack is made of runs, or is being brought back."""
+    try:
+        found = kept_alive()
+    except StackError as error:
+        raise Wrong(str(error).partition("\n")[0], "start the stack anew: `forgewatch up`") from error
+    if down := [f"{one.name} is {one.state} ({one.why or 'by hand'})" for one in found if one.given_up]:
+        raise Wrong(
+            "; ".join(down), f"read its log below {HOME / 'run'}, mend what it says, and `forgewatch up`"
+        )
+    again = [f"{one.name} {one.restarts} times ({one.why})" for one in found if one.restarts]
+    return f"restarted: {', '.join(again)}" if again else "nothing had to be restarted"
 
 
 def lag() -> str:

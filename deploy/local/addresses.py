@@ -42,12 +42,14 @@ def default_ports() -> tuple[Ports, dict[str, int]]:
     return replace(Ports(), **{name: spare[name] for name in taken}), taken
 
 
-def stack_settings(run: Path, ports: Ports, management: str, model_store: Path) -> dict[str, str]:
+def stack_settings(
+    run: Path, ports: Ports, management: str, model_store: Path, tuning: Mapping[str, str]
+) -> dict[str, str]:
     """The FORGEWATCH_… variables of a stack with its state below `run`.
 
-    Variables of this process's environment that a person set to tune a part are kept; where the
-    parts listen, how they reach one another and where their state lies is the stack's own.
-    `management` and `model_store` are TorchServe's.
+    Variables of this process's environment that a person set to tune a part are kept, those of `tuning`
+    go before them; where the parts listen, how they reach one another and where their state lies is the
+    stack's own. `management` and `model_store` are TorchServe's.
     """
     metrics = {
         "detector": ports.detector_metrics,
@@ -90,7 +92,7 @@ def stack_settings(run: Path, ports: Ports, management: str, model_store: Path) 
         # Decoding and looking for faces is what large photographs wait for; a stack has its one worker.
         "FORGEWATCH_INGEST_DECODE_PROCESSES": str(min(_DECODERS, len(os.sched_getaffinity(0)))),
     }
-    return {**defaults, **kept, **own}
+    return {**defaults, **kept, **tuning, **own}
 
 
 def _tuning(environment: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from kafka.errors import KafkaError
 from deploy.local.kafka_jars import kafka_jars
 from deploy.local.processes import (
     Child,
+    Launch,
     ProcessDiedError,
     claim_port,
     last_lines,
@@ -104,7 +105,7 @@ def start_broker(
     scram_users: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    started: Callable[[Child], None] = lambda child: None,
+    launch: Launch = start,
 ) -> Broker:
     """Start a broker with its state in `folder` and wait until it answers; free ports where none is given.
 
@@ -112,9 +113,8 @@ def start_broker(
     `max_record_bytes`, else what ingest's settings say of the topics beyond the media topic.
     `properties` are further ones of the server, each in the place of the stack's own of that name; the
     listener at `port` must stay, plain. `scram_users`, passwords by name for SCRAM-SHA-512, are made with
-    a new folder. `progress(done, total)` counts the jars as they are fetched into `cache`; `started(child)`
-    is called before the wait. Raises processes.StackError, with the
-    log's last lines where the broker ended.
+    a new folder. `progress(done, total)` counts the jars as they are fetched into `cache`. Raises
+    processes.StackError, with the log's last lines where the broker ended.
     """
     port, controller_port = claim_port(port), claim_port(controller_port)
     class_path = os.pathsep.join(str(jar.absolute()) for jar in kafka_jars(cache, progress))
@@ -138,8 +138,7 @@ def start_broker(
     log = folder / "broker.log"
     if not (data / "meta.properties").exists():
         _format([*java, "kafka.tools.StorageTool"], written, log, scram_users or {})
-    process = start("broker", [*java, "kafka.Kafka", written], log=log, environment={}, folder=folder)
-    started(process)
+    process = launch("broker", [*java, "kafka.Kafka", written], log=log, environment={}, folder=folder)
     bootstrap, own_id = f"127.0.0.1:{port}", _own_cluster_id(data)
     try:
         # By its id, lest another broker that took the port in the meantime pass for this one.

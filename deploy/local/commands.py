@@ -13,9 +13,11 @@ from types import FrameType
 from rich.console import Console
 
 from deploy.local.addresses import default_ports
-from deploy.local.processes import StackError, alive, stop_all
-from deploy.local.record import StackRecord, read_record
+from deploy.local.processes import StackError, session
+from deploy.local.record import StackRecord, read_environment, read_record
+from deploy.local.serving import await_verdicts
 from deploy.local.stack import Stack
+from deploy.local.supervisor import Kept, Supervisor
 
 HOME = Path(".forgewatch")
 
@@ -23,8 +25,9 @@ HOME = Path(".forgewatch")
 def up(home: Path = HOME, console: Console | None = None) -> None:
     """Start a stack in `home` and leave it running; says so where it runs already.
 
-    Default ports, and a free one in place of each that is taken. A stack of which a part has died,
-    or that a reboot ended, is started anew on the state that it left. Raises processes.StackError,
+    Default ports, and a free one in place of each that is taken. A stack of which a part was given up,
+    or that a reboot ended, is started anew on the state that it left. Where a release is live, this
+    returns once it scores. Raises processes.StackError, client.http.ClientError and
     kafka.errors.KafkaError.
     """
     console = console or Console(soft_wrap=True)
@@ -32,12 +35,12 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
     with _alone(home):
         record = read_record(home / "stack.json")
         if record is not None:
-            dead = [child.name for child in record.children if not alive(child.child())]
-            if not dead and (home / "stack.env").exists():
+            why = _broken(home, record.supervisor())
+            if not why:
                 console.print("Forgewatch runs here already.")
                 tell(home, console)
                 return
-            console.print(f"What was left of a stack is ended first (dead: {', '.join(dead) or 'none'}).")
+            console.print(f"What was left of a stack is ended first ({why}).")
             _end(home, record)
         fresh = not (home / "run").exists()
         ports, taken = default_ports()
@@ -54,6 +57,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
             if fresh:
                 shutil.rmtree(stack.run, ignore_errors=True)
             raise
+        await_verdicts(stack.settings, console)
         tell(home, console)
 
 
@@ -71,8 +75,7 @@ def down(home: Path = HOME, console: Console | None = None) -> None:
         for folder in (home, *(path.parent for path in home.glob("*/stack.json"))):
             record = read_record(folder / "stack.json")
             if record is not None:
-                ended += sum(alive(child.child()) for child in record.children)
-                _end(folder, record)
+                ended += _end(folder, record)
             shutil.rmtree(folder / "run", ignore_errors=True)
         console.print(
             f"Stopped: {ended} processes. Their state is removed." if ended else "Nothing runs here."
@@ -83,18 +86,36 @@ def down(home: Path = HOME, console: Console | None = None) -> None:
             console.print(f"{cache} stays ({size / 1e6:.0f} MB: the broker's jars, made releases).")
 
 
-def _end(folder: Path, record: StackRecord) -> None:
-    stop_all([child.child() for child in record.children])
-    if record.sockets is not None:
-        shutil.rmtree(record.sockets, ignore_errors=True)
+def kept_alive(home: Path = HOME) -> list[Kept]:
+    """The processes of the stack in `home`; none where none was started. Raises processes.StackError."""
+    record = read_record(home / "stack.json")
+    return [] if record is None else record.supervisor().kept()
+
+
+def _broken(home: Path, supervisor: Supervisor) -> str:
+    """Why the stack must be started anew; empty where it runs, or is being brought back."""
+    if not (home / "stack.env").exists():
+        return "it never came up whole"
+    try:
+        return ", ".join(f"{kept.name}: {kept.state}" for kept in supervisor.kept() if kept.given_up)
+    except (StackError, OSError):
+        return "its supervisord is dead"
+
+
+def _end(folder: Path, record: StackRecord) -> int:
+    """End the processes of a stack, also where its supervisord was killed; returns how many they were."""
+    supervisor = record.supervisor()
+    ended = len(session(supervisor.process))
+    supervisor.stop()
+    shutil.rmtree(record.sockets, ignore_errors=True)
     for name in ("stack.json", "stack.env"):
         (folder / name).unlink(missing_ok=True)
+    return ended
 
 
 def tell(home: Path, console: Console) -> None:
     """Say where everything of the stack in `home` listens and how to use it."""
-    pairs = (line.partition("=") for line in (home / "stack.env").read_text().splitlines())
-    settings = {name: value for name, _, value in pairs}
+    settings = read_environment(home / "stack.env")
     command = Path(sys.executable).parent / "forgewatch"
     broker = settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
     media = settings.get("FORGEWATCH_INGEST_MEDIA_TOPIC", "forgewatch.media")

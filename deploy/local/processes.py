@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbelow
+from typing import Protocol
 
 import psutil
 
@@ -20,6 +21,7 @@ _POLL_S = 0.05
 # The kernel counts from boot, and the instant of boot moves when the clock is corrected.
 _CLOCK_CORRECTION_S = 2.0
 _LINES_SHOWN = 20
+_LAST_WORDS_S = 2.0
 # Below the range from which Linux takes the ports of outgoing connections, so that none of those
 # sits on a port between the moment it was found free and the moment a server binds it.
 _FREE_PORTS = range(20_000, 32_000)
@@ -79,6 +81,21 @@ def start(
     return Child(name, handle.pid, psutil.Process(handle.pid).create_time(), log, handle)
 
 
+class Launch(Protocol):
+    """How a part of the stack is started: `start`, or a supervisor's `launch`."""
+
+    def __call__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        environment: Mapping[str, str],
+        folder: Path,
+    ) -> Child:
+        """Start a command; see `start`."""
+
+
 def alive(child: Child) -> bool:
     """Whether this very process still runs; False for a zombie and for a stranger with its id."""
     if child.handle is not None and child.handle.poll() is not None:
@@ -92,23 +109,37 @@ def stop(child: Child, timeout_s: float = 15.0) -> None:
     The child passes its end on to its own children; those that outlive it or `timeout_s` are
     killed. Does nothing where the child is gone, or where its id belongs to someone else by now.
     """
-    session = _session(child)
+    members = session(child)
     leader = _identified(child)
     if leader is not None:
         _signal(leader, signal.SIGTERM)
         _wait(lambda: not alive(child), timeout_s)
-    for process in session | _session(child):
+    for process in members | session(child):
         if _running(process):
             _signal(process, signal.SIGKILL)
-    _wait(lambda: not any(_running(process) for process in session), timeout_s)
+    _wait(lambda: not any(_running(process) for process in members), timeout_s)
     if child.handle is not None:
         child.handle.wait(timeout_s)
 
 
-def stop_all(children: Sequence[Child], timeout_s: float = 15.0) -> None:
-    """Stop the children, the last one started first."""
-    for child in reversed(children):
-        stop(child, timeout_s)
+def session(child: Child) -> set[psutil.Process]:
+    """The child, where it runs, and all that it started, also where it has ended and they have not.
+
+    They are known by their session; none where the child's id belongs to a stranger.
+    """
+    if psutil.pid_exists(child.pid) and _identified(child) is None:
+        return set()
+    members = set()
+    for process in psutil.process_iter():
+        try:
+            if (
+                os.getsid(process.pid) == child.pid
+                and process.create_time() > child.created_s - _CLOCK_CORRECTION_S
+            ):
+                members.add(process)
+        except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            continue
+    return members
 
 
 def wait_until(child: Child, ready: Callable[[], bool], timeout_s: float) -> None:
@@ -116,6 +147,8 @@ def wait_until(child: Child, ready: Callable[[], bool], timeout_s: float) -> Non
     until = time.monotonic() + timeout_s
     while not ready():
         if not alive(child):
+            # Its last words are in the log by the time that it was reaped, whoever's child it is.
+            _wait(lambda: child.handle is not None or _identified(child) is None, _LAST_WORDS_S)
             code = "" if child.handle is None else f" with exit status {child.handle.returncode}"
             raise ProcessDiedError(f"{child.name} ended{code} before it was ready.\n{last_lines(child.log)}")
         if time.monotonic() > until:
@@ -169,23 +202,6 @@ def _identified(child: Child) -> psutil.Process | None:
         return process if abs(process.create_time() - child.created_s) < _CLOCK_CORRECTION_S else None
     except psutil.NoSuchProcess:
         return None
-
-
-def _session(child: Child) -> set[psutil.Process]:
-    """The members of the child's session; none where its id belongs to a stranger."""
-    if psutil.pid_exists(child.pid) and _identified(child) is None:
-        return set()
-    members = set()
-    for process in psutil.process_iter():
-        try:
-            if (
-                os.getsid(process.pid) == child.pid
-                and process.create_time() > child.created_s - _CLOCK_CORRECTION_S
-            ):
-                members.add(process)
-        except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            continue
-    return members
 
 
 def _running(process: psutil.Process | None) -> bool:

@@ -1,6 +1,5 @@
 """What is written about a running stack, so that whoever comes later can use it and end it."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
@@ -8,41 +7,40 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deploy.local.processes import Child, StackError
-
-
-class ChildRecord(BaseModel):
-    """One process: its id and start time (seconds since the epoch) together name it for ever."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    pid: int
-    created_s: float
-    log: Path
-
-    @classmethod
-    def of(cls, child: Child) -> Self:
-        """The record of a running process."""
-        return cls(name=child.name, pid=child.pid, created_s=child.created_s, log=child.log)
-
-    def child(self) -> Child:
-        """The process as processes.alive and processes.stop take it."""
-        return Child(self.name, self.pid, self.created_s, self.log)
+from deploy.local.supervisor import Supervisor
+from ingest.durable import write_durably
 
 
 class StackRecord(BaseModel):
-    """The processes of a stack in the order of their start, and the folder of TorchServe's sockets."""
+    """A stack's supervisord: its id and start time (seconds since the epoch) together name it for ever.
+
+    Every process of the stack belongs to its session, so that this also finds those that outlived it.
+    """
 
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[1] = 1
-    children: tuple[ChildRecord, ...] = ()
-    sockets: Path | None = None
+    format: Literal[2] = 2
+    pid: int
+    created_s: float
+    log: Path
+    folder: Path
+    sockets: Path
+
+    @classmethod
+    def of(cls, process: Child, folder: Path, sockets: Path) -> Self:
+        """The record of a supervisord with its settings in `folder` and its socket in `sockets`."""
+        return cls(
+            pid=process.pid, created_s=process.created_s, log=process.log, folder=folder, sockets=sockets
+        )
+
+    def supervisor(self) -> Supervisor:
+        """The supervisord, which may have ended."""
+        return Supervisor(Child("supervisord", self.pid, self.created_s, self.log), self.folder, self.sockets)
 
 
 def write_record(path: Path, record: StackRecord) -> None:
     """Write a record, whole or not at all, for this user's eyes only."""
-    _write(path, record.model_dump_json(indent=1) + "\n")
+    write_durably(path, record.model_dump_json(indent=1).encode() + b"\n")
 
 
 def read_record(path: Path) -> StackRecord | None:
@@ -53,18 +51,16 @@ def read_record(path: Path) -> StackRecord | None:
         return None
     except (OSError, ValidationError) as error:
         raise StackError(
-            f"{path} does not tell what runs here: end those processes yourself\n{error}"
+            f"{path} does not tell what runs here: end those processes yourself and remove it\n{error}"
         ) from error
 
 
 def write_environment(path: Path, settings: Mapping[str, str]) -> None:
     """Write settings as sorted KEY=VALUE lines, whole or not at all, for this user's eyes only."""
-    _write(path, "".join(f"{name}={value}\n" for name, value in sorted(settings.items())))
+    text = "".join(f"{name}={value}\n" for name, value in sorted(settings.items()))
+    write_durably(path, text.encode())
 
 
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(f"{path.name}.new")
-    aside.unlink(missing_ok=True)
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    aside.replace(path)
+def read_environment(path: Path) -> dict[str, str]:
+    """The settings that write_environment wrote. Raises OSError."""
+    return dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)

@@ -1,14 +1,15 @@
-"""The whole stack on one host: broker, topics, TorchServe, deploy, memory, updater, detector.
+"""The whole stack on one host: broker, topics, deploy, TorchServe, memory, updater, detector.
 
 Everything that it makes lies below one folder: `run/` with the state and the logs, `stack.env` with
-the settings that reach it, `stack.json` with the processes. `cache/` outlives it.
+the settings that reach it, `stack.json` with the supervisord that keeps its processes alive. `cache/`
+outlives it.
 """
 
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +20,11 @@ from rich.console import Console
 
 from deploy.local.addresses import Ports, free_ports, stack_settings
 from deploy.local.broker import CACHE, start_broker
-from deploy.local.processes import Child, alive, start, stop_all, wait_until
-from deploy.local.record import ChildRecord, StackRecord, write_environment, write_record
-from deploy.local.torchserve import start_torchserve
+from deploy.local.processes import Child, wait_until
+from deploy.local.record import StackRecord, write_environment, write_record
+from deploy.local.sockets import socket_folder
+from deploy.local.supervisor import Supervisor, start_supervisor
+from deploy.local.torchserve import management_address, model_store, start_torchserve
 from deploy.topics import all_topics
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
@@ -37,21 +40,29 @@ _READY_TIMEOUT_S = 90.0
 class Stack:
     """A stack with its state in `home`/run; a context manager that starts it and stops its processes.
 
-    Without `ports` it takes free ones. `settings` are the FORGEWATCH_… variables that reach it, in
-    full once it is started. It runs without a release: the detector then waits for one.
+    Without `ports` it takes free ones. `tuning` goes before a person's own FORGEWATCH_… variables.
+    `settings` are all those that reach it, in full once it is started. It runs without a release: the
+    detector then waits for one.
     """
 
     def __init__(
-        self, home: Path, *, ports: Ports | None = None, cache: Path = CACHE, console: Console | None = None
+        self,
+        home: Path,
+        *,
+        ports: Ports | None = None,
+        cache: Path = CACHE,
+        console: Console | None = None,
+        tuning: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home.absolute()
         self.run = self.home / "run"
         self.ports = ports or free_ports()
         self.settings: dict[str, str] = {}
-        self.children: list[Child] = []
+        self._supervisor: Supervisor | None = None
+        self._sockets: Path | None = None
         self._cache = cache
         self._console = console or Console(quiet=True)
-        self._sockets: Path | None = None
+        self._tuning = tuning or {}
 
     def __enter__(self) -> Self:
         self.start()
@@ -63,8 +74,14 @@ class Stack:
         self.stop()
 
     @property
+    def supervisor(self) -> Supervisor:
+        """What keeps the processes alive; there once the stack is started."""
+        assert self._supervisor is not None
+        return self._supervisor
+
+    @property
     def record_path(self) -> Path:
-        """Where the stack's processes are written down while they run."""
+        """Where the stack's supervisord is written down while it runs."""
         return self.home / "stack.json"
 
     @property
@@ -80,8 +97,27 @@ class Stack:
         """
         self.run.mkdir(parents=True, exist_ok=True)
         try:
-            self._start_servers()
-            self._start_rooms()
+            self._sockets = socket_folder(self.run)
+            torchserve = self.run / "torchserve"
+            self.settings = stack_settings(
+                self.run, self.ports, management_address(self._sockets), model_store(torchserve), self._tuning
+            )
+            self._start_supervisor(self._sockets)
+            self._start_broker()
+            url = self.settings["FORGEWATCH_DEPLOY_URL"]
+            with self._step("deploy", url):
+                # Before memory and updater, since it makes tables that they write to.
+                self._wait(self._start_room("deploy"), f"{url}/healthz")
+            with self._step("TorchServe", f"http://127.0.0.1:{self.ports.torchserve}"):
+                start_torchserve(
+                    torchserve,
+                    self.ports.torchserve,
+                    environment={**os.environ, **self.settings},
+                    sockets=self._sockets,
+                    launch=self.supervisor.launch,
+                )
+            self._start_workers({"memory": self.ports.memory_metrics, "updater": self.ports.updater_metrics})
+            self._start_workers({"detector": self.ports.detector_metrics})
             write_environment(self.environment_path, self.settings)
         except BaseException:
             self.stop()
@@ -89,18 +125,25 @@ class Stack:
 
     def stop(self) -> None:
         """Stop the processes, the last one started first. The state below `run` stays."""
-        stop_all(self.children)
+        if self._supervisor is not None:
+            self._supervisor.stop()
+            self._supervisor = None
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
         self.record_path.unlink(missing_ok=True)
         self.environment_path.unlink(missing_ok=True)
-        self.children.clear()
 
-    def dead(self) -> list[Child]:
-        """The processes that were started and no longer run."""
-        return [child for child in self.children if not alive(child)]
+    def _start_supervisor(self, sockets: Path) -> None:
+        folder = self.run / "supervisor"
 
-    def _start_servers(self) -> None:
+        def write_down(process: Child) -> None:
+            self._supervisor = Supervisor(process, folder, sockets)
+            write_record(self.record_path, StackRecord.of(process, folder, sockets))
+
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")}
+        start_supervisor(folder, sockets, {**inherited, **self.settings, **_PROCESS}, write_down)
+
+    def _start_broker(self) -> None:
         with self._step("Kafka broker", f"127.0.0.1:{self.ports.broker}") as say:
             start_broker(
                 self.run / "broker",
@@ -108,29 +151,16 @@ class Stack:
                 self.ports.controller,
                 cache=self._cache,
                 progress=lambda done, total: say(f"jar {done} of {total}"),
-                started=self._add,
+                launch=self.supervisor.launch,
             )
-        with self._step("TorchServe", f"http://127.0.0.1:{self.ports.torchserve}"):
-            server = start_torchserve(
-                self.run / "torchserve", self.ports.torchserve, started=self._add_torchserve
-            )
-        self.settings = stack_settings(self.run, self.ports, server.management, server.model_store)
         ingest = IngestSettings(
             bootstrap_servers=self.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"],
             security_protocol="PLAINTEXT",
         )
         ensure_topics(ingest, all_topics(ingest, DetectorSettings(), _PARTITIONS))
 
-    def _start_rooms(self) -> None:
-        url = self.settings["FORGEWATCH_DEPLOY_URL"]
-        with self._step("deploy", url):
-            # First, since it makes tables that others write to; those come up side by side.
-            self._wait(self._start_room("deploy"), f"{url}/healthz")
-        metrics = {
-            "memory": self.ports.memory_metrics,
-            "updater": self.ports.updater_metrics,
-            "detector": self.ports.detector_metrics,
-        }
+    def _start_workers(self, metrics: Mapping[str, int]) -> None:
+        """Start processes side by side and wait for their metrics, at these ports."""
         rooms = {name: self._start_room(name) for name in metrics}
         for name, port in metrics.items():
             address = f"http://127.0.0.1:{port}/metrics"
@@ -138,18 +168,7 @@ class Stack:
                 self._wait(rooms[name], address)
 
     def _start_room(self, name: str) -> Child:
-        folder = self.run / name
-        folder.mkdir(exist_ok=True)
-        # -P: no folder that happens to be named like a package is taken for it.
-        child = start(
-            name,
-            [sys.executable, "-P", "-m", name],
-            log=folder / f"{name}.log",
-            environment={**os.environ, **self.settings, **_PROCESS},
-            folder=folder,
-        )
-        self._add(child)
-        return child
+        return launch_room(self.supervisor, self.run, name)
 
     def _wait(self, child: Child, address: str) -> None:
         def ready() -> bool:
@@ -160,18 +179,21 @@ class Stack:
 
         wait_until(child, ready, _READY_TIMEOUT_S)
 
-    def _add_torchserve(self, child: Child, sockets: Path) -> None:
-        self._sockets = sockets
-        self._add(child)
-
-    def _add(self, child: Child) -> None:
-        self.children.append(child)
-        records = tuple(ChildRecord.of(started) for started in self.children)
-        write_record(self.record_path, StackRecord(children=records, sockets=self._sockets))
-
     @contextmanager
     def _step(self, name: str, address: str) -> Iterator[Callable[[str], None]]:
         since = time.monotonic()
         with self._console.status(f"{name} starts") as status:
             yield lambda text: status.update(f"{name} starts: {text}")
         self._console.print(f"  {name:<14}{address:<34}{time.monotonic() - since:5.1f} s", highlight=False)
+
+
+def launch_room(
+    supervisor: Supervisor, run: Path, name: str, settings: Mapping[str, str] | None = None
+) -> Child:
+    """Start `python -m NAME`, or start it anew: with the stack's settings, and before them `settings`."""
+    folder = run / name
+    folder.mkdir(exist_ok=True)
+    first = [f"{variable}={value}" for variable, value in (settings or {}).items()]
+    # -P: no folder that happens to be named like a package is taken for it.
+    command = [*(["env", *first] if first else []), sys.executable, "-P", "-m", name]
+    return supervisor.launch(name, command, log=folder / f"{name}.log", folder=folder)

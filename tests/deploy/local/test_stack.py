@@ -1,5 +1,7 @@
 import json
 import os
+import re
+import signal
 import socket
 import stat
 import sys
@@ -8,19 +10,22 @@ from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console
 
 from deploy.local import addresses, commands
 from deploy.local.addresses import Ports, default_ports, free_ports, stack_settings
-from deploy.local.processes import Child, StackError, alive, start, stop
+from deploy.local.processes import StackError, alive, wait_until
 from deploy.local.record import (
-    ChildRecord,
     StackRecord,
+    read_environment,
     read_record,
     write_environment,
     write_record,
 )
+from deploy.local.sockets import socket_folder
+from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
@@ -37,7 +42,7 @@ ROOMS = {
 
 
 def settings_of_a_stack() -> dict[str, str]:
-    return stack_settings(Path("/run"), free_ports(), "unix:/s", Path("/store"))
+    return stack_settings(Path("/run"), free_ports(), "unix:/s", Path("/store"), {})
 
 
 @pytest.fixture
@@ -51,16 +56,20 @@ def said(console: Console) -> str:
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[Child]:
-    child = start(
-        "sleeper",
-        [sys.executable, "-c", "import time; time.sleep(600)"],
-        log=tmp_path / "sleeper.log",
-        environment=dict(os.environ),
-        folder=tmp_path,
-    )
-    yield child
-    stop(child)
+def running(tmp_path: Path) -> Iterator[Supervisor]:
+    """A supervisord with one process that sleeps, as a stack's are below its home."""
+    folder = tmp_path / "supervisor"
+    supervisor = start_supervisor(folder, socket_folder(tmp_path), dict(os.environ), lambda child: None)
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    supervisor.launch("sleeper", command, log=tmp_path / "sleeper.log", folder=tmp_path)
+    yield supervisor
+    supervisor.stop()
+
+
+def write_down(supervisor: Supervisor, home: Path) -> StackRecord:
+    record = StackRecord.of(supervisor.process, supervisor.folder, supervisor.sockets)
+    write_record(home / "stack.json", record)
+    return record
 
 
 def test_free_ports_are_free_and_all_different() -> None:
@@ -120,20 +129,19 @@ def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credenti
 
 
 def test_what_is_written_about_a_stack_is_read_again_and_is_for_its_user_alone(tmp_path: Path) -> None:
-    record = StackRecord(
-        children=(ChildRecord(name="broker", pid=7, created_s=1.25, log=tmp_path / "log"),), sockets=tmp_path
-    )
+    record = StackRecord(pid=7, created_s=1.25, log=tmp_path / "log", folder=tmp_path, sockets=tmp_path)
     write_record(tmp_path / "stack.json", record)
     write_environment(tmp_path / "stack.env", {"FORGEWATCH_B": "2", "FORGEWATCH_A": "x=y"})
     assert read_record(tmp_path / "stack.json") == record
     assert (tmp_path / "stack.env").read_text() == "FORGEWATCH_A=x=y\nFORGEWATCH_B=2\n"
+    assert read_environment(tmp_path / "stack.env") == {"FORGEWATCH_A": "x=y", "FORGEWATCH_B": "2"}
     for name in ("stack.json", "stack.env"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stack.env", "stack.json"]
 
 
 def test_a_record_that_cannot_be_understood_is_an_error_and_stays(tmp_path: Path) -> None:
-    (tmp_path / "stack.json").write_text(json.dumps({"format": 2}))
+    (tmp_path / "stack.json").write_text(json.dumps({"format": 1}))
     with pytest.raises(StackError, match=r"stack\.json does not tell what runs here"):
         commands.down(tmp_path)
     assert (tmp_path / "stack.json").exists()
@@ -146,34 +154,41 @@ def test_down_where_nothing_runs_says_so(tmp_path: Path, console: Console) -> No
 
 
 @pytest.mark.parametrize("below", ["", "demo"])
+@pytest.mark.parametrize("killed", [False, True])
 def test_down_ends_what_is_written_down_and_leaves_nothing_but_the_cache(
-    tmp_path: Path, console: Console, sleeper: Child, below: str
+    tmp_path: Path, console: Console, running: Supervisor, below: str, killed: bool
 ) -> None:
     home = tmp_path / "home"
     folder = home / below
-    for name in ("run/broker", "sockets"):
-        (folder / name).mkdir(parents=True)
+    (folder / "run/broker").mkdir(parents=True)
     (home / "cache").mkdir()
     (folder / "stack.env").touch()
-    write_record(
-        folder / "stack.json", StackRecord(children=(ChildRecord.of(sleeper),), sockets=folder / "sockets")
-    )
+    write_down(running, folder)
+    sleeper = psutil.Process(running.kept()[0].pid)
+    if killed:
+        os.kill(running.process.pid, signal.SIGKILL)
+        wait_until(running.process, lambda: not alive(running.process), 10)
+        assert sleeper.is_running()
     commands.down(home, console)
-    assert not alive(sleeper)
+    assert not alive(running.process)
+    assert not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE
     assert [path for path in home.rglob("*") if path.is_file()] == []
     assert not (folder / "run").exists()
-    assert not (folder / "sockets").exists()
-    assert "Stopped: 1 processes" in said(console)
+    assert not running.sockets.exists()
+    assert re.search(r"Stopped: \d processes", said(console))
     assert f"{home / 'cache'} stays" in said(console)
 
 
 def test_down_does_not_touch_a_stranger_that_got_a_recorded_id(
-    tmp_path: Path, console: Console, sleeper: Child
+    tmp_path: Path, console: Console, running: Supervisor
 ) -> None:
-    stale = ChildRecord(name="broker", pid=sleeper.pid, created_s=sleeper.created_s - 3600, log=sleeper.log)
-    write_record(tmp_path / "stack.json", StackRecord(children=(stale,)))
+    stale = write_down(running, tmp_path).model_copy(
+        update={"created_s": running.process.created_s - 3600, "sockets": tmp_path / "other"}
+    )
+    write_record(tmp_path / "stack.json", stale)
     commands.down(tmp_path, console)
-    assert alive(sleeper)
+    assert alive(running.process)
+    assert running.kept()[0].runs
     assert "Nothing runs here." in said(console)
 
 
@@ -186,12 +201,27 @@ def test_only_one_up_or_down_works_in_a_folder_at_a_time(tmp_path: Path) -> None
 
 
 def test_up_says_that_a_stack_runs_already_and_starts_nothing(
-    tmp_path: Path, console: Console, sleeper: Child
+    tmp_path: Path, console: Console, running: Supervisor
 ) -> None:
-    write_record(tmp_path / "stack.json", StackRecord(children=(ChildRecord.of(sleeper),)))
+    write_down(running, tmp_path)
     write_environment(tmp_path / "stack.env", settings_of_a_stack())
+    before = running.kept()
     commands.up(tmp_path, console)
     assert "runs here already" in said(console)
     assert "kcat -P -b 127.0.0.1:" in said(console)
-    assert alive(sleeper)
+    assert running.kept() == before
     assert not (tmp_path / "run").exists()
+
+
+def test_a_stack_is_broken_when_a_part_was_given_up_or_its_supervisord_is_dead_or_it_never_came_up(
+    tmp_path: Path, running: Supervisor
+) -> None:
+    assert commands._broken(tmp_path, running) == "it never came up whole"
+    write_environment(tmp_path / "stack.env", settings_of_a_stack())
+    assert commands._broken(tmp_path, running) == ""
+    os.kill(running.kept()[0].pid, signal.SIGKILL)
+    assert commands._broken(tmp_path, running) == "", "it is being brought back"
+    running.end("sleeper")
+    assert commands._broken(tmp_path, running) == "sleeper: stopped"
+    running.stop()
+    assert commands._broken(tmp_path, running) == "its supervisord is dead"

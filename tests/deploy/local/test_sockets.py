@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import torchserve
+from deploy.local.sockets import socket_folder
 
-SOCKETS = ("management.sock", "metrics.sock", ".ts.sock.9000", ".ts.sock.99999")
+SOCKETS = ("supervisor.sock.4194304", "management.sock", "metrics.sock", ".ts.sock.99999")
 
 
 @pytest.mark.parametrize("longest_bytes", [106, 107, 108, 109])
@@ -15,10 +15,10 @@ def test_every_socket_has_a_path_that_the_kernel_takes(
 ) -> None:
     base = tmp_path_factory.mktemp("s")  # short: the length is made below
     # 107 bytes and a final zero byte fill the kernel's 108; one byte more binds nowhere.
-    room = longest_bytes - len(os.fsencode(base)) - len("/") - len("/tmp/management.sock")
+    room = longest_bytes - len(os.fsencode(base)) - len("/") - len("/tmp/supervisor.sock.4194304")
     folder = base / ("d" * room)
     folder.mkdir()
-    sockets = torchserve._socket_folder(folder)
+    sockets = socket_folder(folder)
     try:
         assert all(len(os.fsencode(sockets / name)) <= 107 for name in SOCKETS)
         assert (sockets == folder / "tmp") == (longest_bytes <= 107)
@@ -28,5 +28,5 @@ def test_every_socket_has_a_path_that_the_kernel_takes(
 
 
 def test_the_sockets_of_a_server_that_was_killed_are_removed(tmp_path: Path) -> None:
-    (torchserve._socket_folder(tmp_path) / "management.sock").touch()
-    assert list(torchserve._socket_folder(tmp_path).iterdir()) == []
+    (socket_folder(tmp_path) / "management.sock").touch()
+    assert list(socket_folder(tmp_path).iterdir()) == []

@@ -1,6 +1,5 @@
-"""`forgewatch bench`: images per second from topic to committed verdict, against one process's bare loop."""
+"""`forgewatch throughput`: images per second from topic to committed verdict, and in a bare loop."""
 
-import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from ingest.extract import extract
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample, make_many
 
-HOME = Path(".forgewatch/bench")
+HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES
 """Of the model, on both sides. Decoding has one on both: dlib's detector is not made to be shared."""
 IMAGES, WARM_UP, ROUNDS = 256, 64, 3
@@ -37,7 +36,7 @@ STOCK_REPEATS = 5
 """How often the same images go through the stock network in one round, which would last half a second."""
 
 
-class BenchReport(BaseModel):
+class ThroughputReport(BaseModel):
     """Medians over the rounds. shares are of the stream's busy seconds: its parts overlap one another."""
 
     ratio: float
@@ -73,8 +72,6 @@ class Measured:
 def main(report: Path | None) -> None:
     """Measure release 0 and a stock network, print and write what was found."""
     story = Story(0, plan.DEFAULT_UNSEEN)
-    os.environ.update(plan.training_settings(story.seed, story.unseen))
-    os.environ.update(FORGEWATCH_DETECTOR_MODEL_THREADS=str(THREADS), FORGEWATCH_INGEST_DECODE_PROCESSES="1")
     with alone(HOME):
         found = _measure(story)
     if report is not None:
@@ -82,8 +79,12 @@ def main(report: Path | None) -> None:
     story.console.print(found)
 
 
-def _measure(story: Story) -> BenchReport:
-    stack = Stack(HOME, console=story.console)
+def _measure(story: Story) -> ThroughputReport:
+    tuning = plan.training_settings(story.seed, story.unseen) | {
+        "FORGEWATCH_DETECTOR_MODEL_THREADS": str(THREADS),
+        "FORGEWATCH_INGEST_DECODE_PROCESSES": "1",
+    }
+    stack = Stack(HOME, console=story.console, tuning=tuning)
     with ExitStack() as parts:
         library = plan.Library(story.seed, story.unseen)
         restored = restore(library, stack.run)
@@ -100,7 +101,7 @@ def _measure(story: Story) -> BenchReport:
         propose_stock(stack.run / "stock", stack.settings["FORGEWATCH_DEPLOY_URL"])
         stock = _rounds(story, stack, traffic, operator.approve_newest(), samples * STOCK_REPEATS)
     streamed, bare = statistics.median(default.streamed), statistics.median(default.bare)
-    return BenchReport(
+    return ThroughputReport(
         ratio=statistics.median(default.ratios),
         images_per_second=streamed,
         bare_images_per_second=bare,
@@ -122,7 +123,7 @@ def _rounds(
 ) -> Measured:
     """Stream and bare in turn, so that a machine whose speed drifts is as slow for one as for the other."""
     url = stack.settings["FORGEWATCH_DEPLOY_URL"]
-    artifact = fetch(digest, stack.run / "bench", DetectorSettings(deploy_url=url))
+    artifact = fetch(digest, stack.run / "fetched", DetectorSettings(deploy_url=url))
     session = Session(artifact.folder, THREADS)
     # Until the new release answers, and a whole round for the caches and compilers: neither is measured.
     while not _streamed(story, traffic, samples[:WARM_UP], digest):
