@@ -246,7 +246,7 @@ def _run(
     write_reports(folder, runs, scores, report)
     show(Console(), runs)
     if others:
-        Console().print(compare([folder, *others]).terminal())
+        compare([folder, *others]).show(Console())
     say(f"the page of it: {folder / 'report.html'}")
 
 

@@ -6,17 +6,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import BaseModel
-from rich import box
+from pydantic_core import to_jsonable_python
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from deploy.client.http import Client
 from deploy.settings import DeploySettings
+from updater.benchmark.terminal import print_grid
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 ActorOption = Annotated[
@@ -35,19 +34,14 @@ def client(actor: str | None = None) -> Client:
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line; pydantic models and lists of them included."""
-    sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(to_jsonable_python(value), ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; says so where it is empty."""
-    table = Table(title=safe(title), title_justify="left", box=box.SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(safe(cell) for cell in row))
-    if table.row_count:
-        Console().print(table)
+    if cells := [[safe(cell) for cell in row] for row in rows]:
+        print_grid(Console(), title, columns, cells)
     else:
         say(f"{title}: none")
 
@@ -86,11 +80,3 @@ def login() -> str:
     with suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         return getpass.getuser()
     raise CommandError("this user has no login name: say who you are with --as")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
+from rich.console import Console
 
 from deploy.demo import plan
 from deploy.demo.operator import Operator
@@ -27,6 +28,7 @@ from detector.verdicts import pooling_for
 from ingest.extract import extract
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample, make_many
+from updater.benchmark.terminal import print_grid
 
 HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES
@@ -76,7 +78,29 @@ def main(report: Path | None) -> None:
         found = _measure(story)
     if report is not None:
         report.write_text(found.model_dump_json(indent=2) + "\n")
-    story.console.print(found)
+    _show(story.console, found)
+
+
+def _show(console: Console, found: ThroughputReport) -> None:
+    rows = (
+        ("release 0", found.images_per_second, found.bare_images_per_second, found.ratio),
+        (
+            "stock network",
+            found.stock_images_per_second,
+            found.stock_bare_images_per_second,
+            found.stock_ratio,
+        ),
+    )
+    print_grid(
+        console,
+        f"images per second, medians of {ROUNDS} rounds",
+        ("model", "topic to committed verdict", "bare loop", "ratio"),
+        [(name, f"{streamed:.1f}", f"{bare:.1f}", f"{ratio:.2f}") for name, streamed, bare, ratio in rows],
+    )
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
+    console.print(
+        f"of release 0's busy seconds: {shares}; {found.overhead_ms:.1f} ms an image beyond the bare loop"
+    )
 
 
 def _measure(story: Story) -> ThroughputReport:

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -6,11 +7,12 @@ import time
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from deploy.environment import load_stack_environment
 from deploy.local.broker import cluster_id
-from deploy.local.processes import alive
+from deploy.local.processes import session
 from deploy.local.record import read_record
 
 pytestmark = pytest.mark.system
@@ -31,6 +33,10 @@ def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
     return subprocess.run([FORGEWATCH, *arguments], cwd=folder, capture_output=True, text=True, timeout=240)
 
 
+def ended_not(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
 def test_up_leaves_a_stack_running_and_down_leaves_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,10 +45,12 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
         assert (up.returncode, up.stderr) == (0, ""), up.stderr
         record = read_record(home / "stack.json")
         assert record is not None
-        children = [child.child() for child in record.children]
-        names = [child.name for child in children]
-        assert names == ["broker", "torchserve", "deploy", "memory", "updater", "detector"]
-        assert all(alive(child) for child in children)
+        supervisor = record.supervisor()
+        assert [kept.name for kept in supervisor.kept() if kept.runs] == [
+            *("broker", "deploy", "torchserve", "memory", "updater", "detector")
+        ]
+        processes = session(supervisor.process)
+        assert len(processes) > 6
 
         with monkeypatch.context() as context:
             for name in [name for name in os.environ if name.startswith("FORGEWATCH_")]:
@@ -60,10 +68,19 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
         assert (again.returncode, again.stderr) == (0, "")
         assert "runs here already" in again.stdout
         assert read_record(home / "stack.json") == record
+
+        (memory,) = [kept.pid for kept in supervisor.kept() if kept.name == "memory"]
+        os.kill(memory, signal.SIGKILL)
+        while not any(kept.restarts and kept.runs for kept in supervisor.kept()):
+            time.sleep(0.1)
+        told = command("status", "--json", folder=home.parent)
+        assert told.returncode == 0, told.stderr
+        whys = {kept["name"]: kept["why"] for kept in json.loads(told.stdout)["kept_alive"]}
+        assert whys == {**dict.fromkeys(whys), "memory": "terminated by SIGKILL"}
     finally:
         down = command("down", folder=home.parent)
     assert (down.returncode, down.stderr) == (0, "")
-    assert not any(alive(child) for child in children)
+    assert not any(ended_not(process) for process in processes)
     assert [path.name for path in home.iterdir()] == ["cache"]
 
 
@@ -82,5 +99,5 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:
     up.send_signal(signal.SIGINT)
     up.communicate(timeout=60)
     assert up.returncode == 130
-    assert not any(alive(child.child()) for child in record.children)
+    assert session(record.supervisor().process) == set()
     assert [path.name for path in home.iterdir()] == ["cache"]

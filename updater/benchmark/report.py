@@ -26,10 +26,10 @@ Scores = Sequence[Mapping[str, RejectionScores]]
 
 def show(console: Console, runs: Sequence[Run]) -> None:
     """Print the matrix and the figures of one benchmark's runs."""
-    console.print(matrix_grid(runs).terminal())
-    console.print(figures_grid(runs).terminal())
+    matrix_grid(runs).show(console)
+    figures_grid(runs).show(console)
     if len(runs[0].rejection) > 1:
-        console.print(rejection_grid(runs).terminal())
+        rejection_grid(runs).show(console)
 
 
 def report_json(runs: Sequence[Run]) -> str:

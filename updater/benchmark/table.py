@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from updater.benchmark.results import Interval, Run, Summary, figure_of, summarise
+from updater.benchmark.terminal import print_grid
 
 # Name, where it lies in Figures, and digits.
 _FIGURES = (
@@ -51,14 +50,9 @@ class Grid:
         lines = [self.head, ("---", *["---:"] * (len(self.head) - 1)), *self.rows]
         return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines) + "\n"
 
-    def terminal(self) -> Table:
-        """Return the table for a rich console; nothing in it is read as markup."""
-        table = Table(title=Text(self.title), box=box.SIMPLE_HEAD, title_justify="left")
-        for number, name in enumerate(self.head):
-            table.add_column(Text(name), justify="right" if number else "left")
-        for row in self.rows:
-            table.add_row(*map(Text, row))
-        return table
+    def show(self, console: Console) -> None:
+        """Print the table; nothing in it is read as markup."""
+        print_grid(console, self.title, self.head, self.rows)
 
 
 def figures_grid(runs: Sequence[Run]) -> Grid:

@@ -17,6 +17,7 @@ from PIL import Image
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
+from deploy.local.supervisor import Kept
 from detector.artifact import EVALUATION, Artifact
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
@@ -25,6 +26,7 @@ from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
 FORGEWATCH = Path(sys.executable).with_name("forgewatch")
+SECRET = "hidden-4711"
 _until_the_last_test = ExitStack()
 
 
@@ -40,7 +42,21 @@ def stack(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterat
     """A stack of processes without a release; it runs no longer than the tests of this folder."""
     with pytest.MonkeyPatch.context() as environment, _until_the_last_test:
         environment.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_TIMEOUT_S", "10")
+        environment.setenv("SECRET_OF_ELSEWHERE", SECRET)
+        environment.setenv("FORGEWATCH_UPDATER_DEPLOY_TOKEN", SECRET)
         yield _until_the_last_test.enter_context(Stack(tmp_path_factory.mktemp("stack"), cache=kafka_cache))
+
+
+@pytest.fixture(scope="session")
+def secret() -> str:
+    """A secret in the environment of whoever started the stack."""
+    return SECRET
+
+
+@pytest.fixture(scope="session")
+def kept(stack: Stack) -> Callable[[str], Kept]:
+    """One process of the stack as it is at this moment, by name."""
+    return lambda name: next(kept for kept in stack.supervisor.kept() if kept.name == name)
 
 
 @pytest.fixture(scope="session")

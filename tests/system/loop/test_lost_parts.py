@@ -6,45 +6,41 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.processes import Child, free_port, start, stop
 from deploy.local.stack import Stack
+from deploy.local.supervisor import Kept
 from deploy.local.torchserve import start_torchserve
 from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = pytest.mark.system
 
 Samples = Callable[[int, int], list[MediaSample]]
+Look = Callable[[str], Kept]
 AnsweredOnce = Callable[[Traffic, list[Sent]], None]
 
 
-def test_a_killed_worker_loses_nothing_and_repeats_nothing(
-    stack: Stack, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
+def test_a_killed_worker_is_started_again_and_loses_nothing_and_repeats_nothing(
+    kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
 ) -> None:
     first = traffic.send(samples(2, 20), "before")
     traffic.wait(first, lambda *_: None)
-    (detector,) = [child for child in stack.children if child.name == "detector"]
+    before = kept("detector")
     sent = traffic.send(samples(3, 150), "before")
     while not any(message.id in traffic.verdicts for message in sent):
-        assert stack.dead() == []
+        assert kept("detector") == before
     assert not all(message.id in traffic.verdicts for message in sent), (
         "the kill came too late to tell anything"
     )
-    os.kill(detector.pid, 9)
-    stop(detector)
-    again = start(
-        "detector",
-        [sys.executable, "-m", "detector"],
-        log=stack.run / "detector-again.log",
-        environment={**os.environ, **stack.settings},
-        folder=stack.run,
-    )
-    stack.children[stack.children.index(detector)] = again
+    os.kill(before.pid, 9)
     traffic.wait(sent, lambda *_: None)
     answered_once(traffic, sent)
+    after = kept("detector")
+    assert (after.restarts, after.why) == (before.restarts + 1, "terminated by SIGKILL")
 
 
 def consumed(port: int) -> float:
@@ -102,15 +98,32 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
 
 
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
-    stack: Stack, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
+    kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
 ) -> None:
-    (old,) = [child for child in stack.children if child.name == "torchserve"]
-    stop(old)
+    before = kept("torchserve")
+    os.kill(before.pid, 9)
     sent = traffic.send(samples(4, 40), "before")
-    again = start_torchserve(
-        stack.run / "torchserve", stack.ports.torchserve, environment={**os.environ, **stack.settings}
-    )
-    stack.children[stack.children.index(old)] = again.process
     traffic.wait(sent, lambda *_: None)
+    assert kept("torchserve").restarts == before.restarts + 1
     answered_once(traffic, sent)
     assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
+
+
+def test_a_models_worker_holds_no_secret_of_the_environment(
+    stack: Stack, kept: Look, live: str, secret: str
+) -> None:
+    def environment(process: psutil.Process) -> str:
+        return Path(f"/proc/{process.pid}/environ").read_text()
+
+    workers = [
+        process
+        for process in psutil.Process(kept("torchserve").pid).children(recursive=True)
+        if any("model_service_worker" in word for word in process.cmdline())
+    ]
+    assert workers
+    for process in (psutil.Process(kept("torchserve").pid), *workers):
+        assert secret not in environment(process)
+        assert "TOKEN" not in environment(process)
+        assert "PASSWORD" not in environment(process)
+    # The control: where it is needed, it is.
+    assert f"FORGEWATCH_UPDATER_DEPLOY_TOKEN={secret}" in environment(psutil.Process(kept("updater").pid))

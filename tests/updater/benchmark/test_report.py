@@ -158,7 +158,7 @@ def test_every_table_shows_the_intervals_and_says_what_they_are(tmp_path):
         save_run(tmp_path / "b" / f"seed-{one.seed}", run(one.seed), {})
     console = Console(record=True, width=200, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     show(console, runs)
-    console.print(compare([tmp_path / "a", tmp_path / "b"]).terminal())
+    compare([tmp_path / "a", tmp_path / "b"]).show(console)
     console.file.close()
     terminal = console.export_text()
     assert terminal.count("82.00 ± 2.83 [72.50, 91.50]") == 2
