@@ -28,7 +28,7 @@ def show(console: Console, report: DemoReport) -> None:
 
 
 def _families(console: Console, report: DemoReport) -> None:
-    rows = []
+    rows: list[tuple[str | Text, ...]] = []
     for family, part in report.families.items():
         unseen = family == report.unseen
         before, after = part.before, part.after
