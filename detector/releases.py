@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from detector.records import Rollout
 from ingest.access import refused
-from ingest.header_names import tolerate_header_names
 from ingest.settings import IngestSettings, kafka_options
 
 log = structlog.get_logger()
@@ -26,7 +25,6 @@ class ReleaseFollower:
     def __init__(self, settings: IngestSettings, topic: str) -> None:
         """Assign the topic's only partition; nothing is read yet. Raises KafkaError without a broker."""
         self.newest: Rollout | None = None
-        tolerate_header_names()
         self._options = kafka_options(settings)
         self._consumer = KafkaConsumer(
             **self._options,

@@ -21,3 +21,7 @@ TRANSACTION_SECONDS = Histogram(
 TRANSACTIONS_FAILED = Counter(
     "forgewatch_ingest_transactions_failed", "Transactions that failed; each throws its producer away."
 )
+CORRUPT_BATCHES = Counter(
+    "forgewatch_ingest_corrupt_batches",
+    "Corrupt batches of any topic: left out, or a partition's end where not.",
+)

@@ -9,7 +9,6 @@ from kafka.errors import AuthorizationError
 
 from ingest import metrics
 from ingest.access import refused
-from ingest.header_names import tolerate_header_names
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
 
@@ -31,7 +30,6 @@ class Source:
     def __init__(self, settings: IngestSettings, group: str) -> None:
         self._topic, self._options = settings.media_topic, kafka_options(settings)
         self._timeout_ms = int(settings.request_timeout_s * 1000)
-        tolerate_header_names()
         self._consumer = KafkaConsumer(
             **self._options,
             group_id=group,
@@ -62,8 +60,9 @@ class Source:
         """Read at most max_records, waiting at most about timeout_s seconds; in order a partition.
 
         To be called all the time, also while paused, or the group gives the partitions to another.
-        Raises kafka.errors.KafkaError, which is a BrokerRefusedError where an ACL is in the way. After
-        that, a CorruptRecordError, or any that is not retriable, this source is of no more use.
+        A corrupt batch is left out (see record_batches). Raises kafka.errors.KafkaError, which is a
+        BrokerRefusedError where an ACL is in the way. After that, or any that is not retriable, this
+        source is of no more use.
         """
         try:
             polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)

@@ -4,18 +4,14 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer
-from kafka.errors import AuthorizationError, CorruptRecordError
+from kafka.errors import AuthorizationError
 
 from ingest.access import refused
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
 from ingest.source import SESSION_TIMEOUT_MS
 from memory.settings import MemorySettings
-
-_PROBE_MS = 500
-log = structlog.get_logger()
 
 
 class UnknownsSource:
@@ -66,10 +62,6 @@ class UnknownsSource:
         """
         try:
             polled = self._consumer.poll(timeout_ms=self._timeout_ms, max_records=self._most)
-        except CorruptRecordError as error:
-            if "crc" not in str(error).lower():
-                self._step_over()
-            return []
         except AuthorizationError as error:
             raise refused(error, self._options) from error
         if self._misplaced:
@@ -102,25 +94,6 @@ class UnknownsSource:
         """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
         ends = {p: self._consumer.highwater(p) for p in self._consumer.assignment()}
         return sum(max(0, end - self._consumer.position(p)) for p, end in ends.items() if end is not None)
-
-    def _step_over(self) -> None:
-        """Leave out the one record that no client could parse, so that its partition goes on."""
-        assigned = self._consumer.assignment()
-        try:
-            for partition in assigned:
-                self._consumer.pause(*assigned)
-                self._consumer.resume(partition)
-                position = self._consumer.position(partition)
-                try:
-                    self._consumer.poll(timeout_ms=_PROBE_MS, max_records=1)
-                except CorruptRecordError:
-                    offset = self._consumer.position(partition)
-                    log.error("unreadable message left out", partition=partition.partition, offset=offset)
-                    self._consumer.seek(partition, offset + 1)
-                    return
-                self._consumer.seek(partition, position)
-        finally:
-            self._consumer.resume(*assigned)
 
 
 class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]

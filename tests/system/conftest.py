@@ -28,9 +28,15 @@ def kafka_cache() -> Path:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[str]:
+def broker_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the broker's state lies."""
+    return tmp_path_factory.mktemp("broker")
+
+
+@pytest.fixture(scope="session")
+def broker(broker_folder: Path, kafka_cache: Path) -> Iterator[str]:
     """The `host:port` of a real Kafka broker without any topic; a test makes topics of its own."""
-    server = start_broker(tmp_path_factory.mktemp("broker"), cache=kafka_cache)
+    server = start_broker(broker_folder, cache=kafka_cache)
     yield server.bootstrap
     server.stop()
 

@@ -1,0 +1,209 @@
+"""Keeps kafka-python 3.0 reading where it would hang for ever or give up a partition for one bad batch.
+
+A header name that is no UTF-8: brokers accept such names and librdkafka sends them, and the client decodes
+strictly. The bytes that are no ASCII in such a name are replaced by question marks.
+
+A batch that is corrupt (its checksum fails, it does not unpack, or its records do not add up): the client
+raises once, and its next poll never returns, since fetched_records spins on the batch's dead iterator.
+Here that batch is left out, counted and logged, and its partition goes on with the one after it. Where the
+broker itself cannot read its log any further, the partition stands still, which is logged, and others go on.
+"""
+
+import contextlib
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+from kafka import TopicPartition
+from kafka.consumer import fetcher
+from kafka.errors import CorruptRecordError, UnsupportedCodecError
+from kafka.record import memory_records
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.util import decode_varint
+
+from ingest import metrics
+
+log = structlog.get_logger()
+
+_NEWEST_FORMAT = 2
+_BASE_OFFSET = struct.Struct(">q")
+_STANDSTILL_S = 0.1
+_parse = fetcher.Fetcher._parse_fetched_data
+_noted: dict[TopicPartition, int] = {}
+
+
+def tolerate_bad_batches() -> None:
+    """Make every consumer of this process read on over what is described above; harmless when repeated."""
+    memory_records.DefaultRecordBatch = _Batch
+    fetcher.MemoryRecords = _SoundRecords
+    fetcher.Fetcher.PartitionRecords = _PartitionRecords
+    fetcher.Fetcher._parse_fetched_data = _parse_or_stand_still
+
+
+class _Batch(DefaultRecordBatch):  # type: ignore[misc]
+    """A batch whose checksum holds. It ends before the first record that cannot be read."""
+
+    _pos: int
+    _num_records: int
+    partition: TopicPartition
+
+    def __iter__(self) -> Any:
+        try:
+            return super().__iter__()
+        except (UnsupportedCodecError, MemoryError):
+            raise  # a fault of this host, for which no record may be left out
+        except Exception as error:
+            self._end(error)
+            return self
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except CorruptRecordError as error:
+            self._end(error)
+            raise StopIteration from error
+
+    def _end(self, error: Exception) -> None:
+        _note(self.partition, self.base_offset, error)
+        self._num_records, self._pos = 0, len(self._buffer)
+
+    def _read_msg(self, *arguments: Any) -> Any:
+        start = self._pos
+        try:
+            return super()._read_msg(*arguments)
+        except UnicodeDecodeError:
+            _mend(self._buffer, start)
+            self._pos = start
+            return super()._read_msg(*arguments)
+
+
+class _SoundRecords(memory_records.MemoryRecords):  # type: ignore[misc]
+    """The batches of one fetched buffer, without those whose checksum fails.
+
+    resume_at, where it is not None, is the offset to fetch next once these batches are read. After a
+    corrupt batch that is the next one's offset: the broker then names the aborted transactions anew,
+    so that a corrupt end of one does not hide what its producer wrote later.
+    """
+
+    partition: TopicPartition
+    fetch_offset: int
+    resume_at: int | None = None
+    _pos: int
+    _next_slice: memoryview | None
+
+    def has_next(self) -> bool:
+        """Also where the first batch seems cut off: a broker sends it whole, so its length is damaged."""
+        return super().has_next() or self._first_is_cut_off()
+
+    def next_batch(self, *arguments: Any) -> Any:
+        data, error = self._next_slice, None
+        if self._first_is_cut_off():
+            data, error = memoryview(self._buffer), CorruptRecordError("the batch's length is damaged")
+        while data is not None:
+            if error is None:
+                batch, error = self._checked()
+                if error is None:
+                    return batch
+            base = _BASE_OFFSET.unpack_from(data)[0]
+            after = self._after(base, data)
+            _note(self.partition, base, error)
+            data, error = self._next_slice, None
+            if after > self.fetch_offset or data is None:
+                self.resume_at = max(after, self.fetch_offset + 1)
+                return None
+            # Asked for an offset beyond it, the broker sent the corrupt batch again, with what follows.
+        return None
+
+    def _first_is_cut_off(self) -> bool:
+        return self._pos == 0 and self._next_slice is None and len(self._buffer) >= _BASE_OFFSET.size
+
+    def _cache_next(self, *arguments: Any) -> None:
+        start = self._pos
+        super()._cache_next(*arguments)
+        if self._next_slice is not None and len(self._next_slice) < self.MIN_SLICE:
+            self._pos, self._next_slice, self._remaining_bytes = start, None, len(self._buffer) - start
+
+    def _checked(self) -> tuple[Any, Exception | None]:
+        try:
+            batch = super().next_batch()
+            if not batch.validate_crc() or batch.magic > _NEWEST_FORMAT:
+                return None, CorruptRecordError("the checksum fails, or the format is none")
+        except struct.error as error:
+            return None, error
+        if isinstance(batch, _Batch):
+            batch.partition = self.partition
+        return batch, None
+
+    def _after(self, base: int, data: memoryview) -> int:
+        """The offset after a corrupt batch, of which no single field is to be trusted."""
+        with contextlib.suppress(struct.error):
+            following = DefaultRecordBatch(self._next_slice or b"")
+            if following.validate_crc() and following.base_offset > base:
+                return int(following.base_offset)
+        with contextlib.suppress(struct.error):
+            batch = DefaultRecordBatch(data)
+            if batch.records_count == batch.last_offset_delta + 1 > 0:
+                return int(batch.next_offset)
+        return base + 1
+
+
+class _PartitionRecords(fetcher.Fetcher.PartitionRecords):  # type: ignore[misc]
+    """What one fetch brought of a partition; an error ends it, so that the client does not spin on it."""
+
+    next_fetch_offset: int
+
+    def take(self, n: int | None = None) -> list[Any]:
+        try:
+            taken: list[Any] = super().take(n)
+        except Exception:
+            self.drain()
+            raise
+        return taken
+
+    def _unpack_records(self, tp: TopicPartition, records: _SoundRecords, *serializers: Any) -> Iterator[Any]:
+        records.partition, records.fetch_offset = tp, self.fetch_offset
+        yield from super()._unpack_records(tp, records, *serializers)
+        self.next_fetch_offset = max(self.next_fetch_offset, records.resume_at or self.fetch_offset)
+
+
+def _parse_or_stand_still(self: Any, completed: Any) -> Any:
+    try:
+        return _parse(self, completed)
+    except CorruptRecordError as error:
+        _note(completed.topic_partition, completed.fetched_offset, error, "the broker cannot read on")
+        time.sleep(_STANDSTILL_S)  # it answers at once, and is asked again
+        return None
+
+
+def _note(
+    partition: TopicPartition, offset: int, error: Exception, event: str = "corrupt batch left out"
+) -> None:
+    # The same batch is met again where the way over it takes several steps, or a consumer goes back.
+    if _noted.get(partition) == offset:
+        return
+    _noted[partition] = offset
+    metrics.CORRUPT_BATCHES.inc()
+    at = f"{partition.topic}-{partition.partition}-{offset}"
+    log.error(event, offset=at, error=str(error))
+
+
+def _mend(buffer: bytearray, position: int) -> None:
+    """Replace the bytes of undecodable header names of the record (format 2) that starts at position."""
+    for _ in ("length", "attributes", "timestamp", "offset"):
+        _, position = decode_varint(buffer, position)
+    for _ in ("key", "value"):
+        length, position = decode_varint(buffer, position)
+        position += max(length, 0)
+    count, position = decode_varint(buffer, position)
+    for _ in range(count):
+        length, position = decode_varint(buffer, position)
+        name = bytes(buffer[position : position + length])
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            buffer[position : position + length] = bytes(byte if byte < 128 else ord("?") for byte in name)
+        position += length
+        length, position = decode_varint(buffer, position)
+        position += max(length, 0)

@@ -1,0 +1,120 @@
+"""On a real broker: what strangers write and what a disk damages holds up no reader of any topic."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from deploy.client.kafka import newest_verdicts
+from deploy.releases.publish import read_rollout
+from detector.records import Rollout
+from detector.releases import ReleaseFollower
+from ingest.envelope import EnvelopeError, open_envelope
+from ingest.settings import IngestSettings, kafka_options
+from ingest.source import Source
+from memory.intake import UnfitItemError
+from memory.settings import MemorySettings
+from memory.source import UnknownsSource
+from memory.worker import arrival_of
+
+pytestmark = pytest.mark.system
+
+MARK = b"this batch is damaged on the disk"
+ROLLOUT = Rollout(ledger="a" * 32, epoch=1, sequence=7, stable="b" * 64)
+DEEP = b"[" * 100_000
+SURROGATE = b'{"specversion":"1.0","id":"\\ud800","source":"/c","type":"m","data_base64":"bWVkaWE="}'
+
+
+class NoText(str):
+    """A header name that is no UTF-8, as librdkafka sends it and brokers take it."""
+
+    def encode(self, *arguments: str) -> bytes:
+        return b"\xff\xfe"
+
+
+@pytest.fixture
+def topic(settings: IngestSettings, make_topic: Callable[..., str], broker_folder: Path) -> str:
+    """A topic whose last record is a rollout, and what else it holds is rubbish or damaged; nine offsets."""
+    name = make_topic()
+    producer = KafkaProducer(**kafka_options(settings), max_request_size=1_100_000)
+    odd: list[tuple[str, bytes]] = [(NoText("xx"), b"1"), ("ce_", b"\xff")]
+    for value in (None, b"", b"\xff\x00", DEEP, SURROGATE):
+        producer.send(name, value, key=b"\xff", headers=odd).get(10)
+    producer.send(name, MARK).get(10)
+    damage(broker_folder / "data" / f"{name}-0", MARK)
+    for value in (b"0", b'{"a":NaN}', ROLLOUT.model_dump_json().encode()):
+        producer.send(name, value, key=b"stable").get(10)
+    producer.close()
+    return name
+
+
+def damage(folder: Path, mark: bytes) -> None:
+    """Change one byte of a written record where it lies; the broker sends what the file says."""
+    (segment,) = folder.glob("*.log")
+    at = segment.read_bytes().index(mark)
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"T")
+
+
+def within(seconds: float, work: Callable[[], Any]) -> Any:
+    """What the work gives; a reader that hangs for ever fails the test in a thread of its own."""
+    done: list[Any] = []
+    thread = threading.Thread(target=lambda: done.append(work()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert done, f"no end within {seconds} s"
+    return done[0]
+
+
+def test_the_detector_reads_and_answers_each(settings: IngestSettings, topic: str) -> None:
+    settings = settings.model_copy(update={"media_topic": topic})
+
+    def read() -> list[int]:
+        offsets: list[int] = []
+        with Source(settings, f"group-{topic}") as source:
+            while not offsets or offsets[-1] < 8:
+                for record in source.poll(3, 0.2):
+                    offsets.append(record.offset)
+                    with contextlib.suppress(EnvelopeError):
+                        open_envelope(topic, 0, record.offset, 0, record.headers, record.value, settings)
+        return offsets
+
+    assert within(60, read) == [0, 1, 2, 3, 4, 6, 7, 8]
+
+
+def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str) -> None:
+    def read() -> list[int]:
+        offsets: list[int] = []
+        memory = MemorySettings(unknowns_topic=topic, group_id=f"group-{topic}", max_batch_messages=3)
+        with UnknownsSource(settings, memory, dict) as source:
+            while not offsets or offsets[-1] < 8:
+                for record in source.poll():
+                    offsets.append(record.offset)
+                    with pytest.raises(UnfitItemError):
+                        arrival_of(record)
+        return offsets
+
+    assert within(60, read) == [0, 1, 2, 3, 4, 6, 7, 8]
+
+
+def test_the_publisher_and_the_worker_find_the_rollout_behind_it(
+    settings: IngestSettings, topic: str
+) -> None:
+    assert within(60, lambda: read_rollout(kafka_options(settings), topic, 30)) == ROLLOUT
+
+    def follow() -> Rollout | None:
+        with ReleaseFollower(settings, topic) as follower:
+            while follower.poll(0.2) is None:
+                pass
+            return follower.newest
+
+    assert within(60, follow) == ROLLOUT
+
+
+def test_the_command_line_shows_no_verdict_where_there_is_none(settings: IngestSettings, topic: str) -> None:
+    assert within(60, lambda: newest_verdicts(settings, topic, 20)) == []
