@@ -20,11 +20,13 @@ FORMAT = 3
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "detector.onnx", "weights.safetensors"
 REFERENCE, PROBE = "reference.safetensors", "probe.safetensors"
 EVALUATION, MODEL_CARD = "evaluation.json", "model_card.md"
+EVALUATION_PAGE = "evaluation.md"
+"""The evaluation for the eye; no artifact needs it."""
 
 REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
 """What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
 
-FILES = frozenset({MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, EVALUATION, MODEL_CARD})
+FILES = frozenset({MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, EVALUATION, EVALUATION_PAGE, MODEL_CARD})
 """Every file name that an artifact may hold. TorchServe puts the folder that it unpacks an archive into on
 PYTHONPATH, before the standard library: a name that Python can import would run as code. None of these can.
 """

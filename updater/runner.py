@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 import torch
 
-from detector.artifact import EVALUATION, MODEL_CARD
+from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL_CARD
 from detector.graph import DetectorGraph
 from detector.session import Session
 from ingest.durable import write_durably
@@ -224,7 +224,7 @@ def _evaluated(
         export_differences=differences,
         gates=make_gates(settings, plan, before, after),
     )
-    write_durably(workshop.draft / "evaluation.md", evaluation_markdown(evaluation).encode())
+    write_durably(workshop.draft / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
     write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
     write_durably(path, evaluation.model_dump_json(indent=1).encode())
     return evaluation

@@ -141,6 +141,7 @@ def run_deploy(folder, memory_settings, database_url):
     from deploy.releases.ledger import Ledger
     from deploy.releases.publish import Publisher
     from deploy.server.app import create_app
+    from deploy.server.importer import Importer
     from deploy.server.services import Services
     from deploy.settings import DeploySettings
     from detector.settings import DetectorSettings
@@ -152,14 +153,16 @@ def run_deploy(folder, memory_settings, database_url):
     ledger = Ledger(settings.database_url)
     store = Store(memory_settings.database_url)
     engine = open_engine(f"sqlite:///{folder / 'runs.sqlite'}")
+    crops = CropStore(memory_settings.crops_url)
     parts = Services(
         ledger=ledger,
         artifacts=ArtifactStore(settings.artifacts_dir, settings.max_file_bytes, settings.max_artifact_files),
         publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
         memory=store,
         memory_settings=memory_settings,
-        crops=CropStore(memory_settings.crops_url),
+        crops=crops,
         runs=RunTable(engine, lease_s=60, max_takeovers=2),
+        importer=Importer(store, crops, memory_settings, IngestSettings()),
         ingest=IngestSettings(),
         detector=DetectorSettings(),
     )
