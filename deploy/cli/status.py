@@ -12,7 +12,7 @@ from deploy.cli.output import (
     short,
 )
 from deploy.client.http import ClientError
-from deploy.client.records import Status
+from deploy.client.records import ProcessHealth, Status
 from deploy.local.commands import kept_alive
 from deploy.local.processes import StackError
 from deploy.local.supervisor import Kept
@@ -61,7 +61,7 @@ def status(as_json: JsonFlag = False) -> None:
     print_table(
         "processes",
         ["process", "state", "address", "problem"],
-        ([p.name, "alive" if p.alive else "DOWN", p.address, p.problem] for p in found.processes),
+        ([p.name, _state(p), p.address, p.problem] for p in found.processes),
     )
     _show_kept(kept)
 
@@ -107,6 +107,12 @@ def _show_kept(kept: list[Kept] | str) -> None:
             ["process", "state", "since", "restarts", "last end", "why"],
             ([k.name, k.state, k.since, k.restarts, k.last_end, k.why] for k in kept),
         )
+
+
+def _state(process: ProcessHealth) -> str:
+    if not process.alive:
+        return "DOWN"
+    return "TROUBLED" if process.problem else "alive"
 
 
 def _headline(found: Status) -> None:

@@ -114,12 +114,12 @@ class PartitionLag(BaseModel):
 
 
 class ProcessHealth(BaseModel):
-    """Whether one process answers at its metrics address."""
+    """Whether one process answers at its metrics address, and what it says of itself there."""
 
     name: str
     address: str
     alive: bool
-    problem: str | None = None
+    problem: str | None = Field(None, description="why it does not answer, or what it complains of")
 
 
 class Shelved(BaseModel):

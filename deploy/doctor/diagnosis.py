@@ -21,6 +21,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "TorchServe": stack.torchserve,
     "processes": stack.processes,
     "kept alive": stack.kept,
+    "served release": stack.served,
     "lag": stack.lag,
 }
 """By name, what is looked at; each returns what it found or raises Wrong."""

@@ -145,6 +145,17 @@ def kept() -> str:
     return f"restarted: {', '.join(again)}" if again else "nothing had to be restarted"
 
 
+def served() -> str:
+    """The detectors serve what deploy says, and complain of nothing else."""
+    found = processes_health(DeploySettings().health_urls)
+    if troubled := [f"{each.name}: {each.problem}" for each in found if each.alive and each.problem]:
+        raise Wrong(
+            "; ".join(troubled),
+            "see its log, which says what it tries; the last good release scores meanwhile",
+        )
+    return "the processes complain of nothing"
+
+
 def lag() -> str:
     """What waits to be read is being read."""
     before = _behind()

@@ -1,10 +1,11 @@
-"""Whether the processes of a stack live: each is asked at its metrics address."""
+"""Whether the processes of a stack live, and what they complain of: each is asked for its metrics."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
 from deploy.client.records import ProcessHealth
+from deploy.server.complaints import complaints
 
 _HEALTH_TIMEOUT_S = 2.0
 
@@ -20,7 +21,10 @@ def _health(name: str, address: str) -> ProcessHealth:
         # trust_env would send a cluster's own traffic through a proxy that the environment names.
         with httpx.Client(trust_env=False, timeout=_HEALTH_TIMEOUT_S) as client:
             answer = client.get(address)
-        problem = None if answer.is_success else f"HTTP {answer.status_code}"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        problem = str(error) or type(error).__name__
-    return ProcessHealth(name=name, address=address, alive=problem is None, problem=problem)
+        down = str(error) or type(error).__name__
+        return ProcessHealth(name=name, address=address, alive=False, problem=down)
+    if not answer.is_success:
+        return ProcessHealth(name=name, address=address, alive=False, problem=f"HTTP {answer.status_code}")
+    problem = "; ".join(complaints(answer.text)) or None
+    return ProcessHealth(name=name, address=address, alive=True, problem=problem)
