@@ -1,11 +1,14 @@
 """The worker's own loop on a real broker and in a real sandbox, with a model that answers in this process."""
 
 import io
+import shutil
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +17,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from PIL import Image
 
-from detector.artifact import Artifact
+from detector.artifact import Artifact, load, seal
 from detector.records import Verdict
-from detector.routing import Route
+from detector.routing import Route, in_share
 from detector.scored import Scored
 from detector.session import Session
 from detector.settings import DetectorSettings
@@ -84,19 +87,23 @@ def send_pictures(settings: IngestSettings) -> set[str]:
 
 def answers(worker: Worker, count: int, quiet_ms: int) -> Counter[str]:
     """The committed verdicts' ids: until there are `count` and none comes in quiet_ms, or 20 s are over."""
+    return Counter(verdict.id for verdict in verdicts(worker, count, quiet_ms))
+
+
+def verdicts(worker: Worker, count: int, quiet_ms: int) -> list[Verdict]:
     consumer = KafkaConsumer(
         worker.settings.verdicts_topic,
         bootstrap_servers=worker.ingest.bootstrap_servers,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
     )
-    found: Counter[str] = Counter()
+    found: list[Verdict] = []
     for _ in range(20_000 // quiet_ms):
         polled = consumer.poll(timeout_ms=quiet_ms)
-        found.update(
-            Verdict.model_validate_json(record.value).id for records in polled.values() for record in records
-        )
-        if not polled and found.total() >= count:
+        found += [
+            Verdict.model_validate_json(record.value) for records in polled.values() for record in records
+        ]
+        if not polled and len(found) >= count:
             break
     consumer.close()
     return found
@@ -150,3 +157,54 @@ def test_without_the_rewind_the_broken_batch_would_be_missed(
         worker.stop.set()
         thread.join(30)
     assert 0 < found.total() < len(sent)
+
+
+def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_one_verdict(
+    broker: str, untrained_artifact: Artifact, tmp_path: Path
+) -> None:
+    shutil.copytree(untrained_artifact.folder, tmp_path / "canary")
+    manifest = load(tmp_path / "canary").manifest
+    canary = seal(tmp_path / "canary", manifest.model_copy(update={"parent": untrained_artifact.digest}))
+    with working(broker, untrained_artifact) as (worker, _):
+        serving: Any = worker.serving
+        serving.route = Route(untrained_artifact, canary, 0.4)
+        sent = send_pictures(worker.ingest)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        found = verdicts(worker, ITEMS, quiet_ms=500)
+        worker.stop.set()
+        thread.join(30)
+    assert Counter(verdict.id for verdict in found) == dict.fromkeys(sent, 1)
+    by_canary = {verdict.id for verdict in found if verdict.release == canary.digest}
+    assert by_canary == {each for each in sent if in_share(each, 0.4)}
+    assert {verdict.release for verdict in found} == {canary.digest, untrained_artifact.digest}
+
+
+def test_an_error_of_the_process_ends_it_and_the_next_one_loses_and_doubles_nothing(
+    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(broker, untrained_artifact) as (worker, _):
+        real, times = sink_module._transaction, []
+
+        def transaction(*arguments: Any) -> float:
+            times.append(arguments)
+            if len(times) == 2:
+                raise ZeroDivisionError("nobody foresaw this")
+            return real(*arguments)
+
+        monkeypatch.setattr(sink_module, "_transaction", transaction)
+        sent = send_pictures(worker.ingest)
+        with pytest.raises(ZeroDivisionError):
+            worker.run()
+        worker.source.close()
+        with (
+            Source(worker.ingest, worker.source._consumer.config["group_id"]) as source,
+            TransactionalSink(worker.ingest, f"again-{uuid.uuid4().hex}") as sink,
+        ):
+            again = replace(worker, source=source, sink=sink)
+            thread = threading.Thread(target=again.run)
+            thread.start()
+            found = answers(again, ITEMS, quiet_ms=500)
+            again.stop.set()
+            thread.join(30)
+    assert found == dict.fromkeys(sent, 1)
