@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from detector.architecture import Architecture
 from detector.gate import GateParameters
+from ingest.durable import sync_tree
 from ingest.records import CropPlan, MediaPlan
 
 FORMAT = 3
@@ -111,8 +111,7 @@ def seal(folder: Path, draft: Manifest) -> Artifact:
     _check_names(folder, manifest)
     data = manifest.model_dump_json(indent=1).encode()
     (folder / MANIFEST).write_bytes(data)
-    for path in (*present, folder / MANIFEST, folder):
-        _sync(path)
+    sync_tree(folder)
     return Artifact(folder, manifest, hashlib.sha256(data).hexdigest())
 
 
@@ -202,11 +201,3 @@ def _check_names(folder: Path, manifest: Manifest) -> None:
     # The names become paths wherever the artifact is fetched to.
     if wrong := sorted(manifest.files.keys() - (FILES - {MANIFEST})):
         raise DamagedArtifactError(f"{folder}: no artifact has files of these names: {wrong}")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,6 +7,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from ingest.durable import make_folder
+
 _LOCK_WAIT_S = 30
 READS = "forgewatch_reads"
 """Execution option of an engine or a connection that only reads: on SQLite it then waits for no writer."""
@@ -24,7 +26,7 @@ def open_engine(database_url: str) -> Engine:
         return create_engine(url, pool_pre_ping=True)
     if url.database in (None, "", ":memory:"):
         raise ArgumentError("an SQLite file is needed: several processes open it")
-    Path(str(url.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(Path(str(url.database)).parent)
     engine = create_engine(url, connect_args={"timeout": _LOCK_WAIT_S})
     event.listen(engine, "connect", _make_durable)
     event.listen(engine, "begin", _begin)

@@ -21,6 +21,7 @@ from deploy.demo.operator import Operator
 from deploy.demo.plan import CORES, Library, training_settings
 from deploy.demo.story import Story
 from deploy.local.broker import CACHE
+from ingest.durable import folder_aside
 from updater.benchmark.synthetic.stream import write_folders
 
 _STATE = ("memory", "updater", "deploy")
@@ -72,11 +73,10 @@ def make_release_zero(
         operator.update()
     shutil.rmtree(media)
     kept = _kept(library)
-    aside = kept.with_name(f"{kept.name}.part")
     shutil.rmtree(kept.parent, ignore_errors=True)
-    for name in _STATE:
-        _copy(run / name, aside / name)
-    aside.rename(kept)
+    with folder_aside(kept) as aside:
+        for name in _STATE:
+            _copy(run / name, aside / name)
 
 
 def restore(library: Library, run: Path) -> bool:

@@ -14,6 +14,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from ingest.durable import ASIDE
 from memory.database import open_engine
 from updater.runner import open_parts, work
 from updater.runs import LeaseLost, RunTable, utc_now
@@ -82,6 +83,8 @@ def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifa
             shutil.rmtree(kept)
             aside.rename(kept)
 
+            # A file that a runner was writing when it was killed: no artifact may hold it.
+            (kept / "artifact" / f".evaluation.json.x{ASIDE}").write_text("{")
             finished = seen_by(None)
             assert not {"backbone", "balanced", "reference"} & {stage for stage, _, _ in finished}
             ended = table.get(run.id)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ingest.durable import write_durably
 from updater.benchmark import plots
 from updater.benchmark.page import Picture, page
 from updater.benchmark.results import RejectionScores, Run, summarise
@@ -87,16 +88,9 @@ def write_reports(folder: Path, runs: Sequence[Run], scores: Scores, report: Pat
         (folder / "report.md", report_markdown(runs).encode()),
         (folder / "report.html", report_page(runs, scores).encode()),
     ):
-        _write(path, content)
+        write_durably(path, content)
     if report is not None:
-        _write(report, figures)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.part")
-    aside.write_bytes(content)
-    aside.replace(path)
+        write_durably(report, figures)
 
 
 def compare(folders: Sequence[Path]) -> Grid:

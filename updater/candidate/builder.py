@@ -1,8 +1,8 @@
 """A candidate on its way to an artifact, stage by stage, in one folder that survives its runner.
 
-A stage is done when its last file is in place, and each file gets there whole: written aside and
-renamed. So a successor on the same disk goes on behind the last stage that was finished, and inside
-training behind the last checkpoint.
+A stage is done when its last file is in place, and each file gets there whole and stays through a
+power cut. So a successor on the same disk goes on behind the last stage that was finished, and
+inside training behind the last checkpoint.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from detector.network import Network
 from detector.probe import write_probe
 from detector.reference import Reference, load_reference
 from detector.session import Session
-from ingest.durable import write_durably
+from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
 from updater.candidate.plan import Parent, Plan, Refused
@@ -80,7 +80,9 @@ class Workshop:
         if not mark.is_file() or mark.read_text() != identity:
             shutil.rmtree(root, ignore_errors=True)
             write_durably(mark, identity.encode())
-        self.draft.mkdir(parents=True, exist_ok=True)
+        make_folder(self.draft)
+        for unfinished in self.draft.glob(f".*{ASIDE}"):  # by a runner that was killed
+            unfinished.unlink()
 
     def learnt(self, plan: Plan, progress: Progress) -> Network:
         """Train the network, or load the one that was trained here."""
@@ -103,7 +105,7 @@ class Workshop:
         network = softmax_rehearsal.learn(step).network
         aside = self.root / WEIGHTS
         save_file({name: value.cpu().contiguous() for name, value in network.state_dict().items()}, aside)
-        aside.replace(weights)
+        rename_durably(aside, weights)
         return network
 
     def calibrated(
@@ -124,7 +126,7 @@ class Workshop:
             if reference is not None:
                 aside = self.root / REFERENCE
                 reference.save(aside)
-                aside.replace(arrays)
+                rename_durably(aside, arrays)
                 pairs = zip(reference.ids, reference.families, strict=True)
                 entries = tuple(ReferenceEntry(exemplar=one, family=family) for one, family in pairs)
             found = Calibrated(gate=gate, reference=entries, figures=figures)
@@ -148,10 +150,10 @@ class Workshop:
             some = _spread(plan.splits.calibration, PROOF_ITEMS)
             few = some.take(range(min(PROBE_ITEMS, len(some))))
             worst = prove_equal(graph, aside, [batch(some), batch(few), batch(few.take([0]))])
-            aside.replace(model)
+            rename_durably(aside, model)
             crops, pooling = batch(few)
             write_probe(self.root / PROBE, crops, pooling, Session(model, threads=1).score(crops, pooling))
-            (self.root / PROBE).replace(self.draft / PROBE)
+            rename_durably(self.root / PROBE, self.draft / PROBE)
             write_durably(record, json.dumps(worst).encode())
         differences: dict[str, float] = json.loads(record.read_bytes())
         return differences

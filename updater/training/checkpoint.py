@@ -7,6 +7,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from ingest.durable import file_aside
 from updater.training.processes import is_first
 
 _FORMAT = "1"
@@ -52,18 +53,16 @@ class Checkpoint:
         return step
 
     def save(self, stage: str, step: int, network: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        """Write the state after `step` steps of the stage, aside and then renamed."""
+        """Write the state after `step` steps of the stage, durably."""
         if self._path is None or not is_first():
             return
         tensors = {f"network.{k}": v.detach().cpu().contiguous() for k, v in network.state_dict().items()}
         saved: dict[int, dict[str, Any]] = optimiser.state_dict()["state"]
         for number, values in saved.items():
             tensors |= {f"optimiser.{number}.{k}": v.detach().cpu().contiguous() for k, v in values.items()}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        aside = self._path.with_suffix(".writing")
         metadata = {"format": _FORMAT, "identity": self._identity, "stage": stage, "step": str(step)}
-        save_file(tensors, aside, metadata)
-        aside.replace(self._path)
+        with file_aside(self._path) as aside:
+            save_file(tensors, aside, metadata)
 
     def remove(self) -> None:
         """Drop the file: the run is done."""
