@@ -8,7 +8,6 @@ from typing import Annotated
 
 import structlog
 import typer
-from kafka.errors import KafkaError
 
 from deploy.cli import (
     benchmark,
@@ -18,12 +17,8 @@ from deploy.cli import (
     status,
     stream,
 )
-from deploy.cli.output import CommandError, say, warn
-from deploy.client.http import ClientError
-from deploy.client.kafka import StreamError
-from deploy.environment import SettingsWrong, load_stack_environment, settings_problems
-from deploy.local.processes import StackError
-from memory.store import ExemplarMemoryError
+from deploy.cli.output import say, warn
+from deploy.environment import load_stack_environment
 
 app = typer.Typer(
     add_completion=False,
@@ -62,7 +57,6 @@ _PANELS = {
         memory.undo,
         memory.labels,
     ),
-    "Research": (benchmark.benchmark,),
     "Releases": (
         memory.update,
         releases.releases,
@@ -77,6 +71,7 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
+app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)
 
@@ -90,22 +85,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load_stack_environment()
         given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
         code = command.main(given, "forgewatch", standalone_mode=False)
-    except typer.TyperException as error:
-        return _fail(f"{error.format_message()} (see forgewatch --help)", code=2)
-    except SettingsWrong as error:
-        return _fail(*settings_problems(error), code=2)
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", code=_STOPPED)
     except BrokenPipeError:
         return 0  # the reader of our output has seen enough
-    except StackError as error:
-        for line in str(error).splitlines()[1:]:
-            warn(line)  # the end of a log, before the line that says what went wrong
-        return _fail(str(error).partition("\n")[0], code=1)
-    except (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError) as error:
-        return _fail(str(error), code=1)
-    except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), code=1)
+    except Exception as error:
+        # Only now: a command that works does not wait for what can go wrong elsewhere.
+        from deploy.cli.complaints import complaint
+
+        told = complaint(error)
+        if told is None:
+            raise
+        code, lines, before = told
+        for line in before:
+            warn(line)
+        return _fail(*lines, code=code)
     if code == _STOPPED:
         return _fail("stopped", code=_STOPPED)
     return int(code or 0)

@@ -13,8 +13,8 @@ from deploy.cli.output import (
 )
 from deploy.client.http import ClientError
 from deploy.client.records import ProcessHealth, Status
-from deploy.local.commands import kept_alive
 from deploy.local.processes import StackError
+from deploy.local.record import kept_alive
 from deploy.local.supervisor import Kept
 
 

@@ -1,4 +1,7 @@
-"""Commands about media and verdicts: verdicts, send, score."""
+"""Commands about media and verdicts: verdicts, send, score.
+
+Kafka's client and ONNX Runtime are imported by the commands that need them, which no other waits for.
+"""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -16,13 +19,6 @@ from deploy.cli.output import (
     say,
     short,
     warn,
-)
-from deploy.client.kafka import (
-    StreamError,
-    follow_verdicts,
-    media_producer,
-    newest_verdicts,
-    send_file,
 )
 from detector.records import Verdict
 from detector.settings import DetectorSettings
@@ -45,6 +41,8 @@ def verdicts(
     as_json: JsonFlag = False,
 ) -> None:
     """Show committed verdicts."""
+    from deploy.client.kafka import follow_verdicts, newest_verdicts
+
     ingest, topic = IngestSettings(), DetectorSettings().verdicts_topic
     if follow:
         for verdict in islice(follow_verdicts(ingest, topic), count):
@@ -59,6 +57,8 @@ def send(
     as_json: JsonFlag = False,
 ) -> None:
     """Send files to the media topic; prints each one's position, which is its verdict's id."""
+    from deploy.client.kafka import StreamError, media_producer, send_file
+
     settings = IngestSettings()
     failed = 0
     with media_producer(settings) as producer:
@@ -75,7 +75,6 @@ def send(
 
 def score(files: Files, as_json: JsonFlag = False) -> None:
     """Score files by the live release, here and without Kafka: the same verdict as the stream's."""
-    # ONNX Runtime takes a second to load, which no other command should wait for.
     from deploy.client.scoring import NoVerdict, ScoringError, open_scorer
 
     failed = 0

@@ -10,14 +10,14 @@ from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.story import Story
 from deploy.local import commands
 from deploy.local.processes import StackError
-from deploy.local.record import read_environment, read_record
+from deploy.local.record import HOME, read_environment, read_record
 from deploy.local.serving import await_verdicts
-from deploy.local.stack import launch_room
+from deploy.local.stack import await_answer, launch_room, metrics_address
 
 SEED = 0
 
 
-def up(home: Path = commands.HOME) -> None:
+def up(home: Path = HOME) -> None:
     """Start the stack in `home`, see to it that a release is live and scores, and leave it running.
 
     Raises OperatorError and the local stack's errors; the stack then goes on without a release.
@@ -47,9 +47,10 @@ def _updater_of(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
     record = read_record(home / "stack.json")
     if record is None:
         raise StackError("the stack was stopped while release 0 was made")
-    supervisor = record.supervisor()
-    launch_room(supervisor, home.absolute() / "run", "updater", settings)
+    supervisor, run = record.supervisor(), home.absolute() / "run"
+    port = read_environment(home / "stack.env")["FORGEWATCH_UPDATER_METRICS_PORT"]
+    await_answer(launch_room(supervisor, run, "updater", settings), metrics_address(port))
     try:
         yield
     finally:
-        launch_room(supervisor, home.absolute() / "run", "updater")
+        await_answer(launch_room(supervisor, run, "updater"), metrics_address(port))

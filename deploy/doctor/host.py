@@ -18,7 +18,7 @@ from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
-_LOCK = Path(__file__).parents[1] / "requirements.lock"
+_LOCK = Path(__file__).parents[2] / "requirements.lock"
 _CLOCK_TOLERANCE_S = 2.0
 
 

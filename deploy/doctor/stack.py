@@ -11,8 +11,8 @@ from kafka.errors import KafkaError
 from deploy.client.http import Client, ClientError
 from deploy.client.records import PartitionLag
 from deploy.doctor.host import Wrong
-from deploy.local.commands import HOME, kept_alive
 from deploy.local.processes import StackError
+from deploy.local.record import HOME, kept_alive
 from deploy.releases.publish import PublishError, read_rollout
 from deploy.server.health import processes_health
 from deploy.settings import DeploySettings

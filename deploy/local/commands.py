@@ -14,12 +14,10 @@ from rich.console import Console
 
 from deploy.local.addresses import default_ports
 from deploy.local.processes import StackError, session
-from deploy.local.record import StackRecord, read_environment, read_record
+from deploy.local.record import HOME, StackRecord, read_environment, read_record
 from deploy.local.serving import await_verdicts
 from deploy.local.stack import Stack
-from deploy.local.supervisor import Kept, Supervisor
-
-HOME = Path(".forgewatch")
+from deploy.local.supervisor import Supervisor
 
 
 def up(home: Path = HOME, console: Console | None = None) -> None:
@@ -84,12 +82,6 @@ def down(home: Path = HOME, console: Console | None = None) -> None:
         if cache.exists():
             size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
             console.print(f"{cache} stays ({size / 1e6:.0f} MB: the broker's jars, made releases).")
-
-
-def kept_alive(home: Path = HOME) -> list[Kept]:
-    """The processes of the stack in `home`; none where none was started. Raises processes.StackError."""
-    record = read_record(home / "stack.json")
-    return [] if record is None else record.supervisor().kept()
 
 
 def _broken(home: Path, supervisor: Supervisor) -> str:

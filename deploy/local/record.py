@@ -7,8 +7,11 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deploy.local.processes import Child, StackError
-from deploy.local.supervisor import Supervisor
+from deploy.local.supervisor import Kept, Supervisor
 from ingest.durable import write_durably
+
+HOME = Path(".forgewatch")
+"""Where a stack lies, from the folder that its commands are given in."""
 
 
 class StackRecord(BaseModel):
@@ -53,6 +56,12 @@ def read_record(path: Path) -> StackRecord | None:
         raise StackError(
             f"{path} does not tell what runs here: end those processes yourself and remove it\n{error}"
         ) from error
+
+
+def kept_alive(home: Path = HOME) -> list[Kept]:
+    """The processes of the stack in `home`; none where none was started. Raises processes.StackError."""
+    record = read_record(home / "stack.json")
+    return [] if record is None else record.supervisor().kept()
 
 
 def write_environment(path: Path, settings: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from deploy.client.http import Client
 from deploy.local.processes import StackError
+from deploy.local.stack import metrics_address
 from deploy.settings import DeploySettings
 from detector.artifact import version_of
 
@@ -29,7 +30,7 @@ def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
     wanted, metrics_port = version_of(rollout.stable), settings["FORGEWATCH_DETECTOR_METRICS_PORT"]
     until = time.monotonic() + _TIMEOUT_S
     with console.status(f"the detector loads release {wanted}"):
-        while wanted not in _serving(f"http://127.0.0.1:{metrics_port}/metrics"):
+        while wanted not in _serving(metrics_address(metrics_port)):
             if time.monotonic() > until:
                 raise StackError(
                     f"release {wanted} is live, but the detector did not score by it within "

@@ -107,7 +107,7 @@ class Stack:
             url = self.settings["FORGEWATCH_DEPLOY_URL"]
             with self._step("deploy", url):
                 # Before memory and updater, since it makes tables that they write to.
-                self._wait(self._start_room("deploy"), f"{url}/healthz")
+                await_answer(self._start_room("deploy"), f"{url}/healthz")
             with self._step("TorchServe", f"http://127.0.0.1:{self.ports.torchserve}"):
                 start_torchserve(
                     torchserve,
@@ -163,21 +163,12 @@ class Stack:
         """Start processes side by side and wait for their metrics, at these ports."""
         rooms = {name: self._start_room(name) for name in metrics}
         for name, port in metrics.items():
-            address = f"http://127.0.0.1:{port}/metrics"
+            address = metrics_address(port)
             with self._step(name, address):
-                self._wait(rooms[name], address)
+                await_answer(rooms[name], address)
 
     def _start_room(self, name: str) -> Child:
         return launch_room(self.supervisor, self.run, name)
-
-    def _wait(self, child: Child, address: str) -> None:
-        def ready() -> bool:
-            try:
-                return httpx.get(address, timeout=5, trust_env=False).is_success
-            except httpx.TransportError:
-                return False
-
-        wait_until(child, ready, _READY_TIMEOUT_S)
 
     @contextmanager
     def _step(self, name: str, address: str) -> Iterator[Callable[[str], None]]:
@@ -197,3 +188,20 @@ def launch_room(
     # -P: no folder that happens to be named like a package is taken for it.
     command = [*(["env", *first] if first else []), sys.executable, "-P", "-m", name]
     return supervisor.launch(name, command, log=folder / f"{name}.log", folder=folder)
+
+
+def await_answer(child: Child, address: str) -> None:
+    """Wait until a process answers at its HTTP address. Raises StackError."""
+
+    def answers() -> bool:
+        try:
+            return httpx.get(address, timeout=5, trust_env=False).is_success
+        except httpx.TransportError:
+            return False
+
+    wait_until(child, answers, _READY_TIMEOUT_S)
+
+
+def metrics_address(port: int | str) -> str:
+    """Where a process of this host shows its metrics."""
+    return f"http://127.0.0.1:{port}/metrics"

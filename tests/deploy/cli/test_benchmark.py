@@ -201,7 +201,12 @@ def test_what_is_mistyped_is_one_line(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("cdbb",), "'cdbb' is not one of 'cddb', 'opencil', 'synthetic'"),
+        (("cdbb",), "No such command 'cdbb'. Did you mean 'cddb'?"),
+        (("synthetic", "--data", "here"), "--data"),
+        (("synthetic", "--sequence", "easy"), "--sequence"),
+        (("cddb", "--base", "2"), "--base"),
+        (("speed", "--seeds", "2"), "--seeds"),
+        (("speed", "--learner", "icarl"), "--learner"),
         (("cddb", "--memory", "-1"), "'--memory'"),
         (("cddb", "--memory", "many"), "'--memory'"),
         (("opencil", "--base", "0"), "'--base'"),

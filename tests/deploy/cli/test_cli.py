@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -54,6 +56,15 @@ def test_an_operator_sees_the_evidence_approves_and_rolls_back(
     out = answered.ok("release", second.digest[:12])
     assert "rolled back" in out
     assert "worse" in out
+
+
+def test_status_loads_neither_torch_nor_kafka(answered: Terminal) -> None:
+    code = (
+        "import sys; from deploy.cli.main import main; code = main(['status']);"
+        "sys.exit(code or {'torch', 'kafka', 'sqlalchemy', 'onnxruntime'} & sys.modules.keys() and 'heavy')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_reject_is_for_good(answered: Terminal, proposed: Callable[[str], Artifact]) -> None:
@@ -193,6 +204,7 @@ def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
     assert found["broker"]["advice"]
     for healthy in ("settings", "disk", "databases", "clock"):
         assert found[healthy]["ok"], found[healthy]
+    assert "without the lock file" not in found["dependencies"]["found"]
     assert main(["doctor"]) == 1
     assert "WRONG" in capsys.readouterr().out
 

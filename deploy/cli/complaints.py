@@ -1,0 +1,36 @@
+"""How errors that a command does not handle are told. It knows every room's, so it is imported only then."""
+
+from collections.abc import Sequence
+
+import typer
+from kafka.errors import KafkaError
+
+from deploy.cli.output import CommandError
+from deploy.client.http import ClientError
+from deploy.client.kafka import StreamError
+from deploy.environment import SettingsWrong, settings_problems
+from deploy.local.processes import StackError
+from memory.store import ExemplarMemoryError
+
+_FAILURES = (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError)
+
+
+def complaint(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] | None:
+    """The exit code, the lines that say what is wrong, and those before them; None for a fault of our own.
+
+    The code is 2 for a wrong command or setting and 1 for what cannot be done.
+    """
+    match error:
+        case typer.TyperException():
+            return 2, [f"{error.format_message()} (see forgewatch --help)"], []
+        case ValueError() if isinstance(error, SettingsWrong):
+            return 2, settings_problems(error), []
+        case StackError():
+            # The end of a log, before the line that says what went wrong.
+            first, *log = str(error).splitlines()
+            return 1, [first], log
+        case _ if isinstance(error, _FAILURES):
+            return 1, [str(error)], []
+        case OSError():
+            return 1, [f"{error.filename}: {error.strerror}" if error.filename else str(error)], []
+    return None
