@@ -9,15 +9,17 @@ How a picture becomes 8-bit RGB (colour profiles are not applied, they would alt
   I;16 (and I within 0..65535)  the upper 8 of 16 bits, grey
   F within 0..1, 0..255       scaled by 255, as it is; grey
   I, F beyond that            lowest..highest value stretched to 0..255, NaN as 0; grey
-EXIF orientation is applied; a damaged EXIF block counts as upright. Of a TIFF only the first page
-is read, of a multi-picture JPEG only the first picture; GIF, WebP, PNG and AVIF may be animations.
+EXIF orientation is applied, but to HEIF, which has its own; a damaged EXIF block counts as upright. Of a
+TIFF only the first page is read, of a multi-picture JPEG only the first picture, of a HEIF the primary
+one, of an icon the largest; GIF, WebP, PNG and AVIF may be animations.
 """
 
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +62,36 @@ class Frame:
     pixels: NDArray[np.uint8]
 
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
-_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*", b"BM")
-_ANIMATED = ("PNG", "WEBP", "GIF", "AVIF")
+class ImageFormat(NamedTuple):
+    """What is particular to one of Pillow's formats."""
+
+    signatures: tuple[bytes, ...] = ()
+    """How a file begins, where that tells a damaged one from another format."""
+    brands: tuple[bytes, ...] = ()
+    """The major brands of an ISO base media file that is such an image, and no video."""
+    may_be_animated: bool = False
+    is_turned_by_exif: bool = True
+
+
+FORMATS = {
+    "JPEG": ImageFormat((b"\xff\xd8\xff",)),
+    "PNG": ImageFormat((b"\x89PNG\r\n\x1a\n",), may_be_animated=True),
+    "WEBP": ImageFormat(may_be_animated=True),
+    "GIF": ImageFormat((b"GIF8",), may_be_animated=True),
+    "TIFF": ImageFormat((b"II*\0", b"MM\0*")),
+    "BMP": ImageFormat((b"BM",)),
+    "AVIF": ImageFormat(brands=(b"avif", b"avis"), may_be_animated=True),
+    # Turned by its own properties irot and imir (ISO/IEC 23008-12); what its EXIF says is for information.
+    "HEIF": ImageFormat(
+        brands=(b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"),
+        is_turned_by_exif=False,
+    ),
+    "PPM": ImageFormat((b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
+    "ICO": ImageFormat((b"\0\0\1\0",)),
+}
+"""The images that are decoded, by Pillow's names. To add one of Pillow's is to add a line."""
+
+_SIGNATURES = tuple(signature for one in FORMATS.values() for signature in one.signatures)
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -96,7 +125,7 @@ def image_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
     except DecodeError:
         raise
     except UnidentifiedImageError as error:
-        if data.startswith(_MAGIC):
+        if data.startswith(_SIGNATURES):
             raise DecodeError("corrupt", "begins like an image, but its header is damaged") from error
         raise DecodeError("unknown_format", f"no image of {', '.join(FORMATS)}") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -108,12 +137,21 @@ def image_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
 
 
+@cache
+def _register_heif() -> None:
+    # Not in a parent, which decodes nothing.
+    import pi_heif
+
+    pi_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False, decode_threads=1)
+
+
 def _frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
-    with Image.open(BytesIO(data), formats=FORMATS) as image:
+    _register_heif()
+    with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
         _check_size(image, max_pixels)
         # A multi-picture JPEG calls itself MPO.
         name = "JPEG" if image.format == "MPO" else str(image.format)
-        total = getattr(image, "n_frames", 1) if name in _ANIMATED else 1
+        total = getattr(image, "n_frames", 1) if FORMATS[name].may_be_animated else 1
         chosen = sample(total, frames)
         elapsed_ms = 0.0
         # Every frame up to the last chosen one is visited, since each says only its own duration.
@@ -122,7 +160,10 @@ def _frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
                 image.seek(index)
                 _check_size(image, max_pixels)
             if index in chosen:
-                pixels = np.asarray(_upright(image))
+                upright = _upright(image, turn=FORMATS[name].is_turned_by_exif)
+                # An icon's directory and a HEIF's header may say less than what is in there.
+                _check_size(upright, max_pixels)
+                pixels = np.asarray(upright)
                 shown_ms = image.info.get("timestamp", elapsed_ms)
                 time_s = None if total == 1 else float(shown_ms) / 1000
                 yield Frame(name, index, time_s, pixels)
@@ -138,7 +179,7 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
         raise DecodeError("corrupt", f"{image.width} x {image.height} px")
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image, *, turn: bool) -> Image.Image:
     image.load()
     # After load: Pillow itself turns a TIFF there, and then forgets its orientation.
     try:
@@ -146,8 +187,8 @@ def _upright(image: Image.Image) -> Image.Image:
     except Exception:  # EXIF parsers fail in as many ways as there are cameras; the picture is still good
         orientation = None
     rgb = to_rgb(image)
-    turn = _TURNS.get(orientation) if isinstance(orientation, int) else None
-    return rgb if turn is None else rgb.transpose(turn)
+    turning = _TURNS.get(orientation) if turn and isinstance(orientation, int) else None
+    return rgb if turning is None else rgb.transpose(turning)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

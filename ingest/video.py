@@ -15,13 +15,13 @@ import av.logging
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.decode import DecodeError, Frame, sample
+from ingest.decode import FORMATS, DecodeError, Frame, sample
 
 # What may be decoded to reach the wanted frames, pixels: about 2 s of one core. A clip within it is
 # decoded from its start; a longer one only from the key frame before each wanted frame; where even
 # that is too much, the key frames themselves stand for the wanted ones.
 _MOST_DECODED_PIXELS = 600_000_000
-_STILL_BRANDS = (b"avif", b"avis", b"mif1", b"msf1", b"heic", b"heix")
+_STILL_BRANDS = {brand for one in FORMATS.values() for brand in one.brands}
 _MOV_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
 
 av.logging.set_level(None)

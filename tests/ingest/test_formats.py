@@ -1,0 +1,151 @@
+"""The still formats beyond what a browser shows: HEIF from phones, icons, portable maps."""
+
+import struct
+import zlib
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from ingest.decode import FORMATS, DecodeError, image_frames
+from ingest.extract import extract
+from ingest.records import CropPlan, MediaPlan
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+from ingest.video import demuxer
+
+LIMIT = 1_000_000
+PLAN = MediaPlan(crops=CropPlan(crop_px=16, patches=4, face_patches=0))
+QUARTERS = np.zeros((64, 96, 3), np.uint8)
+QUARTERS[:32, :48], QUARTERS[32:, 48:] = (200, 40, 40), (30, 60, 220)
+
+
+def shown(data: bytes, limit: int = LIMIT) -> NDArray[np.uint8]:
+    (frame,) = image_frames(data, 8, limit)
+    assert frame.time_s is None
+    return frame.pixels
+
+
+def encode(image: Image.Image, container: str, **options: Any) -> bytes:
+    buffer = BytesIO()
+    image.save(buffer, container, **options)
+    return buffer.getvalue()
+
+
+def reason(data: bytes, limit: int = LIMIT) -> str:
+    with pytest.raises(DecodeError) as error:
+        list(image_frames(data, 8, limit))
+    return error.value.reason
+
+
+@pytest.mark.parametrize("quarter_turns", range(4))
+@pytest.mark.parametrize("orientation", [None, 1, 3, 6, 8])
+def test_a_heif_is_turned_once_and_by_its_own_word(
+    heif: Callable[..., bytes], quarter_turns: int, orientation: int | None
+) -> None:
+    exif = None
+    if orientation is not None:
+        tags = Image.Exif()
+        tags[0x0112] = orientation
+        exif = tags.tobytes()
+    data = heif([QUARTERS], quarter_turns=quarter_turns, exif=exif)
+    upright = np.rot90(QUARTERS, quarter_turns).astype(int)
+    assert shown(data).shape == upright.shape
+    assert np.abs(shown(data) - upright).mean() < 2
+
+
+@pytest.mark.parametrize("primary", [0, 1])
+def test_of_several_pictures_in_a_heif_the_primary_is_shown(heif: Callable[..., bytes], primary: int) -> None:
+    grey = np.full((32, 32, 3), 128, np.uint8)
+    assert shown(heif([QUARTERS, grey], primary)).shape == (QUARTERS, grey)[primary].shape
+
+
+@pytest.mark.parametrize("brand", FORMATS["HEIF"].brands)
+def test_no_brand_of_heif_is_taken_for_a_video(heif: Callable[..., bytes], brand: bytes) -> None:
+    data = heif([QUARTERS], brand=brand)
+    assert demuxer(data) is None
+    decoded = extract(data, PLAN, LIMIT)
+    assert (decoded.kind, decoded.format, decoded.width, decoded.height) == ("image", "HEIF", 96, 64)
+
+
+def test_a_heif_beyond_the_pixel_limit_is_refused(heif: Callable[..., bytes]) -> None:
+    assert reason(heif([QUARTERS]), 96 * 64 - 1) == "too_many_pixels"
+    assert len(shown(heif([QUARTERS]), 96 * 64)) == 64
+
+
+def test_a_heif_whose_header_lies_about_its_size_is_no_way_around_the_limit(
+    heif: Callable[..., bytes],
+) -> None:
+    data = heif([QUARTERS])
+    small = data.replace(struct.pack(">II", 96, 64), struct.pack(">II", 16, 16))
+    assert small != data
+    assert reason(small, 96 * 64 - 1) in ("too_many_pixels", "corrupt")
+
+
+def test_a_heif_cut_short_anywhere_has_a_reason(heif: Callable[..., bytes]) -> None:
+    data = heif([QUARTERS])
+    for length in range(12, len(data), 97):
+        assert reason(data[:length]) in ("corrupt", "unknown_format")
+
+
+@pytest.mark.parametrize(
+    ("container", "mode", "colour", "expected"),
+    [
+        ("PPM", "RGB", (200, 100, 50), (200, 100, 50)),
+        ("PPM", "L", 90, (90, 90, 90)),
+        ("PPM", "1", 1, (255, 255, 255)),
+        ("PPM", "I;16", 0x1234, (0x12, 0x12, 0x12)),
+        ("ICO", "RGB", (200, 100, 50), (200, 100, 50)),
+        ("ICO", "RGBA", (10, 10, 10, 0), (255, 255, 255)),
+    ],
+)
+def test_portable_maps_and_icons_become_rgb(
+    container: str, mode: str, colour: Any, expected: tuple[int, int, int]
+) -> None:
+    pixels = shown(encode(Image.new(mode, (32, 32), colour), container))
+    assert pixels.shape == (32, 32, 3)
+    assert tuple(pixels[8, 16].tolist()) == expected
+
+
+def test_plain_portable_maps_are_read_too() -> None:
+    assert shown(b"P3\n# a comment\n2 1\n255\n1 2 3  4 5 6\n").tolist() == [[[1, 2, 3], [4, 5, 6]]]
+
+
+@pytest.mark.parametrize("data", [b"P6\n99999 99999\n255\n", b"P5\n0 5\n255\n", b"P6\n8 8\n255\nshort"])
+def test_a_portable_map_that_promises_too_much_has_a_reason(data: bytes) -> None:
+    assert reason(data) in ("too_many_pixels", "corrupt")
+
+
+def test_of_an_icon_the_largest_picture_is_shown() -> None:
+    sizes = [(16, 16), (48, 48), (32, 32)]
+    assert shown(encode(Image.new("RGB", (64, 64), "red"), "ICO", sizes=sizes)).shape == (48, 48, 3)
+
+
+def test_an_icon_that_hides_a_bomb_is_refused() -> None:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    side = 4000
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    rows = zlib.compress(bytes((side // 8 + 1) * side))
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    entry = struct.pack("<BBBBHHII", 16, 16, 0, 0, 1, 32, len(png), 22)
+    assert reason(struct.pack("<HHH", 0, 1, 1) + entry + png) == "too_many_pixels"
+
+
+def test_a_confined_child_decodes_every_format(heif: Callable[..., bytes]) -> None:
+    picture = Image.fromarray(QUARTERS)
+    files = {name: encode(picture, name) for name in FORMATS if name != "HEIF"}
+    files["HEIF"] = heif([QUARTERS])
+    assert set(files) == set(FORMATS)
+    lab = encode(Image.new("LAB", (32, 32), (150, 128, 128)), "TIFF")
+    with Sandbox(IngestSettings()) as sandbox:
+        for name, data in files.items():
+            decoded = sandbox.submit(data, PLAN).result(60)
+            assert decoded.format == name
+            np.testing.assert_array_equal(decoded.crops, extract(data, PLAN, LIMIT).crops)
+        assert sandbox.submit(lab, PLAN).result(60).format == "TIFF"
