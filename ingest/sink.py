@@ -14,6 +14,7 @@ from kafka.errors import (
     AuthorizationError,
     InvalidProducerEpochError,
     KafkaError,
+    MessageSizeTooLargeError,
     ProducerFencedError,
     TransactionalIdAuthorizationFailedError,
     UnsupportedVersionError,
@@ -46,10 +47,14 @@ class SinkRefusedError(SinkError):
 
 
 class RecordTooLargeError(SinkError):
-    """Fatal for the record, which is in the way: nothing was sent, and it would never fit."""
+    """Fatal for the record, which is in the way: nothing was committed, and it would never fit.
 
-    def __init__(self, record: OutRecord, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"a record for {record.topic} has {size_bytes} bytes; the limit is {limit_bytes}")
+    limit_bytes is None where it is the topic's own, which the broker does not say.
+    """
+
+    def __init__(self, record: OutRecord, size_bytes: int, limit_bytes: int | None) -> None:
+        limit = "its topic takes less" if limit_bytes is None else f"the limit is {limit_bytes}"
+        super().__init__(f"a record for {record.topic} has {size_bytes} bytes; {limit}")
         self.record = record
 
 
@@ -211,6 +216,14 @@ def _transaction(
             group_metadata,
         )
     producer.flush(timeout=flush_timeout_s)
+    sizes = {
+        place: record_bytes(record.key, record.value, record.headers)
+        for place, record in enumerate(records)
+        if isinstance(sent[place].exception, MessageSizeTooLargeError)
+    }
+    if sizes:  # records that share a batch fail together
+        largest = max(sizes, key=sizes.__getitem__)
+        raise RecordTooLargeError(records[largest], sizes[largest], None)
     for future in sent:
         future.get(timeout=0)
     began = time.monotonic()
