@@ -15,14 +15,15 @@ from typing import Literal
 import structlog
 
 from detector.artifact import Artifact
+from detector.inputs import request_for
 from detector.records import Timings, Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route
-from detector.scored import Scored
 from detector.settings import DetectorSettings
+from detector.tensors import ModelOutput, Request
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.unknowns import encode
-from detector.verdicts import Pooled, Source, build, pooling_for
+from detector.verdicts import Origin, build
 from ingest.envelope import open_envelope
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
 from ingest.sandbox import Sandbox, SandboxUnavailableError
@@ -32,7 +33,7 @@ VERDICT_TYPE = "io.forgewatch.verdict"
 
 Stage = Literal["envelope", "decode", "score", "commit"]
 Reason = Literal["request_too_large", "refused", "record_too_large", "unexpected"]
-Score = Callable[[Artifact, Pooled], Scored]
+Score = Callable[[Artifact, Request], ModelOutput]
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -164,7 +165,7 @@ def _open(record: InRecord, artifact: Artifact, sandbox: Sandbox, settings: Inge
             record.value,
             settings,
         )
-        decoding = sandbox.submit(media, artifact.manifest.media_plan)
+        decoding = sandbox.submit(media, artifact.manifest.contract.media_plan)
     except MediaError as error:
         return replace(opened, error=error)
     except Exception as error:
@@ -212,14 +213,14 @@ def _unexpected(error: Exception) -> UnscorableError:
 
 def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Judged]:
     artifact, items = part[0].artifact, [one.decoded for one in part]
-    pooled = pooling_for(items)
+    request = request_for(items, artifact.manifest.contract)
     started = time.perf_counter()
-    scored = score(artifact, pooled)
+    output = score(artifact, request)
     model_s = (time.perf_counter() - started) / len(part)
-    sources = [
-        Source(item_id(one.record), one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
+    origins = [
+        Origin(item_id(one.record), one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
     ]
-    verdicts = build(sources, items, pooled, scored, artifact)
+    verdicts = build(origins, items, output, artifact)
     judged = {}
     for row, (one, verdict) in enumerate(zip(part, verdicts, strict=True)):
         unknown = None
@@ -227,8 +228,8 @@ def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Jud
             unknown = encode(
                 verdict,
                 one.decoded.crops,
-                scored.features[row],
-                scored.embedding[row],
+                output["features"][row],
+                output["embedding"][row],
                 artifact.manifest.feature_version,
                 unknown_bytes,
             )

@@ -1,76 +1,113 @@
-"""A torch graph becomes an ONNX file, and is proven to say the same."""
+"""A torch graph becomes an ONNX file with a contract, and is proven to say the same."""
 
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from detector.graph import DetectorGraph
-from detector.scored import OUTPUTS, Scored, beyond_tolerance, differences
+from detector.contract import ROWS, Contract, Input, TensorSpec, conform
 from detector.session import Session
+from detector.tensors import ModelOutput, Request, beyond_tolerance, differences
 
 OPSET = 18
-
-Batch = tuple[NDArray[np.uint8], NDArray[np.float32]]
-"""crops uint8 (N, S, S, 3) and pooling float32 (M, N)."""
 
 
 class ExportError(Exception):
     """The exported graph does not say what the torch graph says. Fatal: this candidate is not served."""
 
 
-def export(graph: DetectorGraph, path: Path) -> None:
-    """Write the graph to path as ONNX of opset 18, with N and M left open.
+def export(graph: nn.Module, inputs: Sequence[Input], path: Path) -> Contract:
+    """Write the graph to path as ONNX of opset 18, its open axes left open; return its contract.
+
+    graph: its forward takes the inputs by name, and gives arrays of one row for each of "rows" by name.
 
     By the exporter that traces: it takes half a second where the one built on torch.export takes
     ten, and the two files are equally right and fast. What tracing could get wrong, a size or a
     branch frozen at the example's, prove_equal finds.
     """
     graph = graph.cpu().eval()
-    size = graph.network.architecture.crop_px
-    crops = torch.randint(0, 256, (3, size, size, 3), dtype=torch.uint8)
-    pooling = torch.full((2, 3), 1 / 3)
-    axes = {"crops": {0: "crops"}, "pooling": {0: "rows", 1: "crops"}}
-    axes |= {name: {0: "rows"} for name in OUTPUTS}
+    example = _example(inputs)
+    found = run(graph, example)
+    outputs = tuple(
+        TensorSpec(name=name, dtype=str(value.dtype), shape=(ROWS, *value.shape[1:]))
+        for name, value in found.items()
+    )
     with warnings.catch_warnings():
         # It warns that it is not the default, and that sizes which are constant here are constants.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            graph,
-            (crops, pooling),
+            _Positional(graph, list(example), list(found)),
+            tuple(torch.from_numpy(array) for array in example.values()),
             str(path),
             dynamo=False,
             opset_version=OPSET,
-            input_names=["crops", "pooling"],
-            output_names=list(OUTPUTS),
-            dynamic_axes=axes,
+            input_names=list(example),
+            output_names=list(found),
+            dynamic_axes={
+                one.name: {place: axis for place, axis in enumerate(one.shape) if isinstance(axis, str)}
+                for one in (*inputs, *outputs)
+            },
         )
+    return Contract(inputs=tuple(inputs), outputs=outputs)
 
 
-def prove_equal(graph: DetectorGraph, path: Path, batches: Sequence[Batch]) -> dict[str, float]:
-    """Run both on every batch; return the worst |a - b| / (1 + |b|) of each output.
+class _Positional(nn.Module):
+    """The graph for a tracer that knows no names."""
 
-    Raises ValueError unless the batches have at least two N and two M, and ExportError when an
-    output is beyond detector.scored.TOLERANCE.
+    def __init__(self, graph: nn.Module, takes: list[str], gives: list[str]) -> None:
+        super().__init__()
+        self.graph, self.takes, self.gives = graph, takes, gives
+
+    def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs in order, of the inputs in order."""
+        found = self.graph(**dict(zip(self.takes, arrays, strict=True)))
+        return tuple(found[name] for name in self.gives)
+
+
+def _example(inputs: Sequence[Input]) -> dict[str, NDArray[Any]]:
+    """Return arrays of the right kind, with 2 rows and 3 of every other open axis."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        one.name: tuple(size if isinstance(size, int) else 2 if size == ROWS else 3 for size in one.shape)
+        for one in inputs
+    }
+    return {
+        one.name: rng.integers(0, 256, shapes[one.name], np.uint8)
+        if one.dtype == "uint8"
+        else np.full(shapes[one.name], 1 / 3, one.dtype)
+        for one in inputs
+    }
+
+
+def prove_equal(
+    graph: nn.Module, path: Path, contract: Contract, requests: Sequence[Request]
+) -> dict[str, float]:
+    """Run both on every request; return the worst |a - b| / (1 + |b|) of each output.
+
+    Raises ValueError unless the requests have at least two sizes of each open axis, and ExportError when
+    an output is beyond detector.tensors.tolerance.
     """
-    if min(len({len(crops) for crops, _ in batches}), len({len(pooling) for _, pooling in batches})) < 2:
-        raise ValueError("a proof needs batches of several sizes, both in crops and in rows")
-    session = Session(path, threads=torch.get_num_threads())
+    sizes = [conform(request, contract.inputs) for request in requests]
+    if not sizes or min(len({one[axis] for one in sizes}) for axis in sizes[0]) < 2:
+        raise ValueError("a proof needs requests of several sizes of each open axis, in crops and in rows")
+    session = Session(path, contract, threads=torch.get_num_threads())
     worst: dict[str, float] = {}
-    for crops, pooling in batches:
-        for name, value in differences(session.score(crops, pooling), run(graph, crops, pooling)).items():
+    for request in requests:
+        for name, value in differences(session.score(request), run(graph, request)).items():
             worst[name] = max(value, worst.get(name, 0.0))
     if wrong := beyond_tolerance(worst):
         raise ExportError("the exported graph is not the torch graph: " + "; ".join(wrong))
     return worst
 
 
-def run(graph: DetectorGraph, crops: NDArray[np.uint8], pooling: NDArray[np.float32]) -> Scored:
-    """What the torch graph itself says of a batch."""
+def run(graph: nn.Module, request: Request) -> ModelOutput:
+    """What the torch graph itself says of a request."""
     graph = graph.cpu().eval()
     with torch.inference_mode():
-        output = graph(torch.from_numpy(crops), torch.from_numpy(pooling))
-    return Scored(**{name: getattr(output, name).numpy() for name in OUTPUTS})
+        found = graph(**{name: torch.from_numpy(array) for name, array in request.items()})
+    return {name: value.numpy() for name, value in found.items()}

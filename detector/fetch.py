@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from detector.artifact import MANIFEST, Artifact, ArtifactError, load, verify
+from detector.artifact import MANIFEST, Artifact, load, verify
+from detector.manifest import ArtifactError
 from detector.records import Rollout
 from detector.settings import DetectorSettings
 from ingest.durable import folder_aside

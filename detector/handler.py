@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from detector.artifact import verify
+from detector.inputs import request_for
 from detector.records import Timings
-from detector.scored import REQUEST_TYPE, TensorsError, decode_request, encode_scored
-from detector.session import Session
+from detector.session import open_session
 from detector.settings import DetectorSettings
-from detector.verdicts import Source, build, pooling_for
+from detector.tensors import REQUEST_TYPE, TensorsError, decode, encode
+from detector.verdicts import Origin, build
 from ingest.records import MediaError, MediaItem
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -33,9 +34,9 @@ class Handler:
     """One release in one TorchServe worker process."""
 
     def initialize(self, context: Any) -> None:
-        """Verify the unpacked artifact and load its graph. Raises ArtifactError."""
+        """Verify the unpacked artifact and load its graph. Raises ArtifactError, TensorsError."""
         self._artifact = verify(Path(context.system_properties["model_dir"]))
-        self._session = Session(self._artifact.folder, DetectorSettings().model_threads)
+        self._session = open_session(self._artifact, DetectorSettings().model_threads)
         self._sandbox: Sandbox | None = None
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[bytes]:
@@ -51,7 +52,7 @@ class Handler:
         data = bytes(body) if isinstance(body, bytes | bytearray) else str(body).encode()
         try:
             if context.get_request_header(index, "content-type") == REQUEST_TYPE:
-                answer = encode_scored(self._session.score(*decode_request(data)))
+                answer = encode(self._session.score(decode(data)))
                 content_type = REQUEST_TYPE
             else:
                 answer = self._judge(data)
@@ -68,10 +69,10 @@ class Handler:
             # Only once it is needed: the worker of the stream sends tensors alone.
             self._sandbox = Sandbox(IngestSettings()).__enter__()
         started = time.perf_counter()
-        decoded = self._sandbox.submit(data, self._artifact.manifest.media_plan).result()
+        contract = self._artifact.manifest.contract
+        decoded = self._sandbox.submit(data, contract.media_plan).result()
         decoded_at = time.perf_counter()
-        pooled = pooling_for([decoded])
-        scored = self._session.score(pooled.crops, pooled.pooling)
+        output = self._session.score(request_for([decoded], contract))
         timings = Timings(decode_s=decoded_at - started, model_s=time.perf_counter() - decoded_at)
         item = MediaItem(
             topic="",
@@ -82,7 +83,7 @@ class Handler:
             digest=hashlib.sha256(data).hexdigest(),
             size_bytes=len(data),
         )
-        (verdict,) = build([Source("", item, timings)], [decoded], pooled, scored, self._artifact)
+        (verdict,) = build([Origin("", item, timings)], [decoded], output, self._artifact)
         return verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
 
 

@@ -5,7 +5,8 @@ import json
 import zipfile
 from pathlib import Path
 
-from detector.artifact import FILES, MANIFEST, Artifact, DamagedArtifactError
+from detector.artifact import FILES, MANIFEST, Artifact
+from detector.manifest import DamagedArtifactError
 from ingest.durable import file_aside
 
 MODEL_NAME = "forgewatch"

@@ -1,21 +1,21 @@
-"""A small batch inside the artifact, with the scores it must get: asked before a release scores."""
+"""A small request inside the artifact, with the output it must get: asked before a release scores."""
 
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
-
-from detector.scored import OUTPUTS, Scored
+from detector.contract import Contract, conform
+from detector.tensors import ModelOutput, Request, decode, encode
 
 
-def write_probe(path: Path, crops: NDArray[np.uint8], pooling: NDArray[np.float32], expected: Scored) -> None:
-    """Keep a batch with what the exported graph says of it; shapes as in Session.score."""
-    arrays = {"crops": crops, "pooling": pooling} | {name: getattr(expected, name) for name in OUTPUTS}
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+def write_probe(path: Path, request: Request, expected: ModelOutput) -> None:
+    """Keep a request with what the exported graph says of it."""
+    path.write_bytes(encode({**request, **expected}))
 
 
-def read_probe(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.float32], Scored]:
-    """The batch's crops and pooling, and the scores expected of it."""
-    arrays = load_file(path)
-    return arrays["crops"], arrays["pooling"], Scored(**{name: arrays[name] for name in OUTPUTS})
+def read_probe(path: Path, contract: Contract) -> tuple[Request, ModelOutput]:
+    """The request, and the output expected of it. Raises TensorsError where they are not the contract's."""
+    arrays = decode(path.read_bytes())
+    takes = {one.name for one in contract.inputs}
+    request = {name: array for name, array in arrays.items() if name in takes}
+    expected = {name: array for name, array in arrays.items() if name not in takes}
+    conform(expected, contract.outputs, conform(request, contract.inputs))
+    return request, expected

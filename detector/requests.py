@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from detector.artifact import Artifact
+from detector.inputs import body_bytes
 from ingest.records import Decoded, InRecord, MediaItem
-
-_HEADER_BYTES = 512
-"""What safetensors writes before the arrays, at the most."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,8 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
 
 
 def request_bytes(part: Sequence[Ready]) -> int:
-    """Bound from above the body of a request, bytes: crops uint8 (N, S, S, 3), pooling float32 (M, N)."""
-    rows = sum(1 + len(item.decoded.regions) for item in part)
-    return sum(item.decoded.crops.nbytes for item in part) + 4 * rows * _crops(part) + _HEADER_BYTES
+    """Bound from above the body of a request, bytes."""
+    return body_bytes([item.decoded for item in part], part[0].artifact.manifest.contract)
 
 
 def _crops(part: Sequence[Ready]) -> int:

@@ -1,13 +1,16 @@
 """The exported graph in this process, on ONNX Runtime."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from detector.scored import OUTPUTS, Scored, TensorsError
+from detector.artifact import MODEL, Artifact
+from detector.contract import ROWS, Contract, conform
+from detector.tensors import ModelOutput, Request, TensorsError
 
 _RUN_CROPS = 8
 """Most crops of one run of the graph: what larger ones write between two layers fits no cache. 32 crops
@@ -15,55 +18,76 @@ at once were seen to take a quarter to a third more processor time a crop, at 12
 
 
 class Session:
-    """Scores crops with one detector.onnx; pure, so the same input gives the same output."""
+    """Scores requests with one detector.onnx; pure, so the same input gives the same output."""
 
-    def __init__(self, model: Path, threads: int) -> None:
-        """Load model, an artifact's folder or the ONNX file itself, to run on `threads` CPU threads."""
+    def __init__(self, model: Path, contract: Contract, threads: int) -> None:
+        """Load an ONNX file that keeps this contract, to run on `threads` CPU threads.
+
+        Raises TensorsError where its inputs or outputs have other names.
+        """
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         # A waiting thread of the pool must not take the cores of decoding, which runs beside it.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        path = model / "detector.onnx" if model.is_dir() else model
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self.crop_px: int = self._session.get_inputs()[0].shape[1]
+        self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self.contract = contract
+        for has, declared in (
+            (self._session.get_inputs(), contract.inputs),
+            (self._session.get_outputs(), contract.outputs),
+        ):
+            names = {one.name for one in has}
+            if names != {one.name for one in declared}:
+                raise TensorsError(f"{model.name} has {', '.join(sorted(names))}, and its contract others")
 
-    def score(self, crops: NDArray[np.uint8], pooling: NDArray[np.float32]) -> Scored:
-        """Score pools of crops.
-
-        crops is uint8 (N, crop_px, crop_px, 3), N >= 1; pooling float32 (M, N), each row summing to
-        1. Raises TensorsError when the crops have another size than the graph's.
-        """
-        if crops.shape[1:] != (self.crop_px, self.crop_px, 3):
-            raise TensorsError(f"crops are {crops.shape[1:]}, this model takes {self.crop_px} px")
-        runs = list(_runs(pooling, _RUN_CROPS))
-        outputs = [
-            self._session.run(
-                list(OUTPUTS),
-                {"crops": crops[span], "pooling": np.ascontiguousarray(pooling[rows, span])},
-            )
-            for rows, span in runs
-        ]
+    def score(self, request: Request) -> ModelOutput:
+        """Score the rows of a request. Raises TensorsError where it is not as the contract says."""
+        sizes = conform(request, self.contract.inputs)
+        if 0 in sizes.values():
+            raise TensorsError(f"nothing to score: {sizes}")
+        names = [one.name for one in self.contract.outputs]
+        poolings = [(one.shape[1], request[one.name]) for one in self.contract.poolings]
+        runs = list(_runs([pooling for _, pooling in poolings], _RUN_CROPS))
+        parts = []
+        for rows, spans in runs:
+            places = {ROWS: rows} | {axis: span for (axis, _), span in zip(poolings, spans, strict=True)}
+            feed = {one.name: _part(request[one.name], one.shape, places) for one in self.contract.inputs}
+            parts.append(self._session.run(names, feed))
         order = np.argsort(np.concatenate([rows for rows, _ in runs]))
-        columns = zip(OUTPUTS, zip(*outputs, strict=True), strict=True)
-        return Scored(**{name: np.concatenate(parts)[order] for name, parts in columns})
+        columns = zip(names, zip(*parts, strict=True), strict=True)
+        output = {name: np.concatenate(of_runs)[order] for name, of_runs in columns}
+        conform(output, self.contract.outputs, sizes)
+        return output
 
 
-def _runs(pooling: NDArray[np.float32], most: int) -> Iterator[tuple[list[int], slice]]:
-    """Share the rows of pooling (M, N) out: rows, with the span of crops that they are means of.
+def open_session(artifact: Artifact, threads: int) -> Session:
+    """Load a release's graph. Raises TensorsError where it is not the one that its manifest declares."""
+    return Session(artifact.folder / MODEL, artifact.manifest.contract, threads)
 
-    No row of another run needs a crop of the span. A span has at most `most` crops, or more where rows
-    that overlap need them.
+
+def _part(
+    array: NDArray[Any], shape: Sequence[int | str], places: dict[int | str, list[int] | slice]
+) -> NDArray[Any]:
+    """Cut an array to the run's place on each of its open axes."""
+    return np.ascontiguousarray(array[tuple(places.get(axis, slice(None)) for axis in shape)])
+
+
+def _runs(poolings: Sequence[NDArray[np.float32]], most: int) -> Iterator[tuple[list[int], list[slice]]]:
+    """Share the rows of all poolings (M, N of each view) out: rows, with their span of each view.
+
+    No row of another run needs a row of these spans, as long as the views are in one order. A span has at
+    most `most` rows, or more where rows that overlap need them.
     """
-    used = pooling != 0
-    first, past = used.argmax(1), pooling.shape[1] - used[:, ::-1].argmax(1)
+    used = [pooling != 0 for pooling in poolings]
+    first = np.stack([one.argmax(1) for one in used])
+    past = np.stack([one.shape[1] - one[:, ::-1].argmax(1) for one in used])
     rows: list[int] = []
-    start = stop = 0
-    for row in np.argsort(first, kind="stable"):
-        if rows and first[row] >= stop and past[row] > start + most:
-            yield rows, slice(start, stop)
+    start = stop = np.zeros(len(poolings), int)
+    for row in np.argsort(first[0], kind="stable"):
+        if rows and (first[:, row] >= stop).all() and (past[:, row] > start + most).any():
+            yield rows, [slice(*span) for span in zip(start, stop, strict=True)]
             rows = []
-        start = start if rows else first[row]
-        stop = max(stop, past[row])
-        rows.append(row)
-    yield rows, slice(start, stop)
+        start = np.minimum(start, first[:, row]) if rows else first[:, row]
+        stop = np.maximum(stop, past[:, row]) if rows else past[:, row]
+        rows.append(int(row))
+    yield rows, [slice(*span) for span in zip(start, stop, strict=True)]

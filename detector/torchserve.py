@@ -6,22 +6,22 @@ from types import TracebackType
 from typing import Self
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
 
 from detector.artifact import PROBE, Artifact
+from detector.contract import conform
 from detector.mar import MODEL_NAME, mar_name
 from detector.probe import read_probe
-from detector.scored import (
+from detector.settings import DetectorSettings
+from detector.tensors import (
     REQUEST_TYPE,
-    Scored,
+    ModelOutput,
+    Request,
     TensorsError,
     beyond_tolerance,
-    decode_scored,
+    decode,
     differences,
-    encode_request,
+    encode,
 )
-from detector.settings import DetectorSettings
 
 _MANAGEMENT_TIMEOUT_S = 10.0
 
@@ -94,19 +94,22 @@ class TorchServe:
         self._inference.close()
         self._management.close()
 
-    def predict(self, version: str, crops: NDArray[np.uint8], pooling: NDArray[np.float32]) -> Scored:
-        """Score pools of crops by one version: crops uint8 (N, S, S, 3), pooling float32 (M, N)."""
+    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+        """Score a request by one release. The reply is as its contract says, or refused."""
+        contract = artifact.manifest.contract
         reply = _send(
             self._inference,
             "POST",
-            f"/predictions/{MODEL_NAME}/{version}",
-            content=encode_request(crops, pooling),
+            f"/predictions/{MODEL_NAME}/{artifact.version}",
+            content=encode(request),
             headers={"content-type": REQUEST_TYPE},
         )
         try:
-            return decode_scored(reply.content)
+            output = decode(reply.content)
+            conform(output, contract.outputs, conform(request, contract.inputs))
         except TensorsError as error:
-            raise TorchServeRefusedError(f"version {version}: {error}") from error
+            raise TorchServeRefusedError(f"version {artifact.version}: {error}") from error
+        return output
 
     def register(self, artifact: Artifact) -> None:
         """Load an artifact whose archive lies in the model store, and wait until a worker is ready.
@@ -142,10 +145,13 @@ class TorchServe:
     def probe(self, artifact: Artifact) -> dict[str, float]:
         """Score the artifact's own probe batch; return the worst difference of each output.
 
-        Raises ProbeError when one is beyond detector.scored.TOLERANCE.
+        Raises ProbeError when one is beyond detector.tensors.tolerance.
         """
-        crops, pooling, expected = read_probe(artifact.folder / PROBE)
-        worst = differences(self.predict(artifact.version, crops, pooling), expected)
+        try:
+            request, expected = read_probe(artifact.folder / PROBE, artifact.manifest.contract)
+        except TensorsError as error:
+            raise ProbeError(f"version {artifact.version} has no probe of its contract: {error}") from error
+        worst = differences(self.predict(artifact, request), expected)
         if wrong := beyond_tolerance(worst):
             raise ProbeError(f"version {artifact.version} does not score as it must: {'; '.join(wrong)}")
         return worst

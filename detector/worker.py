@@ -21,11 +21,11 @@ from detector.batch import (
     open_batch,
     verdict_headers,
 )
+from detector.contract import CROPS
 from detector.rollout import Serving
-from detector.scored import Scored
 from detector.settings import DetectorSettings
+from detector.tensors import ModelOutput, Request
 from detector.torchserve import TorchServe, TorchServeUnavailableError
-from detector.verdicts import Pooled
 from ingest.dead_letters import dead_letter
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord, OutRecord
@@ -120,15 +120,15 @@ class Worker:
         unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
         return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat)
 
-    def _score(self, artifact: Artifact, pooled: Pooled) -> Scored:
+    def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""
-        metrics.BATCH_CROPS.observe(len(pooled.crops))
+        metrics.BATCH_CROPS.observe(len(request[CROPS]))
         self.heartbeat.beat()
         try:
             while True:
                 try:
                     with metrics.MODEL.time():
-                        return self.torchserve.predict(artifact.version, pooled.crops, pooled.pooling)
+                        return self.torchserve.predict(artifact, request)
                 except TorchServeUnavailableError as error:
                     metrics.MODEL_RETRIES.inc()
                     log.warning("TorchServe does not answer, trying again", error=str(error))

@@ -131,3 +131,11 @@ class Decoded:
     regions: tuple[Region, ...]
     frame_numbers: tuple[int, ...] = (0,)
     pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+
+    def view(self, name: str) -> NDArray[np.uint8]:
+        """Return the crops, or the pictures of that name: uint8 RGB of shape (n, height, width, 3)."""
+        return self.crops if name == "crops" else self.pictures[name]
+
+    def rows_of(self, region: Region, name: str) -> tuple[int, ...]:
+        """Return which rows of a view show a region: its crops, or the picture of its frame."""
+        return region.crops if name == "crops" else (self.frame_numbers.index(region.frame),)

@@ -82,13 +82,13 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         PROBE,
         REFERENCE,
         WEIGHTS,
-        Manifest,
-        ReferenceEntry,
         seal,
     )
+    from detector.contract import crops_and_pooling
     from detector.export import export, prove_equal
-    from detector.gate import GateParameters, Standard
+    from detector.gate import GateParameters, Term
     from detector.graph import DetectorGraph, Reference
+    from detector.manifest import Manifest, ReferenceEntry
     from detector.network import Network
     from detector.probe import write_probe
     from detector.session import Session
@@ -120,27 +120,26 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         whitening[:, :30],
         np.array([10, 20]),
     )
-    unit = Standard(median=0, scale=1)
     gate = GateParameters(
-        energy=unit,
-        pseudo=unit,
-        novelty=Standard(median=10, scale=5),
-        embedding_novelty=Standard(median=1, scale=2),
-        trace_novelty=Standard(median=1, scale=2),
+        terms={
+            "energy": Term(median=0, scale=1, weight=1),
+            "pseudo": Term(median=0, scale=1, weight=1),
+            "novelty": Term(median=10, scale=5, weight=2),
+            "embedding_novelty": Term(median=1, scale=2, weight=2),
+            "trace_novelty": Term(median=1, scale=2, weight=3),
+        },
         clip=4,
         unknown_threshold=2,
         fake_threshold=0.5,
     )
     graph = DetectorGraph(network, gate, reference)
-    export(graph, folder / MODEL)
-    pooling = np.full((2, 5), 0.2, np.float32)
-    measured = prove_equal(
-        graph, folder / MODEL, [(scenes[:5], pooling), (scenes[:1], np.ones((1, 1), np.float32))]
-    )
+    contract = export(graph, crops_and_pooling(CropPlan(crop_px=64, patches=4)), folder / MODEL)
+    asked = {"crops": scenes[:5], "pooling": np.full((2, 5), 0.2, np.float32)}
+    one = {"crops": scenes[:1], "pooling": np.ones((1, 1), np.float32)}
+    measured = prove_equal(graph, folder / MODEL, contract, [asked, one])
     save_file(network.state_dict(), folder / WEIGHTS)
     reference.save(folder / REFERENCE)
-    session = Session(folder, threads=1)
-    write_probe(folder / PROBE, scenes[:5], pooling, session.score(scenes[:5], pooling))
+    write_probe(folder / PROBE, asked, Session(folder / MODEL, contract, threads=1).score(asked))
     (folder / EVALUATION).write_text("{}")
     (folder / MODEL_CARD).write_text("Never trained.\n")
     return seal(
@@ -148,7 +147,7 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         Manifest(
             classes=("real", "blend", "upsampling"),
             architecture=network.architecture,
-            crop_plan=CropPlan(crop_px=64, patches=4),
+            contract=contract,
             feature_version=FEATURE_VERSION,
             gate=gate,
             reference=entries,

@@ -11,8 +11,9 @@ from typing import Self
 
 import httpx
 
-from detector.artifact import MANIFEST, Artifact, ArtifactError
+from detector.artifact import MANIFEST, Artifact
 from detector.fetch import FetchError, fetch
+from detector.manifest import ArtifactError
 from detector.settings import DetectorSettings
 from updater.records import Candidate
 from updater.settings import UpdaterSettings

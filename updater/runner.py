@@ -6,7 +6,7 @@ becomes of the run when one of them does not succeed.
 
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +15,9 @@ from pathlib import Path
 import structlog
 import torch
 
-from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL_CARD
+from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD
 from detector.graph import DetectorGraph
-from detector.session import Session
+from detector.session import Session, open_session
 from ingest.durable import write_durably
 from memory.crop_store import CropStore, CropsUnavailableError
 from memory.rehearsal import choose_rehearsal
@@ -25,6 +25,7 @@ from memory.settings import MemorySettings
 from memory.store import Store, StoreUnavailableError
 from updater.candidate.builder import (
     Calibrated,
+    Exported,
     Progress,
     Workshop,
     identity,
@@ -132,10 +133,10 @@ def _candidate(parts: Parts, lease: Lease, heart: Heart) -> Candidate:
         calibrated, reference = workshop.calibrated(plan, network, report_at)
     with timed("export"):
         report_at("export", 0, 1)
-        differences = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference))
+        exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference))
     with timed("evaluate"):
-        evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, differences, report_at)
-    artifact = workshop.sealed(plan, calibrated, differences)
+        evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, exported, report_at)
+    artifact = workshop.sealed(plan, calibrated, exported)
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise Refused("; ".join(f"{gate.name}: {gate.value:.4g}, bound {gate.bound:.4g}" for gate in missed))
     candidate = Candidate(
@@ -171,7 +172,7 @@ def _evaluated(
     workshop: Workshop,
     plan: Plan,
     calibrated: Calibrated,
-    differences: Mapping[str, float],
+    exported: Exported,
     progress: Progress,
 ) -> Evaluation:
     path = workshop.draft / EVALUATION
@@ -190,7 +191,7 @@ def _evaluated(
     before = None
     if parent is not None:
         before = judge(
-            Session(parent.folder, settings.threads),
+            open_session(parent, settings.threads),
             parent.manifest.gate,
             parent.manifest.classes,
             test,
@@ -199,7 +200,7 @@ def _evaluated(
             partial(progress, "evaluate live"),
         )
     after = judge(
-        Session(workshop.draft, settings.threads),
+        Session(workshop.draft / MODEL, exported.contract, settings.threads),
         calibrated.gate,
         plan.classes,
         test,
@@ -221,7 +222,7 @@ def _evaluated(
         before=before,
         after=after,
         calibration=calibrated.figures,
-        export_differences=differences,
+        export_differences=exported.differences,
         gates=make_gates(settings, plan, before, after),
     )
     write_durably(workshop.draft / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())

@@ -8,15 +8,15 @@ from pathlib import Path
 from deploy.client.http import Client
 from deploy.client.kafka import event_headers
 from deploy.settings import DeploySettings
-from detector.artifact import Artifact, ArtifactError
+from detector.artifact import Artifact
 from detector.batch import judge, open_batch
 from detector.fetch import FetchError, fetch
+from detector.manifest import ArtifactError
 from detector.records import Verdict
 from detector.routing import Route
-from detector.scored import Scored
-from detector.session import Session
+from detector.session import open_session
 from detector.settings import DetectorSettings
-from detector.verdicts import Pooled
+from detector.tensors import ModelOutput, Request
 from ingest.records import InRecord
 from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
@@ -41,7 +41,7 @@ class Scorer:
         # What would come by claim check comes in the record here.
         self._settings = settings.model_copy(update={"max_media_bytes": settings.max_fetched_bytes})
         self._detector = detector
-        self._session = Session(artifact.folder, detector.model_threads)
+        self._session = open_session(artifact, detector.model_threads)
         self._count = 0
 
     def score(self, path: Path) -> Verdict:
@@ -72,8 +72,8 @@ class Scorer:
             raise NoVerdict(f"{path}: {judged.error.reason}: {judged.error}")
         return judged.verdict
 
-    def _model(self, _artifact: Artifact, pooled: Pooled) -> Scored:
-        return self._session.score(pooled.crops, pooled.pooling)
+    def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:
+        return self._session.score(request)
 
 
 @contextmanager

@@ -8,13 +8,16 @@ import torch
 from safetensors.torch import save_file
 
 from detector.architecture import Architecture
-from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, Manifest, seal
+from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
+from detector.contract import crops_and_pooling
 from detector.export import export, prove_equal
-from detector.gate import GateParameters, Standard
+from detector.gate import GateParameters, Term
 from detector.graph import DetectorGraph
+from detector.manifest import Manifest
 from detector.network import Network
 from detector.probe import write_probe
 from detector.session import Session
+from detector.tensors import Request
 from ingest.records import CropPlan
 from updater.deploy_client import DeployClient
 from updater.records import Candidate
@@ -47,31 +50,29 @@ def _make(folder: Path) -> Artifact:
     classes = ("real", "fake")
     architecture = Architecture(backbone="mobilenetv3_small_100", crop_px=CROP_PX, forensic=False)
     network = Network(architecture, len(classes)).eval()
-    unit = Standard(median=0, scale=1)
+    unit = Term(median=0, scale=1, weight=1)
     gate = GateParameters(
-        energy=unit,
-        pseudo=unit,
-        novelty=unit,
-        embedding_novelty=unit,
-        trace_novelty=unit,
+        terms={"energy": unit, "pseudo": unit},
         clip=1,
         unknown_threshold=9,
         fake_threshold=1,
     )
     graph = DetectorGraph(network, gate, None)
-    export(graph, folder / MODEL)
+    plan = CropPlan(crop_px=CROP_PX, patches=1, face_patches=0)
+    contract = export(graph, crops_and_pooling(plan), folder / MODEL)
     crops = np.random.default_rng(0).integers(0, 256, (2, CROP_PX, CROP_PX, 3), dtype=np.uint8)
     pooling = np.eye(2, dtype=np.float32)
-    batches = [(crops, pooling), (crops[:1], pooling[:1, :1])]
-    differences = prove_equal(graph, folder / MODEL, batches)
+    asked: Request = {"crops": crops, "pooling": pooling}
+    requests: list[Request] = [asked, {"crops": crops[:1], "pooling": pooling[:1, :1]}]
+    differences = prove_equal(graph, folder / MODEL, contract, requests)
     save_file(network.state_dict(), folder / WEIGHTS)
-    write_probe(folder / PROBE, crops, pooling, Session(folder, threads=1).score(crops, pooling))
+    write_probe(folder / PROBE, asked, Session(folder / MODEL, contract, threads=1).score(asked))
     (folder / EVALUATION).write_text("{}\n")
     (folder / MODEL_CARD).write_text("A stock network that was never trained: for timing only.\n")
     draft = Manifest(
         classes=classes,
         architecture=architecture,
-        crop_plan=CropPlan(crop_px=CROP_PX, patches=1, face_patches=0),
+        contract=contract,
         feature_version=None,
         gate=gate,
         reference=(),

@@ -21,10 +21,11 @@ from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from detector.artifact import Artifact
+from detector.contract import CROPS
 from detector.fetch import fetch
-from detector.session import Session
+from detector.inputs import request_for
+from detector.session import Session, open_session
 from detector.settings import DetectorSettings
-from detector.verdicts import pooling_for
 from ingest.extract import extract
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample, make_many
@@ -148,7 +149,7 @@ def _rounds(
     """Stream and bare in turn, so that a machine whose speed drifts is as slow for one as for the other."""
     url = stack.settings["FORGEWATCH_DEPLOY_URL"]
     artifact = fetch(digest, stack.run / "fetched", DetectorSettings(deploy_url=url))
-    session = Session(artifact.folder, THREADS)
+    session = open_session(artifact, THREADS)
     # Until the new release answers, and a whole round for the caches and compilers: neither is measured.
     while not _streamed(story, traffic, samples[:WARM_UP], digest):
         pass
@@ -185,16 +186,16 @@ def _streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], di
 
 def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) -> tuple[float, float, int]:
     """The same bytes decoded, cropped and scored here: images per second, seconds in the model, crops."""
-    media_plan, limit = artifact.manifest.media_plan, IngestSettings().max_pixels
+    contract, limit = artifact.manifest.contract, IngestSettings().max_pixels
     size = DetectorSettings().max_batch_items
     model_s, crops, started = 0.0, 0, time.perf_counter()
     for first in range(0, len(samples), size):
         batch = samples[first : first + size]
-        pooled = pooling_for([extract(one.data, media_plan, limit) for one in batch])
+        request = request_for([extract(one.data, contract.media_plan, limit) for one in batch], contract)
         before = time.perf_counter()
-        session.score(pooled.crops, pooled.pooling)
+        session.score(request)
         model_s += time.perf_counter() - before
-        crops += len(pooled.crops)
+        crops += len(request[CROPS])
     return len(samples) / (time.perf_counter() - started), model_s, crops
 
 

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from deploy.releases.approval import Evidence
-from detector.artifact import EVALUATION, MANIFEST, ArtifactError, sha256_of, verify
+from detector.artifact import EVALUATION, MANIFEST, sha256_of, verify
+from detector.manifest import ArtifactError
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -105,4 +105,4 @@ def _labels(parts: Services, numbers: list[int]) -> dict[str, int]:
 def _plan(parts: Services) -> CropPlan:
     """The live release's, which every later release inherits; the default before the first one."""
     live = fold(parts.ledger.events()).live
-    return load(parts.artifacts.folder(live.digest)).manifest.crop_plan if live else CropPlan()
+    return load(parts.artifacts.folder(live.digest)).manifest.contract.crop_plan if live else CropPlan()

@@ -13,18 +13,10 @@ from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.architecture import Architecture
-from detector.artifact import (
-    EVALUATION,
-    MODEL,
-    MODEL_CARD,
-    PROBE,
-    WEIGHTS,
-    Artifact,
-    Manifest,
-    seal,
-    sha256_of,
-)
-from detector.gate import GateParameters, Standard
+from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, sha256_of
+from detector.contract import Contract, TensorSpec, crops_and_pooling
+from detector.gate import GateParameters, Term
+from detector.manifest import Manifest
 from ingest.records import CropPlan
 from updater.records import Candidate, Gate
 
@@ -60,6 +52,21 @@ def http(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
         yield client
 
 
+OUTPUTS = tuple(
+    TensorSpec(name=name, dtype=dtype, shape=("rows", *shape))
+    for name, dtype, shape in (
+        ("logits", "float32", (2,)),
+        ("embedding", "float32", (64,)),
+        ("features", "float32", (0,)),
+        ("energy", "float32", ()),
+        ("novelty", "float32", ()),
+        ("unknown_score", "float32", ()),
+        ("neighbour_index", "int64", (0,)),
+        ("neighbour_distance", "float32", (0,)),
+    )
+)
+
+
 @pytest.fixture
 def served(settings: DeploySettings, parts: Services) -> Iterator[str]:
     """The address of a real server of the API, in a thread of this process."""
@@ -85,13 +92,9 @@ def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
         for name in (MODEL, WEIGHTS, PROBE, MODEL_CARD):
             (folder / name).write_bytes(name.encode() * 10)
         (folder / EVALUATION).write_text(f'{{"aa": "{evaluation}"}}')
-        unit = Standard(median=0, scale=1)
+        unit = Term(median=0, scale=1, weight=1)
         gate = GateParameters(
-            energy=unit,
-            pseudo=unit,
-            novelty=unit,
-            embedding_novelty=unit,
-            trace_novelty=unit,
+            terms={"energy": unit, "pseudo": unit},
             clip=4,
             unknown_threshold=1,
             fake_threshold=0.5,
@@ -101,7 +104,7 @@ def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
             Manifest(
                 classes=("real", "blend"),
                 architecture=Architecture(backbone="lcnet_050", forensic=False),
-                crop_plan=CropPlan(),
+                contract=Contract(inputs=crops_and_pooling(CropPlan()), outputs=OUTPUTS),
                 feature_version=None,
                 gate=gate,
                 reference=(),

@@ -7,20 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from detector.artifact import (
-    EVALUATION,
-    FILES,
-    MANIFEST,
-    MODEL,
-    Artifact,
-    DamagedArtifactError,
-    UnknownFormatError,
-    load,
-    read_manifest,
-    seal,
-    sha256_of,
-    verify,
-)
+from detector.artifact import EVALUATION, FILES, MANIFEST, MODEL, Artifact, load, seal, sha256_of, verify
+from detector.manifest import DamagedArtifactError
 from detector.mar import mar_name, pack
 
 
@@ -58,19 +46,6 @@ def test_a_missing_file_is_found(copy: Artifact) -> None:
         verify(copy.folder)
     with pytest.raises(DamagedArtifactError, match=EVALUATION):
         seal(copy.folder, copy.manifest)
-
-
-def test_an_unknown_format_is_refused_by_its_number(copy: Artifact) -> None:
-    fields = json.loads((copy.folder / MANIFEST).read_bytes())
-    fields["format"] = 4
-    with pytest.raises(UnknownFormatError, match="format is 4; this version reads 1"):
-        read_manifest(json.dumps(fields).encode())
-
-
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 1}', b"\xff"])
-def test_what_is_no_manifest_is_refused(data: bytes) -> None:
-    with pytest.raises(DamagedArtifactError):
-        read_manifest(data)
 
 
 def test_a_file_name_that_leaves_the_folder_is_refused(copy: Artifact) -> None:
@@ -151,16 +126,3 @@ def test_an_archive_holds_the_artifact_and_a_file_with_one_class(
     assert verify(tmp_path / "unpacked", untrained_artifact.digest).manifest == untrained_artifact.manifest
     assert described["modelVersion"] == untrained_artifact.version
     assert shim.count("class ") == 1
-
-
-def test_a_manifest_of_the_format_before_is_read_and_knows_no_trace_novelty(copy: Artifact) -> None:
-    fields = json.loads((copy.folder / MANIFEST).read_text())
-    fields["format"] = 2
-    del fields["gate"]["trace_novelty"]
-    fields["gate"]["weights"] = [1.0, 1.0, 2.0, 2.0]
-    assert read_manifest(json.dumps(fields).encode()).gate.weights == (1, 1, 2, 2, 0)
-    fields["format"] = 1
-    del fields["gate"]["embedding_novelty"]
-    fields["gate"]["weights"] = [1.0, 1.0, 2.0]
-    gate = read_manifest(json.dumps(fields).encode()).gate
-    assert gate.weights == (1, 1, 2, 0, 0)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from detector import batch as batch_module
 from detector.artifact import Artifact, load, seal
 from detector.batch import Batch, BatchAbandonedError, Judged, item_id, judge, open_batch
+from detector.inputs import request_for
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route, in_share
-from detector.scored import Scored, encode_request
-from detector.session import Session
+from detector.session import open_session
 from detector.settings import DetectorSettings
+from detector.tensors import ModelOutput, Request, encode
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
-from detector.verdicts import Pooled, pooling_for
 from ingest.decode import DecodeError
 from ingest.records import Decoded, InRecord, Region
 from ingest.sandbox import SandboxUnavailableError
@@ -59,17 +59,17 @@ def opened(count: int, route: Route, outcomes: dict[int, Exception] | None = Non
 
 
 class Model:
-    """The graph in this process; `refuse(pooled)` raises what TorchServe would say of a request."""
+    """The graph in this process; `refuse(request)` raises what TorchServe would say of a request."""
 
-    def __init__(self, artifact: Artifact, refuse: Callable[[Pooled], None] = lambda pooled: None) -> None:
-        self._session = Session(artifact.folder, threads=1)
+    def __init__(self, artifact: Artifact, refuse: Callable[[Request], None] = lambda request: None) -> None:
+        self._session = open_session(artifact, threads=1)
         self._refuse = refuse
         self.requests: list[tuple[str, int]] = []
 
-    def __call__(self, artifact: Artifact, pooled: Pooled) -> Scored:
-        self.requests.append((artifact.digest, len(encode_request(pooled.crops, pooled.pooling))))
-        self._refuse(pooled)
-        return self._session.score(pooled.crops, pooled.pooling)
+    def __call__(self, artifact: Artifact, request: Request) -> ModelOutput:
+        self.requests.append((artifact.digest, len(encode(request))))
+        self._refuse(request)
+        return self._session.score(request)
 
 
 def reasons(judged: list[Judged]) -> list[str | None]:
@@ -77,9 +77,9 @@ def reasons(judged: list[Judged]) -> list[str | None]:
     return [result.error.reason if result.error else None for result in judged]
 
 
-def shows(number: int) -> Callable[[Pooled], bool]:
+def shows(number: int) -> Callable[[Request], bool]:
     crop = decoded(number).crops[0]
-    return lambda pooled: any((crop == one).all() for one in pooled.crops)
+    return lambda request: any((crop == one).all() for one in request["crops"])
 
 
 def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
@@ -87,8 +87,8 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
 ) -> None:
     bad = shows(3)
 
-    def refuse(pooled: Pooled) -> None:
-        if bad(pooled):
+    def refuse(request: Request) -> None:
+        if bad(request):
             raise TorchServeRefusedError("HTTP 400: no")
 
     model = Model(untrained_artifact, refuse)
@@ -105,8 +105,8 @@ def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits
 ) -> None:
     bad = shows(5)
 
-    def refuse(pooled: Pooled) -> None:
-        if len(pooled.crops) > 4 or bad(pooled):
+    def refuse(request: Request) -> None:
+        if len(request["crops"]) > 4 or bad(request):
             raise RequestTooLargeError("HTTP 413: content length exceeded")
 
     model = Model(untrained_artifact, refuse)
@@ -121,8 +121,8 @@ def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits
 def test_an_error_that_nobody_foresaw_costs_one_item(untrained_artifact: Artifact, error: Exception) -> None:
     bad = shows(2)
 
-    def refuse(pooled: Pooled) -> None:
-        if bad(pooled):
+    def refuse(request: Request) -> None:
+        if bad(request):
             raise error
 
     model = Model(untrained_artifact, refuse)
@@ -159,7 +159,7 @@ def test_an_envelope_that_breaks_the_reader_costs_one_item(
     ],
 )
 def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact: Artifact, fault: Exception) -> None:
-    def refuse(pooled: Pooled) -> None:
+    def refuse(request: Request) -> None:
         raise fault
 
     route = Route(untrained_artifact)
@@ -220,8 +220,8 @@ def test_a_request_has_at_most_the_bytes_that_are_reckoned(
     untrained_artifact: Artifact, counts: list[int]
 ) -> None:
     items = ready(untrained_artifact, counts)
-    pooled = pooling_for([one.decoded for one in items])
-    body = len(encode_request(pooled.crops, pooled.pooling))
+    request = request_for([one.decoded for one in items], items[0].artifact.manifest.contract)
+    body = len(encode(request))
     assert body <= request_bytes(items) <= body + 512
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from detector.artifact import MANIFEST, MODEL, Artifact, ArtifactError, DamagedArtifactError
+from detector.artifact import MANIFEST, MODEL, Artifact
 from detector.fetch import FetchError, NoDigestError, ask_rollout, fetch
+from detector.manifest import ArtifactError, DamagedArtifactError
 from detector.settings import DetectorSettings
 
 

@@ -3,16 +3,10 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from detector.gate import GateParameters, Standard, decide
+from detector.gate import GateParameters, Term, decide
 
-UNIT = Standard(median=0, scale=1)
 GATE = GateParameters(
-    temperature=1,
-    energy=UNIT,
-    pseudo=UNIT,
-    novelty=UNIT,
-    embedding_novelty=UNIT,
-    trace_novelty=UNIT,
+    terms={name: Term(median=0, scale=1, weight=2) for name in ("energy", "novelty")},
     clip=6,
     unknown_threshold=4,
     fake_threshold=0.6,
@@ -36,18 +30,22 @@ def test_unknown_comes_before_fake_and_a_threshold_is_not_above_itself(
 
 
 def test_a_gate_survives_its_manifest() -> None:
-    assert GateParameters.model_validate_json(GATE.model_dump_json()) == GATE
+    read = GateParameters.model_validate_json(GATE.model_dump_json())
+    assert read == GATE
+    assert list(read.terms) == list(GATE.terms)
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        {"temperature": 0},
+        {"clip": 0},
         {"unknown_threshold": math.nan},
         {"fake_threshold": 1.5},
-        {"weights": (0, 0, 0)},
-        {"weights": (1, -1, 2)},
-        {"energy": {"median": 0, "scale": 0}},
+        {"terms": {}},
+        {"terms": {"energy": {"median": 0, "scale": 1, "weight": 0}}},
+        {"terms": {"energy": {"median": 0, "scale": 1, "weight": -1}}},
+        {"terms": {"energy": {"median": 0, "scale": 0, "weight": 1}}},
+        {"energy": {"median": 0, "scale": 1}},
     ],
 )
 def test_a_gate_that_cannot_decide_is_refused(broken: dict[str, object]) -> None:

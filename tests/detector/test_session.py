@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector import session as session_module
-from detector.artifact import Artifact
-from detector.scored import TensorsError, beyond_tolerance, differences
-from detector.session import Session
-from detector.verdicts import pooling_for
+from detector.artifact import MODEL, Artifact
+from detector.inputs import request_for
+from detector.session import Session, open_session
+from detector.tensors import Request, TensorsError, beyond_tolerance, differences
 from ingest.records import Decoded, Region
 
 
@@ -29,11 +29,11 @@ def item(crops: int, regions: list[tuple[int, ...]], px: int = 2) -> Decoded:
     )
 )
 def test_each_row_is_in_one_run_that_holds_all_its_crops_and_no_more_than_one_item_too_many(
-    shape: list[tuple[int, list[tuple[int, ...]]]],
+    untrained_artifact: Artifact, shape: list[tuple[int, list[tuple[int, ...]]]]
 ) -> None:
     items = [item(crops, regions) for crops, regions in shape]
-    pooling = pooling_for(items).pooling
-    runs = list(session_module._runs(pooling, 8))
+    pooling = request_for(items, untrained_artifact.manifest.contract)["pooling"]
+    runs = [(rows, span) for rows, (span,) in session_module._runs([pooling], 8)]
     assert sorted(np.concatenate([rows for rows, _ in runs])) == list(range(len(pooling)))
     largest = max(crops for crops, _ in shape)
     for rows, span in runs:
@@ -44,16 +44,45 @@ def test_each_row_is_in_one_run_that_holds_all_its_crops_and_no_more_than_one_it
 def test_many_crops_score_as_they_do_all_at_once(
     untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session(untrained_artifact.folder, threads=1)
-    pooled = pooling_for([item(crops, [(0, crops - 1)], session.crop_px) for crops in (4, 3, 5, 9, 1, 1, 2)])
-    parts = session.score(pooled.crops, pooled.pooling)
-    monkeypatch.setattr(session_module, "_RUN_CROPS", len(pooled.crops))
-    at_once = session.score(pooled.crops, pooled.pooling)
+    session, contract = open_session(untrained_artifact, threads=1), untrained_artifact.manifest.contract
+    items = [item(crops, [(0, crops - 1)], contract.crop_plan.crop_px) for crops in (4, 3, 5, 9, 1, 1, 2)]
+    request = request_for(items, contract)
+    parts = session.score(request)
+    monkeypatch.setattr(session_module, "_RUN_CROPS", len(request["crops"]))
+    at_once = session.score(request)
     assert beyond_tolerance(differences(parts, at_once)) == []
-    assert beyond_tolerance(differences(parts, session.score(pooled.crops[::-1], pooled.pooling))) != []
+    turned_round = session.score({**request, "crops": request["crops"][::-1]})
+    assert beyond_tolerance(differences(parts, turned_round)) != []
 
 
-def test_crops_of_another_size_are_refused(untrained_artifact: Artifact) -> None:
-    session = Session(untrained_artifact.folder, threads=1)
-    with pytest.raises(TensorsError, match="this model takes 64 px"):
-        session.score(np.zeros((1, 32, 32, 3), np.uint8), np.ones((1, 1), np.float32))
+CROPS = np.zeros((2, 64, 64, 3), np.uint8)
+POOLING = np.full((1, 2), 0.5, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"crops": CROPS}, "expected crops, pooling; got crops"),
+        ({}, "got nothing"),
+        ({"crops": CROPS, "pooling": POOLING, "more": POOLING}, "more"),
+        ({"crops": CROPS.astype(np.float32), "pooling": POOLING}, "crops is float32"),
+        ({"crops": CROPS[:, :32, :32], "pooling": POOLING}, r"this model has uint8 \(crops, 64, 64, 3\)"),
+        ({"crops": CROPS[:0], "pooling": POOLING[:, :0]}, "nothing to score"),
+        ({"crops": CROPS, "pooling": POOLING[:0]}, "nothing to score"),
+        ({"crops": CROPS, "pooling": POOLING[:, :1]}, "pooling is float32 .* crops 2"),
+        ({"crops": CROPS, "pooling": POOLING[0]}, "pooling is float32"),
+        ({"crops": CROPS, "pooling": POOLING.astype(np.float64)}, "pooling is float64"),
+    ],
+)
+def test_a_request_that_is_not_as_the_contract_says_is_refused(
+    untrained_artifact: Artifact, request_: Request, said: str
+) -> None:
+    with pytest.raises(TensorsError, match=said):
+        open_session(untrained_artifact, threads=1).score(request_)
+
+
+def test_a_graph_that_is_not_the_one_of_the_contract_is_refused(untrained_artifact: Artifact) -> None:
+    contract = untrained_artifact.manifest.contract
+    lacking = contract.model_copy(update={"outputs": contract.outputs[:-1]})
+    with pytest.raises(TensorsError, match="its contract others"):
+        Session(untrained_artifact.folder / MODEL, lacking, threads=1)

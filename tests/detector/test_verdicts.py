@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +5,9 @@ from hypothesis import strategies as st
 
 from detector.artifact import Artifact
 from detector.records import Timings, Verdict
-from detector.scored import Scored
+from detector.tensors import ModelOutput
 from detector.unknowns import UnknownMessageError, decode, encode
-from detector.verdicts import Source, build, fake_probabilities, pooling_for
+from detector.verdicts import Origin, build, fake_probabilities
 from ingest.records import Decoded, MediaItem, Region
 
 
@@ -25,7 +23,7 @@ def decoded(crops: int, regions: tuple[tuple[int, ...], ...] = (), size: int = 8
     )
 
 
-def source(offset: int) -> Source:
+def origin(offset: int) -> Origin:
     item = MediaItem(
         topic="media",
         partition=0,
@@ -35,58 +33,31 @@ def source(offset: int) -> Source:
         digest="0" * 64,
         size_bytes=3,
     )
-    return Source(f"media-0-{offset}", item, Timings(decode_s=0.1, model_s=0.2))
+    return Origin(f"media-0-{offset}", item, Timings(decode_s=0.1, model_s=0.2))
 
 
-def scored(logits: list[list[float]], unknown_score: list[float]) -> Scored:
+def says(logits: list[list[float]], unknown_score: list[float]) -> ModelOutput:
     rows = len(logits)
     ones = np.ones(rows, np.float32)
-    return Scored(
-        logits=np.array(logits, np.float32),
-        pseudo_logit=ones,
-        embedding=np.ones((rows, 4), np.float32),
-        features=np.ones((rows, 6), np.float32),
-        energy=ones * 2,
-        novelty=ones * 3,
-        unknown_score=np.array(unknown_score, np.float32),
-        neighbour_index=np.tile(np.arange(5), (rows, 1)),
-        neighbour_distance=np.tile(np.arange(5, dtype=np.float32), (rows, 1)),
-    )
+    return {
+        "logits": np.array(logits, np.float32),
+        "energy": ones * 2,
+        "novelty": ones * 3,
+        "unknown_score": np.array(unknown_score, np.float32),
+        "neighbour_index": np.tile(np.arange(5), (rows, 1)),
+        "neighbour_distance": np.tile(np.arange(5, dtype=np.float32), (rows, 1)),
+    }
 
 
-def verdicts(artifact: Artifact, items: list[Decoded], result: Scored) -> list[Verdict]:
-    return build([source(i) for i in range(len(items))], items, pooling_for(items), result, artifact)
-
-
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), min_size=1, max_size=6))
-def test_every_row_is_the_mean_of_its_own_crops(shape: list[tuple[int, int]]) -> None:
-    items = [decoded(crops, tuple((i % crops,) for i in range(regions))) for crops, regions in shape]
-    pooled = pooling_for(items)
-    assert pooled.pooling.shape == (
-        len(items) + sum(regions for _, regions in shape),
-        sum(crops for crops, _ in shape),
-    )
-    np.testing.assert_allclose(pooled.pooling.sum(1), 1, rtol=1e-6)
-    # Every crop is filled with its own item's count of crops, so a mean shows whose crops it is of.
-    means = pooled.pooling @ pooled.crops.reshape(len(pooled.crops), -1).mean(1)
-    owners = [crops for crops, _ in shape] + [crops for crops, regions in shape for _ in range(regions)]
-    np.testing.assert_allclose(means, owners, rtol=1e-5)
-    for i, (_, regions) in enumerate(shape):
-        assert pooled.first_region[i] == len(items) + sum(count for _, count in shape[:i])
-        assert regions == len(items[i].regions)
-
-
-@pytest.mark.parametrize("items", [[], [decoded(0)], [decoded(1), decoded(0)]])
-def test_an_item_without_crops_is_refused(items: list[Decoded]) -> None:
-    with pytest.raises(ValueError, match="crop"):
-        pooling_for(items)
+def verdicts(artifact: Artifact, items: list[Decoded], output: ModelOutput) -> list[Verdict]:
+    return build([origin(i) for i in range(len(items))], items, output, artifact)
 
 
 def test_a_verdict_names_the_family_and_says_unknown_first(untrained_artifact: Artifact) -> None:
     real, fake, unknown = verdicts(
         untrained_artifact,
         [decoded(1)] * 3,
-        scored([[4, 0, 0], [0, 1, 4], [0, 4, 1]], [0, 0, 9]),
+        says([[4, 0, 0], [0, 1, 4], [0, 4, 1]], [0, 0, 9]),
     )
     assert (real.label, real.family, real.family_probability) == ("real", None, None)
     assert (fake.label, fake.family) == ("fake", "upsampling")
@@ -101,7 +72,7 @@ def test_a_verdict_names_the_family_and_says_unknown_first(untrained_artifact: A
 
 def test_a_regions_scores_are_those_of_its_row(untrained_artifact: Artifact) -> None:
     items = [decoded(2, ((0,), (1,))), decoded(1), decoded(1, ((0,),))]
-    result = scored([[4, 0, 0]] * 3 + [[0, 4, 0], [4, 0, 0], [0, 0, 4]], [0, 0, 0, 0, 1, 9])
+    result = says([[4, 0, 0]] * 3 + [[0, 4, 0], [4, 0, 0], [0, 0, 4]], [0, 0, 0, 0, 1, 9])
     first, second, third = verdicts(untrained_artifact, items, result)
     assert [(region.label, region.family) for region in first.regions] == [("fake", "blend"), ("real", None)]
     assert second.regions == ()
@@ -122,7 +93,7 @@ def test_fake_probability_is_what_is_not_real() -> None:
 def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
     untrained_artifact: Artifact, crops: int, size: int, limit: int, version: str | None
 ) -> None:
-    (verdict,) = verdicts(untrained_artifact, [decoded(1)], scored([[0, 4, 0]], [9]))
+    (verdict,) = verdicts(untrained_artifact, [decoded(1)], says([[0, 4, 0]], [9]))
     sent = np.random.default_rng(0).integers(0, 256, (crops, size, size, 3), dtype=np.uint8)
     features, embedding = np.arange(300, dtype=np.float32), np.ones(128, np.float32)
     data = encode(verdict, sent, features, embedding, version, limit)
@@ -139,14 +110,14 @@ def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
 
 
 def test_a_message_that_cannot_fit_is_refused(untrained_artifact: Artifact) -> None:
-    (verdict,) = verdicts(untrained_artifact, [decoded(1)], scored([[0, 4, 0]], [9]))
+    (verdict,) = verdicts(untrained_artifact, [decoded(1)], says([[0, 4, 0]], [9]))
     row = np.zeros(300, np.float32)
     with pytest.raises(ValueError, match="without crops"):
         encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, None, 500)
 
 
 def test_bytes_that_are_no_message_are_refused(untrained_artifact: Artifact) -> None:
-    (verdict,) = verdicts(untrained_artifact, [decoded(1)], scored([[0, 4, 0]], [9]))
+    (verdict,) = verdicts(untrained_artifact, [decoded(1)], says([[0, 4, 0]], [9]))
     row = np.zeros(3, np.float32)
     data = encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, "2")
     for damaged in (b"", data[:-1], data[:100], data.replace(b'"label', b'"lapel'), b"\0" * 8):
@@ -160,6 +131,6 @@ def test_bytes_that_are_no_message_are_refused(untrained_artifact: Artifact) -> 
 
 
 def test_scores_are_finite_numbers_even_for_extreme_logits(untrained_artifact: Artifact) -> None:
-    result = replace(scored([[1e4, -1e4, 0]], [0]))
+    result = says([[1e4, -1e4, 0]], [0])
     (verdict,) = verdicts(untrained_artifact, [decoded(1)], result)
     assert verdict.fake_probability == 0.0

@@ -13,10 +13,9 @@ from detector.artifact import Artifact
 from detector.batch import judge, open_batch
 from detector.mar import pack
 from detector.routing import Route
-from detector.scored import Scored
 from detector.settings import DetectorSettings
+from detector.tensors import ModelOutput, Request
 from detector.torchserve import RequestTooLargeError, TorchServe
-from detector.verdicts import Pooled
 from ingest.records import Decoded, InRecord
 from ingest.settings import IngestSettings
 
@@ -64,12 +63,15 @@ def test_a_request_beyond_the_limit_is_told_apart_and_the_connection_goes_on(
     client: TorchServe, untrained_artifact: Artifact
 ) -> None:
     for crops, fits in ((540, False), (500, True), (540, False), (500, True)):
-        request = np.zeros((crops, 64, 64, 3), np.uint8), np.full((1, crops), 1 / crops, np.float32)
+        request = {
+            "crops": np.zeros((crops, 64, 64, 3), np.uint8),
+            "pooling": np.full((1, crops), 1 / crops, np.float32),
+        }
         if fits:
-            assert client.predict(untrained_artifact.version, *request).logits.shape == (1, 3)
+            assert client.predict(untrained_artifact, request)["logits"].shape == (1, 3)
         else:
             with pytest.raises(RequestTooLargeError):
-                client.predict(untrained_artifact.version, *request)
+                client.predict(untrained_artifact, request)
 
 
 @pytest.mark.parametrize("max_request_bytes", [DetectorSettings().max_request_bytes, 50_000_000])
@@ -79,10 +81,10 @@ def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
     sandbox: Any = Decoding()
     refused = 0
 
-    def score(artifact: Artifact, pooled: Pooled) -> Scored:
+    def score(artifact: Artifact, request: Request) -> ModelOutput:
         nonlocal refused
         try:
-            return client.predict(artifact.version, pooled.crops, pooled.pooling)
+            return client.predict(artifact, request)
         except RequestTooLargeError:
             refused += 1
             raise
@@ -114,7 +116,7 @@ def test_an_item_that_never_fits_is_the_only_one_without_a_verdict(
     both = type(few)((*few.opened, *many.opened))
     judged = judge(
         both,
-        lambda artifact, pooled: client.predict(artifact.version, pooled.crops, pooled.pooling),
+        lambda artifact, request: client.predict(artifact, request),
         settings,
         900_000,
     )

@@ -12,12 +12,12 @@ import pytest
 import skimage
 
 from deploy.local.torchserve import TorchServe as Server
-from detector.artifact import PROBE, Artifact, load, seal
+from detector.artifact import MODEL, PROBE, Artifact, load, seal
 from detector.mar import pack
 from detector.probe import read_probe, write_probe
-from detector.scored import OUTPUTS
-from detector.session import Session
+from detector.session import open_session
 from detector.settings import DetectorSettings
+from detector.tensors import Request
 from detector.torchserve import (
     ProbeError,
     StartError,
@@ -62,9 +62,13 @@ def other(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
     """An artifact of the same files but the probe, whose expected energies are off by one."""
     folder = tmp_path / "other"
     shutil.copytree(untrained_artifact.folder, folder)
-    crops, pooling, expected = read_probe(folder / PROBE)
-    write_probe(folder / PROBE, crops, pooling, replace(expected, energy=expected.energy + 1))
+    asked, expected = read_probe(folder / PROBE, untrained_artifact.manifest.contract)
+    write_probe(folder / PROBE, asked, {**expected, "energy": expected["energy"] + 1})
     return seal(folder, load(folder).manifest)
+
+
+def asked(px: int) -> Request:
+    return {"crops": np.zeros((1, px, px, 3), np.uint8), "pooling": np.ones((1, 1), np.float32)}
 
 
 def curl(*arguments: str | Path) -> tuple[int, dict[str, object]]:
@@ -89,10 +93,11 @@ def test_a_registered_release_is_ready_and_scores_as_its_probe_says(
 def test_torchserve_scores_as_the_graph_does_in_process(client: TorchServe, served: Artifact) -> None:
     crops = np.random.default_rng(0).integers(0, 256, (9, 64, 64, 3), dtype=np.uint8)
     pooling = np.repeat(np.eye(3, dtype=np.float32), 3, axis=1) / 3
-    remote = client.predict(served.version, crops, pooling)
-    here = Session(served.folder, threads=1).score(crops, pooling)
-    for name in OUTPUTS:
-        np.testing.assert_allclose(getattr(remote, name), getattr(here, name), atol=1e-4, rtol=1e-5)
+    request = {"crops": crops, "pooling": pooling}
+    remote, here = client.predict(served, request), open_session(served, threads=1).score(request)
+    assert remote.keys() == here.keys()
+    for name in here:
+        np.testing.assert_allclose(remote[name], here[name], atol=1e-4, rtol=1e-5)
 
 
 def test_registering_again_changes_nothing(client: TorchServe, served: Artifact) -> None:
@@ -122,13 +127,13 @@ def test_curl_with_bad_media_gets_a_4xx_with_the_reason(
 
 
 def test_wrong_tensors_are_refused_and_not_retried(client: TorchServe, served: Artifact) -> None:
-    with pytest.raises(TorchServeRefusedError, match="64 px"):
-        client.predict(served.version, np.zeros((1, 32, 32, 3), np.uint8), np.ones((1, 1), np.float32))
+    with pytest.raises(TorchServeRefusedError, match="64, 64, 3"):
+        client.predict(served, asked(32))
 
 
 def test_a_version_that_is_not_there_is_told_apart(client: TorchServe, served: Artifact) -> None:
     with pytest.raises(VersionMissingError):
-        client.predict("000000000000", np.zeros((1, 64, 64, 3), np.uint8), np.ones((1, 1), np.float32))
+        client.predict(replace(served, digest="0" * 64), asked(64))
     client.unregister("000000000000")
 
 
@@ -148,11 +153,11 @@ def test_a_release_that_scores_otherwise_than_its_probe_is_refused(
 def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_others(
     client: TorchServe, torchserve: Server, served: Artifact, other: Artifact
 ) -> None:
-    # The archive is packed from a folder that no longer holds what its manifest says.
-    (other.folder / PROBE).write_bytes(b"damaged")
-    pack(other, torchserve.model_store)
+    (other.folder / MODEL).write_bytes(b"no graph at all")
+    broken = seal(other.folder, other.manifest)
+    pack(broken, torchserve.model_store)
     with pytest.raises(StartError, match="Failed to start"):
-        client.register(other)
+        client.register(broken)
     assert list(client.versions()) == [served.version]
     assert client.probe(served)
 
@@ -178,7 +183,7 @@ def test_a_worker_that_is_killed_comes_back_by_itself(
             time.sleep(0.1)
 
 
-def test_no_server_is_a_passing_fault(settings: DetectorSettings) -> None:
+def test_no_server_is_a_passing_fault(settings: DetectorSettings, untrained_artifact: Artifact) -> None:
     nowhere = settings.model_copy(
         update={"torchserve_url": "http://127.0.0.1:9", "torchserve_management_url": "http://127.0.0.1:9"}
     )
@@ -186,4 +191,4 @@ def test_no_server_is_a_passing_fault(settings: DetectorSettings) -> None:
         with pytest.raises(TorchServeUnavailableError):
             client.versions()
         with pytest.raises(TorchServeUnavailableError):
-            client.predict("x", np.zeros((1, 8, 8, 3), np.uint8), np.ones((1, 1), np.float32))
+            client.predict(untrained_artifact, asked(64))

@@ -20,9 +20,9 @@ from PIL import Image
 from detector.artifact import Artifact, load, seal
 from detector.records import Verdict
 from detector.routing import Route, in_share
-from detector.scored import Scored
-from detector.session import Session
+from detector.session import open_session
 from detector.settings import DetectorSettings
+from detector.tensors import ModelOutput, Request
 from detector.worker import Worker
 from ingest import sink as sink_module
 from ingest.process.health import Heartbeat
@@ -41,13 +41,13 @@ class Model:
     """TorchServe's place; `scored` is released once for each request that it answered."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self._session = Session(artifact.folder, threads=1)
+        self._session = open_session(artifact, threads=1)
         self.scored = threading.Semaphore(0)
 
-    def predict(self, version: str, crops: Any, pooling: Any) -> Scored:
-        scored = self._session.score(crops, pooling)
+    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+        output = self._session.score(request)
         self.scored.release()
-        return scored
+        return output
 
 
 @contextmanager

@@ -6,18 +6,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector import scores
 from detector.gate import GateParameters, decide
 from detector.network import NetworkOutput
 from detector.reference import Reference
+from detector.scores.energy import energy
 from updater.benchmark.setup import Setup
 from updater.candidate.calibrate import (
     CalibrationError,
-    ItemScores,
+    GateInputs,
     Targets,
     common_scales,
     fit_gate,
-    item_scores,
+    gate_inputs,
     make_reference,
     reals,
     unknown_scores,
@@ -77,7 +77,7 @@ class Judge:
             column=np.asarray(output.logits.argmax(1).numpy()),
             right=_right(self.learnt, self.setup, output, items),
             fake_probability=measured.fake_probability,
-            energy=measured.energy,
+            energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
             labels=_labels(measured, self.gate),
             rejection={name: score(evidence) for name, score in self.rejection.items()}
@@ -155,7 +155,7 @@ def calibrated(
     )
 
 
-def _gate(measured: ItemScores, calibration: LabelledCrops) -> GateParameters:
+def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
     """Fit the gate as a release has it; among classes without reals, by the share of each class alone."""
     if not len(calibration):
         raise CalibrationError("no item is held back for calibration: hold some back")
@@ -192,13 +192,13 @@ def _columns(items: LabelledCrops, learnt: Learnt, setup: Setup) -> NDArray[np.i
     return np.array(schemes.targets(items.families, learnt.classes, setup.options), np.int64)
 
 
-def _measured(output: NetworkOutput, reference: Reference | None, fake: torch.Tensor) -> ItemScores:
+def _measured(output: NetworkOutput, reference: Reference | None, fake: torch.Tensor) -> GateInputs:
     """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
     probability = schemes.fake_probability(output.logits, fake).numpy()
-    return replace(item_scores(output, reference), fake_probability=probability)
+    return replace(gate_inputs(output, reference), fake_probability=probability)
 
 
-def _labels(measured: ItemScores, gate: GateParameters) -> NDArray[np.str_]:
+def _labels(measured: GateInputs, gate: GateParameters) -> NDArray[np.str_]:
     unknown = unknown_scores(measured, gate)
     pairs = zip(unknown, measured.fake_probability, strict=True)
     return np.array([decide(float(u), float(f), gate) for u, f in pairs], str)
@@ -206,4 +206,4 @@ def _labels(measured: ItemScores, gate: GateParameters) -> NDArray[np.str_]:
 
 def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
     """Return the classifier's energy of each item, float32 [n]."""
-    return np.asarray(scores.energy(output_of(learnt, items, device).logits).numpy(), np.float32)
+    return np.asarray(energy(output_of(learnt, items, device).logits).numpy(), np.float32)

@@ -16,10 +16,12 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 
 from detector.architecture import FEATURE_VERSION, Architecture
-from detector.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, Manifest, ReferenceEntry, seal
+from detector.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
+from detector.contract import Contract, crops_and_pooling
 from detector.export import export, prove_equal
 from detector.gate import GateParameters
 from detector.graph import DetectorGraph
+from detector.manifest import Manifest, ReferenceEntry
 from detector.network import Network
 from detector.probe import write_probe
 from detector.reference import Reference, load_reference
@@ -64,6 +66,15 @@ class Calibrated(BaseModel):
     gate: GateParameters
     reference: tuple[ReferenceEntry, ...]
     figures: dict[str, float]
+
+
+class Exported(BaseModel):
+    """What the export gave, kept between the stages; differences as in `detector.export.prove_equal`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    contract: Contract
+    differences: dict[str, float]
 
 
 class Workshop:
@@ -138,27 +149,27 @@ class Workshop:
         ids = tuple(entry.exemplar for entry in found.reference)
         return found, load_reference(arrays, ids, tuple(entry.family for entry in found.reference))
 
-    def exported(self, plan: Plan, graph: DetectorGraph) -> dict[str, float]:
-        """Export the graph, prove it equal, and write the probe; returns the worst differences.
+    def exported(self, plan: Plan, graph: DetectorGraph) -> Exported:
+        """Export the graph, prove it equal, and write the probe.
 
         Raises detector.export.ExportError.
         """
         record, model = self.root / "exported.json", self.draft / MODEL
         if not record.is_file():
             aside = self.root / MODEL
-            export(graph, aside)
+            contract = export(graph, crops_and_pooling(plan.crop_plan), aside)
             some = _spread(plan.splits.calibration, PROOF_ITEMS)
             few = some.take(range(min(PROBE_ITEMS, len(some))))
-            worst = prove_equal(graph, aside, [batch(some), batch(few), batch(few.take([0]))])
+            worst = prove_equal(graph, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
             rename_durably(aside, model)
-            crops, pooling = batch(few)
-            write_probe(self.root / PROBE, crops, pooling, Session(model, threads=1).score(crops, pooling))
+            asked = batch(few)
+            write_probe(self.root / PROBE, asked, Session(model, contract, threads=1).score(asked))
             rename_durably(self.root / PROBE, self.draft / PROBE)
-            write_durably(record, json.dumps(worst).encode())
-        differences: dict[str, float] = json.loads(record.read_bytes())
-        return differences
+            found = Exported(contract=contract, differences=worst)
+            write_durably(record, found.model_dump_json().encode())
+        return Exported.model_validate_json(record.read_bytes())
 
-    def sealed(self, plan: Plan, calibrated: Calibrated, differences: dict[str, float]) -> Artifact:
+    def sealed(self, plan: Plan, calibrated: Calibrated, exported: Exported) -> Artifact:
         """Write the manifest over all that lies in artifact/."""
         forensic = plan.architecture.forensic
         return seal(
@@ -166,13 +177,13 @@ class Workshop:
             Manifest(
                 classes=plan.classes,
                 architecture=plan.architecture,
-                crop_plan=plan.crop_plan,
+                contract=exported.contract,
                 feature_version=FEATURE_VERSION if forensic else None,
                 gate=calibrated.gate,
                 reference=calibrated.reference,
                 parent=plan.parent and plan.parent.artifact.digest,
                 calibration=calibrated.figures,
-                export_differences=differences,
+                export_differences=exported.differences,
             ),
         )
 

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector import scores
 from detector.forensics import TRACES, WIDTH
-from detector.gate import GateParameters, Standard, decide
+from detector.gate import GateParameters, Term, decide
 from detector.network import Network, NetworkOutput
 from detector.reference import Reference
+from detector.scores.fused import fused
+from detector.scores.registry import SCORES, fitted
 from updater.candidate.thresholds import fake_threshold, unknown_threshold
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training.pools import backbone_rows, classify_items, crop_features
@@ -44,7 +45,6 @@ class Targets:
     confidence: float = 0.8
     """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
     clip: float = 6.0
-    weights: tuple[float, float, float, float, float] = (1.0, 1.0, 2.0, 2.0, 3.0)
 
 
 def calibrate(
@@ -84,15 +84,13 @@ def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class ItemScores:
-    """The scores of n whole items, float32 [n] unless said; higher means less familiar."""
+class GateInputs:
+    """What a gate decides n whole items by."""
 
-    energy: NDArray[np.float32]
-    pseudo: NDArray[np.float32]
-    novelty: NDArray[np.float32]
-    embedding_novelty: NDArray[np.float32]
-    trace_novelty: NDArray[np.float32]
+    scores: dict[str, NDArray[np.float32]]
+    """[n] each, by the names of detector/scores/registry.py; higher means less familiar"""
     fake_probability: NDArray[np.float32]
+    """[n]"""
     logits: NDArray[np.float32]
     """[n, K]"""
 
@@ -103,9 +101,9 @@ def score(
     items: LabelledCrops,
     device: torch.device,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
-) -> ItemScores:
-    """Score whole items with a network that is not exported yet. Novelty is 0 without a reference."""
-    return item_scores(_output(network, items, device, "calibration", progress), reference)
+) -> GateInputs:
+    """Score whole items with a network that is not exported yet."""
+    return gate_inputs(_output(network, items, device, "calibration", progress), reference)
 
 
 def _output(
@@ -120,30 +118,14 @@ def _output(
     return NetworkOutput(*(one.cpu() for one in classify_items(network, seen, features, items.starts)))
 
 
-def item_scores(output: NetworkOutput, reference: Reference | None) -> ItemScores:
-    """Score what a network says of n whole items. Novelty is 0 without a reference."""
-    novelty = embedding_novelty = trace_novelty = torch.zeros(len(output.logits))
-    if reference is not None:
-        novelty = _novelty(reference.whiten(output.features.cpu().numpy()), reference.features)
-        embedded = reference.whiten_embedding(output.embedding.cpu().numpy())
-        embedding_novelty = _novelty(embedded, reference.embeddings)
-        traced = torch.from_numpy(reference.whiten_traces(output.features.cpu().numpy()))
-        traces, widths = torch.from_numpy(reference.traces), [int(width) for width in reference.trace_widths]
-        trace_novelty = scores.trace_novelty(traced, traces, scores.trace_reach(traces, widths), widths)
-    return ItemScores(
-        energy=scores.energy(output.logits).cpu().numpy(),
-        pseudo=scores.pseudo_score(output.logits, output.pseudo_logit).cpu().numpy(),
-        novelty=novelty.numpy(),
-        embedding_novelty=embedding_novelty.numpy(),
-        trace_novelty=trace_novelty.numpy(),
-        fake_probability=scores.fake_probability(output.logits).cpu().numpy(),
-        logits=output.logits.cpu().numpy(),
+def gate_inputs(output: NetworkOutput, reference: Reference | None) -> GateInputs:
+    """Score what a network says of n whole items, by every score that this reference set allows."""
+    output = NetworkOutput(*(one.cpu() for one in output))
+    return GateInputs(
+        scores={name: score(output).numpy() for name, score in fitted(reference).items()},
+        fake_probability=(1 - torch.softmax(output.logits, dim=-1)[:, 0]).numpy(),
+        logits=output.logits.numpy(),
     )
-
-
-def _novelty(whitened: NDArray[np.float32], reference: NDArray[np.float32]) -> torch.Tensor:
-    known = torch.from_numpy(reference)
-    return scores.novelty(torch.from_numpy(whitened), known, scores.reference_reach(known))[0]
 
 
 def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence[str]) -> Reference:
@@ -180,7 +162,7 @@ def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence
 
 
 def fit_gate(
-    measured: ItemScores, families: NDArray[np.str_], groups: NDArray[np.str_], targets: Targets
+    measured: GateInputs, families: NDArray[np.str_], groups: NDArray[np.str_], targets: Targets
 ) -> GateParameters:
     """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n]."""
     real = reals(families)
@@ -205,41 +187,30 @@ def fit_gate(
     return gate.model_copy(update={"unknown_threshold": unknown, "fake_threshold": fake})
 
 
-def common_scales(measured: ItemScores, weights: NDArray[np.float64], targets: Targets) -> GateParameters:
+def common_scales(measured: GateInputs, weights: NDArray[np.float64], targets: Targets) -> GateParameters:
     """Fit the scales alone to n calibration items that weigh so much, float64 [n].
 
     The thresholds stay to be fitted: 0 for unknown, 1 for fake.
     """
     return GateParameters(
-        temperature=1.0,
-        energy=_standard(measured.energy, weights),
-        pseudo=_standard(measured.pseudo, weights),
-        novelty=_standard(measured.novelty, weights),
-        embedding_novelty=_standard(measured.embedding_novelty, weights),
-        trace_novelty=_standard(measured.trace_novelty, weights),
+        terms={name: _term(values, weights, SCORES[name].weight) for name, values in measured.scores.items()},
         clip=targets.clip,
-        weights=targets.weights,
         unknown_threshold=0.0,
         fake_threshold=1.0,
     )
 
 
-def unknown_scores(measured: ItemScores, gate: GateParameters) -> NDArray[np.float32]:
+def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
     """Return the gate's unknown score of each item, float32 [n]."""
-    unknown: NDArray[np.float32] = scores.fused(
-        torch.from_numpy(measured.energy),
-        torch.from_numpy(measured.pseudo),
-        torch.from_numpy(measured.novelty),
-        torch.from_numpy(measured.embedding_novelty),
-        torch.from_numpy(measured.trace_novelty),
-        gate,
-    ).numpy()
+    found = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
+    unknown: NDArray[np.float32] = fused(found, gate).numpy()
     return unknown
 
 
-def _standard(values: NDArray[np.float32], weights: NDArray[np.float64]) -> Standard:
+def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: float) -> Term:
     median = weighted_quantile(values, weights, 0.5)
-    return Standard(median=median, scale=max(weighted_quantile(values, weights, 0.84) - median, 1e-6))
+    scale = max(weighted_quantile(values, weights, 0.84) - median, 1e-6)
+    return Term(median=median, scale=scale, weight=weight)
 
 
 def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
@@ -259,7 +230,7 @@ def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -
 
 
 def _figures(
-    measured: ItemScores, families: NDArray[np.str_], classes: tuple[str, ...], gate: GateParameters
+    measured: GateInputs, families: NDArray[np.str_], classes: tuple[str, ...], gate: GateParameters
 ) -> dict[str, float]:
     unknown = unknown_scores(measured, gate)
     labels = np.array(

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from detector.gate import GateParameters, decide
-from detector.scored import Scored
 from detector.session import Session
+from detector.tensors import ModelOutput, Request
 from detector.verdicts import fake_probabilities
 from updater.measures import auroc, balanced_weights
 from updater.training_data import LabelledCrops
@@ -75,37 +75,36 @@ def judge(
                 for label in (REAL, "fake", "unknown")
             },
         )
-    rejection = auroc(forged.unknown_score, known.unknown_score[np.isin(families, list(familiar))])
+    rejection = auroc(forged["unknown_score"], known["unknown_score"][np.isin(families, list(familiar))])
     return Judged(classes=shares, rejection_auroc=rejection)
 
 
 def score_items(
     session: Session, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
-) -> Scored:
+) -> ModelOutput:
     """Score whole items, each the mean of its crops; the rows are the items in their order."""
     parts = []
     for first in range(0, len(items), _ITEMS_AT_ONCE):
         some = items.take(range(first, min(first + _ITEMS_AT_ONCE, len(items))))
-        parts.append(session.score(*batch(some)))
+        parts.append(session.score(batch(some)))
         progress(first + len(some))
-    fields = Scored.__dataclass_fields__
-    return Scored(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def batch(items: LabelledCrops) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return one request: crops uint8 [T, S, S, 3] and pooling float32 [n, T], a mean an item."""
+def batch(items: LabelledCrops) -> Request:
+    """Return one request of a model that takes crops alone: crops uint8 [T, S, S, 3], and a mean an item."""
     counts = np.diff(items.starts)
     pooling = np.zeros((len(items), len(items.crops)), np.float32)
     pooling[np.repeat(np.arange(len(items)), counts), np.arange(len(items.crops))] = np.repeat(
         1 / counts, counts
     )
-    return items.crops, pooling
+    return {"crops": items.crops, "pooling": pooling}
 
 
 def labelled(
-    scored: Scored, gate: GateParameters, classes: tuple[str, ...]
+    scored: ModelOutput, gate: GateParameters, classes: tuple[str, ...]
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
     """Return each row's label by the gate, and the family that is likeliest among the forgery families."""
-    fake = fake_probabilities(scored.logits)
-    labels = [decide(float(u), float(f), gate) for u, f in zip(scored.unknown_score, fake, strict=True)]
-    return np.array(labels), np.array(classes[1:])[scored.logits[:, 1:].argmax(1)]
+    fake = fake_probabilities(scored["logits"])
+    labels = [decide(float(u), float(f), gate) for u, f in zip(scored["unknown_score"], fake, strict=True)]
+    return np.array(labels), np.array(classes[1:])[scored["logits"][:, 1:].argmax(1)]

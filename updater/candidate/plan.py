@@ -82,7 +82,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         architecture=manifest.architecture
         if manifest
         else Architecture(backbone=settings.backbone, crop_px=crop_px),
-        crop_plan=manifest.crop_plan if manifest else CropPlan(crop_px=crop_px),
+        crop_plan=manifest.contract.crop_plan if manifest else CropPlan(crop_px=crop_px),
         parent=parent,
         splits=chosen,
         without=settings.without_kinds,

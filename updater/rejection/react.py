@@ -12,7 +12,7 @@ import torch
 from pytorch_ood.detector import ReAct
 from torch import nn
 
-from detector.scores import energy
+from detector.scores.energy import energy
 from updater.rejection.evidence import Known, Score, checked, float64
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,8 +102,8 @@ def test_a_release_that_scores_otherwise_than_its_probe_never_scores_and_is_take
     deploy: Any, releases: list[Artifact]
 ) -> None:
     first, second, _ = releases
-    crops, pooling, expected = read_probe(second.folder / PROBE)
-    write_probe(second.folder / PROBE, crops, pooling, replace(expected, energy=expected.energy + 1))
+    asked, expected = read_probe(second.folder / PROBE, second.manifest.contract)
+    write_probe(second.folder / PROBE, asked, {**expected, "energy": expected["energy"] + 1})
     wrong = seal(second.folder, second.manifest)
     deploy.publish(first)
     deploy.publish(wrong)

@@ -40,8 +40,8 @@ def test_stable_and_canary_score_side_by_side_and_what_no_slot_names_is_removed(
         )
         assert answer.json()["release"] == second.digest
         with TorchServe(deploy.settings) as client:
-            crops, pooling = np.zeros((1, 64, 64, 3), np.uint8), np.ones((1, 1), np.float32)
-            assert client.predict(third.version, crops, pooling).logits.shape == (1, 3)
+            request = {"crops": np.zeros((1, 64, 64, 3), np.uint8), "pooling": np.ones((1, 1), np.float32)}
+            assert client.predict(third, request)["logits"].shape == (1, 3)
 
 
 def test_no_version_is_unloaded_while_a_batch_is_on_its_way_to_it(

@@ -6,9 +6,10 @@ from sklearn.covariance import LedoitWolf
 from detector.architecture import Architecture
 from detector.gate import decide
 from detector.network import Network, NetworkOutput
+from detector.scores.registry import SCORES
 from updater.candidate.calibrate import (
     CalibrationError,
-    ItemScores,
+    GateInputs,
     Targets,
     calibrate,
     equal_shares,
@@ -39,21 +40,13 @@ def labelled(families: list[str], side: int = 64) -> LabelledCrops:
     )
 
 
-def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> ItemScores:
+def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> GateInputs:
     rng = np.random.default_rng(seed)
     n = len(families)
-    energy, pseudo, novelty, embedding, traces = rng.normal(0, spread, (5, n)).astype("f")
+    scores = dict(zip(SCORES, rng.normal(0, spread, (5, n)).astype("f"), strict=True))
     fake = np.where(families == "real", rng.beta(1, 9, n), rng.beta(9, 1, n)).astype("f")
     logits = np.stack([np.log(1 - fake + 1e-6), np.log(fake + 1e-6)], 1).astype("f")
-    return ItemScores(
-        energy=energy,
-        pseudo=pseudo,
-        novelty=novelty,
-        embedding_novelty=embedding,
-        trace_novelty=traces,
-        fake_probability=fake,
-        logits=logits,
-    )
+    return GateInputs(scores, fake_probability=fake, logits=logits)
 
 
 def output(seed: int, families: list[str]) -> NetworkOutput:
@@ -121,10 +114,21 @@ def test_thresholds_keep_their_shares_of_fresh_reals(seed: int) -> None:
     assert (of_fresh.fake_probability > gate.fake_threshold).mean() <= 0.045
 
 
+def test_each_term_of_the_gate_has_its_scores_scale_and_its_weight_of_the_registry() -> None:
+    families = np.array(["real"] * 101)
+    measured = scored(families)
+    gate = fit_gate(measured, families, apart(families), Targets())
+    assert list(gate.terms) == list(SCORES)
+    for name, term in gate.terms.items():
+        assert term.weight == SCORES[name].weight
+        assert term.median == pytest.approx(np.median(measured.scores[name]))
+        assert term.median + term.scale == pytest.approx(np.quantile(measured.scores[name], 0.84), abs=0.1)
+
+
 def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
     families = np.array(["real"] * 900 + ["blended"] * 30)
     measured = scored(families)
-    measured.novelty[-30:] += 5
+    measured.scores["novelty"][-30:] += 5
     targets = Targets(classes_unknown=0.05)
     gate = fit_gate(measured, families, apart(families), targets)
     turned_away = unknown_scores(measured, gate) > gate.unknown_threshold
@@ -137,7 +141,7 @@ def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold() -> None:
     measured, groups = scored(families), apart(families)
     usual = fit_gate(measured, families, groups, Targets())
     spread = float(unknown_scores(measured, usual).std())
-    measured.novelty[:30] += 50
+    measured.scores["novelty"][:30] += 50
     groups[:30] = "photograph"
     odd = fit_gate(measured, families, groups, Targets())
     # Weighed by pieces, the threshold would move by nearly three times the spread.

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from detector.session import Session
+from detector.session import open_session
 from updater.candidate.evaluate import batch, judge, labelled, score_items
 from updater.training_data import LabelledCrops
 
@@ -21,12 +21,13 @@ def items(families, seed=0):
 
 @pytest.fixture(scope="module")
 def session(untrained_artifact):
-    return Session(untrained_artifact.folder, threads=1)
+    return open_session(untrained_artifact, threads=1)
 
 
 def test_an_item_is_the_mean_of_its_own_crops():
     some = items(["real", "blend", "real"])
-    crops, pooling = batch(some)
+    request = batch(some)
+    crops, pooling = request["crops"], request["pooling"]
     assert crops is some.crops
     values = np.arange(len(crops), dtype=np.float32)
     means = [values[a:b].mean() for a, b in zip(some.starts, some.starts[1:], strict=False)]
@@ -35,8 +36,8 @@ def test_an_item_is_the_mean_of_its_own_crops():
 
 def test_items_score_the_same_in_any_number_at_once(session):
     many = items(["real"] * 37)
-    one_by_one = [session.score(*batch(many.take([i]))).unknown_score[0] for i in (0, 15, 16, 36)]
-    assert np.allclose(score_items(session, many).unknown_score[[0, 15, 16, 36]], one_by_one, atol=1e-2)
+    one_by_one = [session.score(batch(many.take([i])))["unknown_score"][0] for i in (0, 15, 16, 36)]
+    assert np.allclose(score_items(session, many)["unknown_score"][[0, 15, 16, 36]], one_by_one, atol=1e-2)
 
 
 def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_called_fake(
@@ -62,7 +63,7 @@ def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_p
 ):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 6 + ["blend"] * 6)
-    unknown = score_items(session, some).unknown_score
+    unknown = score_items(session, some)["unknown_score"]
     for familiar in ({"real"}, {"real", "blend"}):
         mine = unknown[np.isin(some.families, list(familiar))]
         pairs = [(a > b) + 0.5 * (a == b) for a in unknown for b in mine]

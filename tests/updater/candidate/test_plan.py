@@ -49,7 +49,7 @@ def test_an_update_keeps_the_parents_order_of_classes_its_network_and_its_croppi
     assert plan.classes == ("real", "blend", "upsampling", "aaa")
     assert plan.new == ("aaa",)
     assert plan.architecture == parent.artifact.manifest.architecture
-    assert plan.crop_plan == parent.artifact.manifest.crop_plan
+    assert plan.crop_plan == parent.artifact.manifest.contract.crop_plan
 
 
 def test_an_old_family_stays_with_few_exemplars_and_is_missed_with_none(parent):

@@ -9,8 +9,9 @@ from sklearn.neighbors import NearestNeighbors
 
 from detector.architecture import Architecture
 from detector.network import Network
-from updater.rejection import embedding_knn, energy, nnguide, react, relation
+from updater.rejection import embedding_knn, nnguide, react, relation
 from updater.rejection.evidence import Evidence, EvidenceError, Known, evidence_of, known_of
+from updater.rejection.methods import POST_HOC
 
 WEIGHT = np.random.default_rng(7).normal(0, 1, (3, 6)).astype("f")
 BIAS = np.array([0.5, -0.5, 1], "f")
@@ -38,7 +39,7 @@ def test_react_that_cuts_nothing_is_the_energy() -> None:
     calm = Evidence(
         *(getattr(TRAINING, name) for name in ("logits", "embedding", "features", "pseudo_logit"))
     )
-    assert react.fit(KNOWN, quantile=1.0)(calm) == pytest.approx(energy.fit(KNOWN)(calm), abs=1e-5)
+    assert react.fit(KNOWN, quantile=1.0)(calm) == pytest.approx(POST_HOC["energy"](KNOWN)(calm), abs=1e-5)
 
 
 @pytest.mark.parametrize(("power", "least_edge"), [(1.0, 0.03), (4.0, 0.0)])

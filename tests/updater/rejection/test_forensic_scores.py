@@ -9,19 +9,22 @@ from pytorch_ood.detector import Mahalanobis
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
-from detector import scores
 from detector.forensics import TRACES, WIDTH
+from detector.scores.neighbours import nearest, own_distance
+from detector.scores.registry import SCORES
 from updater.candidate.calibrate import (
     CalibrationError,
-    ItemScores,
+    GateInputs,
     Targets,
     fit_gate,
+    gate_inputs,
     make_reference,
     unknown_scores,
 )
 from updater.measures import balanced_weights, weighted_quantile
-from updater.rejection import forensic_knn, fused, mahalanobis, novelty, trace_novelty
+from updater.rejection import forensic_knn, fused, mahalanobis
 from updater.rejection.evidence import Evidence, EvidenceError, Known
+from updater.rejection.methods import POST_HOC
 from updater.whitening import within_class_whitening
 
 NAMES = np.array(["real", "blended"])
@@ -65,12 +68,12 @@ def test_the_forensic_distance_is_scikit_learns_mean_over_the_whitened_neighbour
 
 def test_the_forensic_distance_is_the_numerator_of_the_gates_novelty() -> None:
     reference, fresh = (torch.from_numpy(rows) for rows in whitened())
-    reach = scores.reference_reach(reference)
-    ratio, index, distance = scores.novelty(fresh, reference, reach)
+    own = own_distance(reference)
+    ratio, index, distance = nearest(fresh, reference, own)
     assert forensic_knn.fit(KNOWN)(FRESH) == pytest.approx(distance.mean(1).numpy(), rel=1e-4)
-    assert novelty.fit(KNOWN)(FRESH) == pytest.approx(ratio.numpy(), rel=1e-5)
-    assert novelty.fit(KNOWN)(FRESH) == pytest.approx(
-        forensic_knn.fit(KNOWN)(FRESH) / reach[index].mean(1).numpy(), rel=1e-4
+    assert POST_HOC["novelty"](KNOWN)(FRESH) == pytest.approx(ratio.numpy(), rel=1e-5)
+    assert POST_HOC["novelty"](KNOWN)(FRESH) == pytest.approx(
+        forensic_knn.fit(KNOWN)(FRESH) / own[index].mean(1).numpy(), rel=1e-4
     )
 
 
@@ -84,8 +87,8 @@ def test_each_group_of_traces_is_whitened_and_measured_alone() -> None:
             many.head_weight,
             many.head_bias,
         )
-        alone.append(novelty.fit(part)(replace(fresh, features=fresh.features[:, columns])))
-    assert trace_novelty.fit(many)(fresh) == pytest.approx(np.mean(alone, axis=0), rel=1e-3)
+        alone.append(POST_HOC["novelty"](part)(replace(fresh, features=fresh.features[:, columns])))
+    assert POST_HOC["trace_novelty"](many)(fresh) == pytest.approx(np.mean(alone, axis=0), rel=1e-3)
 
 
 def test_forensic_distances_do_not_see_the_units_of_the_features() -> None:
@@ -95,8 +98,9 @@ def test_forensic_distances_do_not_see_the_units_of_the_features() -> None:
         return Evidence(of.logits, of.embedding, of.features * units, of.pseudo_logit)
 
     changed = Known(in_units(KNOWN.evidence), KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
-    for method in (forensic_knn, novelty, trace_novelty, mahalanobis):
-        assert method.fit(changed)(in_units(FRESH)) == pytest.approx(method.fit(KNOWN)(FRESH), rel=1e-3)
+    for name in ("forensic_knn", "novelty", "trace_novelty", "mahalanobis"):
+        fit = POST_HOC[name]
+        assert fit(changed)(in_units(FRESH)) == pytest.approx(fit(KNOWN)(FRESH), rel=1e-3)
 
 
 def test_mahalanobis_is_the_distance_under_scikit_learns_shrunk_covariance() -> None:
@@ -119,30 +123,15 @@ def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum(
     assert mahalanobis.fit(many)(FRESH) == pytest.approx(expected, rel=0.02)
 
 
-def gate_parts(evidence: Evidence) -> ItemScores:
-    logits, pseudo = torch.tensor(evidence.logits), torch.tensor(evidence.pseudo_logit)
+def gate_parts(evidence: Evidence) -> GateInputs:
     targets = [str(t) for t in KNOWN.targets]
     reference = make_reference(KNOWN.evidence.output(), targets, [f"{i:03d}" for i in range(40)])
-    rows, embedded = torch.from_numpy(reference.features), torch.from_numpy(reference.embeddings)
-    return ItemScores(
-        energy=scores.energy(logits).numpy(),
-        pseudo=scores.pseudo_score(logits, pseudo).numpy(),
-        novelty=scores.novelty(
-            torch.from_numpy(reference.whiten(evidence.features)), rows, scores.reference_reach(rows)
-        )[0].numpy(),
-        embedding_novelty=scores.novelty(
-            torch.from_numpy(reference.whiten_embedding(evidence.embedding)),
-            embedded,
-            scores.reference_reach(embedded),
-        )[0].numpy(),
-        trace_novelty=scores.novelty(
-            torch.from_numpy(reference.whiten_traces(evidence.features)),
-            torch.from_numpy(reference.traces),
-            scores.reference_reach(torch.from_numpy(reference.traces)),
-        )[0].numpy(),
-        fake_probability=scores.fake_probability(logits).numpy(),
-        logits=evidence.logits,
-    )
+    return gate_inputs(evidence.output(), reference)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_score_of_the_gate_has_the_same_values_as_a_score_of_rejection(name: str) -> None:
+    assert POST_HOC[name](KNOWN)(FRESH) == pytest.approx(gate_parts(FRESH).scores[name], rel=1e-5)
 
 
 def test_the_fused_score_is_what_a_fitted_gate_gives() -> None:
@@ -162,15 +151,17 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
         gate_parts(FRESH),
     )
 
-    def standardised(name: str) -> np.ndarray:
-        middle = weighted_quantile(getattr(held, name), weights, 0.5)
-        spread = weighted_quantile(getattr(held, name), weights, 0.84) - middle
-        clipped: np.ndarray = np.clip((getattr(fresh, name) - middle) / spread, -6, 6)
-        return clipped
-
-    expected = standardised("energy") + standardised("pseudo")
-    expected = expected + 2 * standardised("novelty") + 2 * standardised("embedding_novelty")
-    expected = expected + 3 * standardised("trace_novelty")
+    expected = np.zeros(len(FRESH))
+    for name, weight in (
+        ("energy", 1),
+        ("pseudo", 1),
+        ("novelty", 2),
+        ("embedding_novelty", 2),
+        ("trace_novelty", 3),
+    ):
+        middle = weighted_quantile(held.scores[name], weights, 0.5)
+        spread = weighted_quantile(held.scores[name], weights, 0.84) - middle
+        expected += weight * np.clip((fresh.scores[name] - middle) / spread, -6, 6)
     assert fused.fit(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 
@@ -180,11 +171,11 @@ def test_without_calibration_items_nothing_can_be_fused() -> None:
         fused.fit(bare)
 
 
-def test_without_forensic_features_only_the_fused_score_is_left() -> None:
+def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_the_fused() -> None:
     blind = known(width=0)
-    for method in (forensic_knn, novelty, trace_novelty, mahalanobis):
+    for name in ("forensic_knn", "novelty", "embedding_novelty", "trace_novelty", "mahalanobis"):
         with pytest.raises(EvidenceError, match="the network has none"):
-            method.fit(blind)
+            POST_HOC[name](blind)
     assert np.isfinite(fused.fit(blind)(items(2, 12, width=0))).all()
 
 

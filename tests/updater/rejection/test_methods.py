@@ -1,9 +1,13 @@
 """What holds of every post-hoc score."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from detector.scores.registry import SCORES
 from updater.measures import auroc
+from updater.rejection import methods
 from updater.rejection.evidence import Evidence, EvidenceError, Known
 from updater.rejection.methods import POST_HOC
 
@@ -74,6 +78,12 @@ def test_evidence_of_another_network_is_refused(name: str, column: str) -> None:
     fitted = getattr(KNOWN.evidence, column).shape[1]
     with pytest.raises(EvidenceError, match=f"fitted on {fitted} columns of {column}, not {fitted - 1}"):
         POST_HOC[name](KNOWN)(Evidence(**arrays))
+
+
+def test_one_name_is_one_score() -> None:
+    own = {path.stem for path in Path(methods.__file__).parent.glob("*.py")}
+    assert not own & SCORES.keys(), "a score of the gate lies in detector/scores alone"
+    assert POST_HOC.keys() >= SCORES.keys()
 
 
 def test_evidence_of_unequal_length_is_refused() -> None:

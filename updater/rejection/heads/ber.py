@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.scores import energy
+from detector.scores.energy import energy
 from updater.rejection.evidence import Evidence, Known, Score, checked
 from updater.rejection.heads.fine_tuning import PLAN, FineTuning, extra_head, fine_tune, pick
 

@@ -1,0 +1,19 @@
+"""Embedding novelty: the novelty in what the network's head reads, instead of in forensic features.
+
+s(x) = mean_j |v(x) - v_j| / mean_j d_j over the 5 nearest v_j of the reference set, with v the embedding
+whitened by its within-class covariance and d_j the mean distance of v_j to its own 5 nearest. The same local
+outlier factor as `detector/scores/novelty.py`; Sun et al. 2022, "Out-of-distribution detection with deep
+nearest neighbors", take the bare distance in an embedding of length 1.
+"""
+
+from detector.reference import Reference
+from detector.scores.neighbours import search_of
+from detector.scores.score import Score
+
+
+def fit(reference: Reference | None) -> Score | None:
+    """Measure the reference set's own distances."""
+    if reference is None:
+        return None
+    found = search_of(reference.embedding_mean, reference.embedding_whitening, reference.embeddings)
+    return lambda output: found(output.embedding).novelty

@@ -1,0 +1,30 @@
+"""The scores of the gate by name, and what each weighs. To add one is a file here and a line below."""
+
+from dataclasses import dataclass
+
+from detector.reference import Reference
+from detector.scores import embedding_novelty, energy, novelty, pseudo, trace_novelty
+from detector.scores.score import Fit, Score
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A score as calibration takes it into a new gate."""
+
+    fit: Fit
+    weight: float
+
+
+SCORES: dict[str, Entry] = {
+    "energy": Entry(energy.fit, weight=1.0),
+    "pseudo": Entry(pseudo.fit, weight=1.0),
+    "novelty": Entry(novelty.fit, weight=2.0),
+    "embedding_novelty": Entry(embedding_novelty.fit, weight=2.0),
+    "trace_novelty": Entry(trace_novelty.fit, weight=3.0),
+}
+
+
+def fitted(reference: Reference | None) -> dict[str, Score]:
+    """Return every score that can be made with this reference set, by name, in the table's order."""
+    made = {name: entry.fit(reference) for name, entry in SCORES.items()}
+    return {name: score for name, score in made.items() if score is not None}

@@ -1,0 +1,127 @@
+import json
+from typing import Any
+
+import pytest
+
+from detector.artifact import Artifact
+from detector.contract import crops_and_pooling
+from detector.gate import Term
+from detector.manifest import DamagedArtifactError, UnknownFormatError, read_manifest
+from ingest.records import CropPlan, MediaPlan
+
+STANDARD = {"median": 0.5, "scale": 2.0}
+
+FORMAT_1: dict[str, Any] = {
+    "format": 1,
+    "classes": ["real", "blend"],
+    "architecture": {
+        "backbone": "none",
+        "crop_px": 64,
+        "forensic": True,
+        "width": 64,
+        "head": "linear",
+        "dropout": 0.1,
+    },
+    "crop_plan": {
+        "crop_px": 64,
+        "patches": 4,
+        "stride_px": None,
+        "face_patches": 2,
+        "faces": 1,
+        "frames": 3,
+    },
+    "feature_version": "2",
+    "gate": {
+        "temperature": 1.0,
+        "energy": STANDARD,
+        "pseudo": STANDARD,
+        "novelty": {"median": 3.0, "scale": 4.0},
+        "clip": 6.0,
+        "weights": [1.0, 1.0, 2.0],
+        "unknown_threshold": 7.5,
+        "fake_threshold": 0.25,
+    },
+    "reference": [{"exemplar": "a", "family": "real"}],
+    "parent": None,
+    "calibration": {"reals_unknown": 0.04},
+    "export_differences": {"logits": 1e-6},
+    "files": {"detector.onnx": "0" * 64},
+}
+FORMAT_2 = FORMAT_1 | {
+    "format": 2,
+    "gate": FORMAT_1["gate"] | {"embedding_novelty": STANDARD, "weights": [1.0, 1.0, 2.0, 2.0]},
+}
+FORMAT_3 = FORMAT_2 | {
+    "format": 3,
+    "gate": FORMAT_2["gate"] | {"trace_novelty": STANDARD, "weights": [1.0, 1.0, 2.0, 2.0, 3.0]},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "weights"),
+    [(FORMAT_1, [1, 1, 2, 0, 0]), (FORMAT_2, [1, 1, 2, 2, 0]), (FORMAT_3, [1, 1, 2, 2, 3])],
+)
+def test_a_manifest_of_an_older_format_is_read_with_its_gate_as_terms(
+    fields: dict[str, Any], weights: list[float]
+) -> None:
+    manifest = read_manifest(json.dumps(fields).encode())
+    assert manifest.format == 4
+    gate = manifest.gate
+    assert list(gate.terms) == ["energy", "pseudo", "novelty", "embedding_novelty", "trace_novelty"]
+    assert [term.weight for term in gate.terms.values()] == weights
+    assert gate.terms["novelty"] == Term(median=3, scale=4, weight=2)
+    assert (gate.clip, gate.unknown_threshold, gate.fake_threshold) == (6, 7.5, 0.25)
+    assert read_manifest(manifest.model_dump_json().encode()) == manifest
+
+
+def test_an_older_model_takes_crops_and_pooling_and_says_what_models_said_then() -> None:
+    contract = read_manifest(json.dumps(FORMAT_3).encode()).contract
+    plan = CropPlan(crop_px=64, patches=4, face_patches=2, faces=1, frames=3)
+    assert contract.inputs == crops_and_pooling(plan)
+    assert contract.media_plan == MediaPlan(crops=plan)
+    assert [str(one.shape) for one in contract.outputs if one.name == "logits"] == ["('rows', 2)"]
+    # As the graphs of that time name them, in ONNX and in the probe.
+    assert [one.name for one in contract.outputs] == [
+        "logits",
+        "pseudo_logit",
+        "embedding",
+        "features",
+        "energy",
+        "novelty",
+        "unknown_score",
+        "neighbour_index",
+        "neighbour_distance",
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 5, "4", None])
+def test_an_unknown_format_is_refused_by_its_number(untrained_artifact: Artifact, number: object) -> None:
+    fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": number}
+    with pytest.raises(UnknownFormatError, match=f"format is {number!r}; this version reads 1, 2, 3, 4"):
+        read_manifest(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        *(json.dumps({"format": number}).encode() for number in (1, 2, 3, 4, [4])),
+        json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"weights": [1.0]}}).encode(),
+        json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"temperature": 2.0}}).encode(),
+        json.dumps(FORMAT_3 | {"crop_plan": {"crop_px": "wide"}}).encode(),
+        json.dumps(FORMAT_3 | {"crop_plan": None}).encode(),
+        json.dumps(FORMAT_3 | {"more": 1}).encode(),
+    ],
+)
+def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+    with pytest.raises(DamagedArtifactError):
+        read_manifest(data)
+
+
+def test_logits_that_are_not_of_the_classes_are_refused(untrained_artifact: Artifact) -> None:
+    fields = untrained_artifact.manifest.model_dump(mode="json") | {"classes": ["real", "blend"]}
+    with pytest.raises(DamagedArtifactError, match="no logits of 2 classes"):
+        read_manifest(json.dumps(fields).encode())
