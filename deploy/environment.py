@@ -1,5 +1,6 @@
 """Settings around the command line: defaults from a running stack's file, and plain complaints."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -23,10 +24,20 @@ def load_stack_environment(path: Path = STACK_ENVIRONMENT) -> None:
     """
     if not path.is_file():
         return
-    for line in path.read_text().splitlines():
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EINVAL, "no settings of a stack; remove it", str(path)) from error
+    for line in text.splitlines():
         key, equals, value = line.strip().partition("=")
         if equals and key.startswith("FORGEWATCH_"):
             os.environ.setdefault(key, value)
+
+
+def check_settings() -> None:
+    """Read every room's settings. Raises one of SettingsWrong."""
+    for room in _ROOMS.values():
+        room()
 
 
 SettingsWrong = (ValidationError, SettingsError)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from deploy.cli.learning import Learning, Training, device_of, setup_of, weights_of, with_options
-from deploy.cli.output import CommandError, print_table, say
+from deploy.cli.output import CommandError, print_table, say, writable
 
 if TYPE_CHECKING:
     from updater.benchmark.setup import Setup
@@ -28,7 +27,6 @@ Sequence = Annotated[
 
 app = typer.Typer(
     name="benchmark",
-    no_args_is_help=True,
     help="Measure learning, forgetting and the rejection of what was never trained on, task after task.",
 )
 
@@ -115,8 +113,8 @@ def _run(source: "Source", setup: "Setup", chosen: Learning) -> None:
     # What cannot be read or written is told of before hours of training.
     for other in others:
         load_runs(other)
-    for folder in (out or HOME, report.parent if report else HOME):
-        _writable(folder)
+    for file in ((out or HOME) / "report.json", report):
+        writable(file)
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
     runs, scores = [], []
     # Where nobody looks on, a bar would only leave an empty line.
@@ -151,8 +149,8 @@ def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
     from updater.benchmark.speed import measure_on_own_stream, speed_json
     from updater.training.processes import is_first
 
-    for folder in (HOME, report.parent if report else HOME):
-        _writable(folder)
+    for file in (HOME / "report.json", report):
+        writable(file)
     with (
         _bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
         CropReader(cache=HOME / "crops", progress=progress) as reader,
@@ -165,13 +163,6 @@ def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
     print_table(f"training of {setup.architecture.backbone} on {setup.device}", columns, rows)
     if report:
         report.write_text(speed_json(found, setup))
-
-
-def _writable(folder: Path) -> None:
-    """Make the folder; raises OSError where nothing can be written into it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFile(dir=folder):
-        pass
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import typer
 from kafka.errors import KafkaError
 
-from deploy.cli.output import CommandError
+from deploy.cli.output import CommandError, UsageError
 from deploy.client.http import ClientError
 from deploy.client.kafka import StreamError
 from deploy.environment import SettingsWrong, settings_problems
@@ -25,6 +25,8 @@ def complaint(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] | No
             return 2, [f"{error.format_message()} (see forgewatch --help)"], []
         case ValueError() if isinstance(error, SettingsWrong):
             return 2, settings_problems(error), []
+        case UsageError():
+            return 2, [str(error)], []
         case StackError():
             # The end of a log, before the line that says what went wrong.
             first, *log = str(error).splitlines()

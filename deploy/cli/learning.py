@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from deploy.cli.output import CommandError
+from deploy.cli.output import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -94,7 +94,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def setup_of(chosen: Training) -> "Setup":
-    """The Setup of these options, on `chosen.device` and without weights. Raises CommandError."""
+    """The Setup of these options, on `chosen.device` and without weights. Raises UsageError."""
     from pydantic import TypeAdapter, ValidationError
 
     from detector.architecture import Architecture
@@ -110,7 +110,7 @@ def setup_of(chosen: Training) -> "Setup":
     for name in names:
         _one_of("rejection", name, scores_offered())
     if chosen.training in HEADS:
-        raise CommandError(f"{chosen.training} trains a head of its own: name it with --rejection")
+        raise UsageError(f"{chosen.training} trains a head of its own: name it with --rejection")
     named = ("scheme", "aggregate", "mt_weight", "distillation", "balanced", "exposure")
     options = {name: getattr(chosen, name) for name in named} | {"rejection": chosen.training}
     try:
@@ -121,13 +121,13 @@ def setup_of(chosen: Training) -> "Setup":
     except ValidationError as error:
         first = error.errors()[0]
         option = {"rejection": "training"}.get(str(first["loc"][0]), str(first["loc"][0]))
-        raise CommandError(f"--{option.replace('_', '-')} {first['input']}: {first['msg']}") from error
+        raise UsageError(f"--{option.replace('_', '-')} {first['input']}: {first['msg']}") from error
     _check_backbone(architecture)
     return Setup(learning.learner, of_training, architecture, learning.memory, rejection=names)
 
 
 def device_of(name: str) -> "torch.device":
-    """The device of that name, or the best one for auto. Raises CommandError."""
+    """The device of that name, or the best one for auto. Raises UsageError."""
     import torch
 
     if name == "auto":
@@ -135,18 +135,18 @@ def device_of(name: str) -> "torch.device":
     try:
         found = torch.device(name)
     except RuntimeError as error:
-        raise CommandError(f"--device {name} is none: choose of cpu, cuda, auto") from error
+        raise UsageError(f"--device {name} is none: choose of cpu, cuda, auto") from error
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise CommandError(f"--device {name}: there are {torch.cuda.device_count()} GPUs that torch can use")
+        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()} GPUs that torch can use")
     return found
 
 
 def weights_of(chosen: Training, architecture: "Architecture") -> "Weights | None":
-    """What training begins with; None for weights drawn at random. Raises CommandError."""
+    """What training begins with; None for weights drawn at random. Raises UsageError."""
     from updater.training.weights import read_weights, timm_weights
 
     if chosen.checkpoint and chosen.pretrained:
-        raise CommandError("--checkpoint and --pretrained are two ways to begin: choose one")
+        raise UsageError("--checkpoint and --pretrained are two ways to begin: choose one")
     if chosen.checkpoint:
         return read_weights(chosen.checkpoint)
     # It tells of each try to reach the hub; what came of them is told once.
@@ -156,11 +156,11 @@ def weights_of(chosen: Training, architecture: "Architecture") -> "Weights | Non
 
 def _one_of(option: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        raise CommandError(f"--{option} {name!r} is not known: choose of {', '.join(known)}")
+        raise UsageError(f"--{option} {name!r} is not known: choose of {', '.join(known)}")
 
 
 def _check_backbone(architecture: "Architecture") -> None:
-    """Raise CommandError for a backbone that cannot be made, before any data is read."""
+    """Raise UsageError for a backbone that cannot be made, before any data is read."""
     import timm
 
     from detector.architecture import NO_BACKBONE
@@ -170,7 +170,7 @@ def _check_backbone(architecture: "Architecture") -> None:
     # Names that lead to a hub are no names of models: they would be looked up there.
     if name != NO_BACKBONE and not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), 3)
-        raise CommandError(
+        raise UsageError(
             f"--backbone {name} is no model that timm knows: {' or '.join(near) or 'see its list'}, or none"
         )
     try:
@@ -178,6 +178,6 @@ def _check_backbone(architecture: "Architecture") -> None:
     # Each of timm's thousand models has its own way to say that it cannot be made of this size.
     except Exception as error:
         why = " ".join(str(error).split())[:200]
-        raise CommandError(
+        raise UsageError(
             f"--backbone {name} cannot be made for crops of {architecture.crop_px} px ({why})"
         ) from error

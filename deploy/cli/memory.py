@@ -1,5 +1,6 @@
 """Commands about what the memory holds: import, clusters, contact sheets, labels, updates."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -147,7 +148,10 @@ def import_(
     """Take labelled folders into the memory, one folder a family and one of reals."""
     from deploy.client.importing import import_folder
 
-    with client(actor) as api, Progress(*_COLUMNS, disable=as_json, transient=True) as progress:
+    with (
+        client(actor) as api,
+        Progress(*_COLUMNS, disable=as_json or not sys.stdout.isatty(), transient=True) as progress,
+    ):
         task = progress.add_task(f"import {folder.name}", total=None)
         try:
             done = import_folder(folder, api, lambda at, of: progress.update(task, completed=at, total=of))

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -25,6 +27,21 @@ ActorOption = Annotated[
 
 class CommandError(Exception):
     """A command cannot do what was asked; its text is the one line that the person reads."""
+
+
+class UsageError(CommandError):
+    """An option was given what it never takes: the command is wrong, whatever the state of things."""
+
+
+def writable(path: Path | None) -> None:
+    """Raise CommandError or OSError where a file cannot be written, before hours of work; makes its folder."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise CommandError(f"{path} is a folder: name a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=path.parent):
+        pass
 
 
 def client(actor: str | None = None) -> Client:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.output import CommandError, say
+from deploy.cli.output import CommandError, UsageError, say, writable
 
 Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]
 
@@ -37,10 +37,13 @@ def topics(
     """Create the topics that are missing on the broker of the settings, as wide as they must be."""
     from deploy.topics import all_topics
     from detector.settings import DetectorSettings
-    from ingest.settings import IngestSettings
+    from ingest.access import barred
+    from ingest.settings import IngestSettings, kafka_options
     from ingest.topics import ensure_topics
 
     ingest = IngestSettings()
+    if problem := barred(kafka_options(ingest), ingest.request_timeout_s):
+        raise CommandError(f"{problem}; start a broker, or see the FORGEWATCH_INGEST_… settings")
     created = ensure_topics(ingest, all_topics(ingest, DetectorSettings(), partitions), replication)
     say(f"created: {', '.join(created)}" if created else "every topic is there already")
 
@@ -65,9 +68,12 @@ def demo(
     from deploy.demo.story import StoryError
     from deploy.demo.traffic import TrafficError
 
+    writable(report)
     try:
         holds = run.main(seed, unseen, report)
-    except (StoryError, OperatorError, TrafficError) as error:
+    except StoryError as error:
+        raise UsageError(str(error)) from error
+    except (OperatorError, TrafficError) as error:
         raise CommandError(str(error)) from error
     if not holds:
         raise CommandError("not every claim holds; the table above says which")
@@ -79,6 +85,7 @@ def throughput(report: Report = None) -> None:
     from deploy.demo.operator import OperatorError
     from deploy.demo.traffic import TrafficError
 
+    writable(report)
     try:
         measurement.main(report)
     except (OperatorError, TrafficError) as error:

@@ -12,9 +12,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from deploy.environment import check_settings
 from deploy.settings import DeploySettings
-from detector.settings import DetectorSettings
-from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -32,8 +31,7 @@ class Wrong(Exception):  # noqa: N818 - it reads as what it says
 
 def settings() -> str:
     """Every package understands its variables."""
-    for settings in (IngestSettings, DetectorSettings, MemorySettings, UpdaterSettings, DeploySettings):
-        settings()
+    check_settings()
     return "every FORGEWATCH_ variable is understood"
 
 

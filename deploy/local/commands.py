@@ -12,6 +12,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from deploy.environment import check_settings
 from deploy.local.addresses import default_ports
 from deploy.local.processes import StackError, session
 from deploy.local.record import HOME, StackRecord, read_environment, read_record
@@ -25,10 +26,11 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
 
     Default ports, and a free one in place of each that is taken. A stack of which a part was given up,
     or that a reboot ended, is started anew on the state that it left. Where a release is live, this
-    returns once it scores. Raises processes.StackError, client.http.ClientError and
+    returns once it scores. Raises processes.StackError, environment.SettingsWrong, http.ClientError and
     kafka.errors.KafkaError.
     """
     console = console or Console(soft_wrap=True)
+    check_settings()
     home.mkdir(parents=True, exist_ok=True)
     with _alone(home):
         record = read_record(home / "stack.json")

@@ -175,13 +175,26 @@ def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
         (("--backbone", "lcnet_050.nothing"), "cannot be made"),
         (("--device", "gpu"), "--device gpu is none: choose of cpu, cuda, auto"),
         (("--device", "cuda:77"), "GPUs that torch can use"),
+        (("--checkpoint", "file", "--pretrained"), "choose one"),
+    ],
+)
+def test_a_value_that_an_option_never_takes_is_one_line_and_ends_with_2(
+    cddb: Path, fails: Callable[..., str], words: tuple[str, ...], told: str
+) -> None:
+    line = fails("cddb", "--data", cddb, "--sequence", "gan,glow", "--memory", "8", *words, code=2)
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
         (("--compare", "nothing"), "nothing holds no run.json"),
         (("--out", "file/below"), "file/below: Not a directory"),
         (("--out", "file"), "file: File exists"),
         (("--report", "file/figures.json"), "file: File exists"),
+        (("--report", "empty"), "empty is a folder: name a file"),
         (("--checkpoint", "absent"), "absent cannot be read"),
         (("--checkpoint", "file"), "file is no safetensors file"),
-        (("--checkpoint", "file", "--pretrained"), "choose one"),
         (("--backbone", "none", "--pretrained"), "name one"),
         (("--sequence", "hard"), "lacks gaugan, biggan"),
         (("--sequence", "gan"), "one task cannot be left out"),

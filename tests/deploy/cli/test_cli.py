@@ -179,6 +179,35 @@ def test_a_wrong_setting_is_one_line_that_names_it(
     assert variable in terminal.fails(command, code=2)
 
 
+@pytest.mark.parametrize("command", ["demo", "throughput"])
+def test_a_report_that_cannot_be_written_is_told_before_the_work(
+    terminal: Terminal, tmp_path: Path, command: str
+) -> None:
+    assert "is a folder: name a file" in terminal.fails(command, "--report", str(tmp_path))
+
+
+def test_an_unknown_family_of_the_demo_is_a_wrong_command(terminal: Terminal) -> None:
+    assert "--unseen nobody: the families are upsampled" in terminal.fails(
+        "demo", "--unseen", "nobody", code=2
+    )
+
+
+def test_up_starts_nothing_by_a_wrong_setting(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGEWATCH_UPDATER_WITHOUT_KINDS", "{x")
+    assert "FORGEWATCH_UPDATER_WITHOUT_KINDS: not the JSON" in terminal.fails("up", "--empty", code=2)
+    assert not Path(".forgewatch/stack.json").exists()
+
+
+def test_a_stacks_settings_that_are_no_text_are_told(terminal: Terminal) -> None:
+    Path(".forgewatch").mkdir(exist_ok=True)
+    Path(".forgewatch/stack.env").write_bytes(bytes(range(128, 200)))
+    assert "stack.env: no settings of a stack; remove it" in terminal.fails("status")
+
+
+def test_topics_without_a_broker_says_what_to_do(terminal: Terminal) -> None:
+    assert "start a broker, or see the FORGEWATCH_INGEST_" in terminal.fails("topics")
+
+
 def test_the_file_of_a_running_stack_gives_defaults_and_the_environment_wins(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
