@@ -34,7 +34,7 @@ class UsageError(CommandError):
 
 
 def writable(path: Path | None) -> None:
-    """Raise CommandError or OSError where a file cannot be written, before hours of work; makes its folder."""
+    """Make a file's folder. Raises CommandError, or OSError, where the file cannot be written."""
     if path is None:
         return
     if path.is_dir():

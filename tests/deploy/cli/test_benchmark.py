@@ -74,6 +74,7 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 QUICK = ("--backbone", "none", "--memory", "8", "--device", "cpu")
 
 
+@pytest.mark.slow
 def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(
     opencil: Path, capsys: pytest.CaptureFixture[str], fails: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(
     assert (tmp_path / "runs/seed-0/run.json").read_bytes() == finished
 
 
+@pytest.mark.slow
 def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(
     cddb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +121,7 @@ def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(
     assert (folder / "seed-0/run.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
     cddb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]
 ) -> None:
@@ -140,6 +143,7 @@ def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
     assert (tmp_path / "runs/seed-0/run.json").is_file()
 
 
+@pytest.mark.slow
 def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,6 +245,7 @@ def test_data_is_asked_for_where_it_is_not_given_or_is_of_no_layout(
     assert "id holds no classes" in fails("opencil", "--data", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
@@ -259,6 +264,7 @@ def test_a_corrupt_image_and_an_empty_class_are_named(
     assert told in fails("cddb", "--data", data, "--sequence", "gan", *QUICK)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_classes_loses_nothing(
     cddb: Path, tmp_path: Path, fails: Callable[..., str]
 ) -> None:

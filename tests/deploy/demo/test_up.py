@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from deploy.demo import plan, up
 from deploy.local.processes import free_port
@@ -12,6 +13,8 @@ from deploy.local.record import StackRecord, write_environment, write_record
 from deploy.local.sockets import socket_folder
 from deploy.local.stack import launch_room
 from deploy.local.supervisor import Supervisor, start_supervisor
+
+pytestmark = pytest.mark.slow
 
 
 def environment(supervisor: Supervisor) -> dict[str, str]:

@@ -153,6 +153,7 @@ def test_down_where_nothing_runs_says_so(tmp_path: Path, console: Console) -> No
     assert said(console) == "Nothing runs here.\nNothing runs here.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("below", ["", "demo"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_down_ends_what_is_written_down_and_leaves_nothing_but_the_cache(
@@ -179,6 +180,7 @@ def test_down_ends_what_is_written_down_and_leaves_nothing_but_the_cache(
     assert f"{home / 'cache'} stays" in said(console)
 
 
+@pytest.mark.slow
 def test_down_does_not_touch_a_stranger_that_got_a_recorded_id(
     tmp_path: Path, console: Console, running: Supervisor
 ) -> None:
@@ -200,6 +202,7 @@ def test_only_one_up_or_down_works_in_a_folder_at_a_time(tmp_path: Path) -> None
     commands.down(tmp_path, Console(quiet=True))
 
 
+@pytest.mark.slow
 def test_up_says_that_a_stack_runs_already_and_starts_nothing(
     tmp_path: Path, console: Console, running: Supervisor
 ) -> None:
@@ -213,6 +216,7 @@ def test_up_says_that_a_stack_runs_already_and_starts_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_stack_is_broken_when_a_part_was_given_up_or_its_supervisord_is_dead_or_it_never_came_up(
     tmp_path: Path, running: Supervisor
 ) -> None:

@@ -17,6 +17,8 @@ from deploy.local.restarts import ACTIVITY_LOG, exits
 from deploy.local.sockets import socket_folder
 from deploy.local.supervisor import SOCKET, Kept, Supervisor, start_supervisor
 
+pytestmark = pytest.mark.slow
+
 SLEEP = "import time; time.sleep(600)"
 # Lives only where the file is there; ends with the status that the file says, once it is gone.
 UNTIL = (
