@@ -20,6 +20,8 @@ from memory import rows
 from memory.crop_store import CropStore
 from memory.store import StoreUnavailableError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def api(served: str) -> Iterator[Client]:
