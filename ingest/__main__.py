@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from PIL import AvifImagePlugin, Image
 
@@ -64,6 +65,9 @@ def _confine(parent: int) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
         raise SystemExit(0)
+    # Where memory runs out, the kernel takes a child, whose item is tried again, and not the worker.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     # No debugger, no core: other processes of this user cannot read the media in this one's memory.
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     seccomp.confine()

@@ -59,10 +59,13 @@ class SandboxUnavailableError(Exception):
 
 
 class KilledError(SandboxUnavailableError):
-    """A child was killed from outside, while it was last seen to hold held_bytes of memory."""
+    """A child was killed from outside, which was seen to hold held_bytes of memory."""
 
-    def __init__(self, message: str, held_bytes: int) -> None:
-        super().__init__(message)
+    def __init__(self, signal_number: int, held_bytes: int) -> None:
+        super().__init__(
+            f"the decoding process was killed from outside (signal {signal_number}), "
+            f"while it held {held_bytes / 1e6:.0f} MB of memory"
+        )
         self.held_bytes = held_bytes
 
 
@@ -174,7 +177,7 @@ class Child:
         if code == -signal.SIGXCPU:
             return DecodeError("timeout", "the decoder used up its processor time")
         if code < 0 and -code not in _OWN_SIGNALS:
-            return KilledError(f"the decoding process was killed from outside (signal {-code})", held_bytes)
+            return KilledError(-code, held_bytes)
         return DecodeError("crashed", f"the decoder ended with {code}")
 
 

@@ -11,7 +11,7 @@ import psutil
 
 from ingest.decode import DecodeError
 
-TICK_S = 0.1
+TICK_S = 0.05
 """How often a watch must be asked to look, seconds."""
 
 # The kernel ends the child by itself (RLIMIT_CPU, whole seconds); what is left is one that blocks its signal.
@@ -33,7 +33,7 @@ class Watch:
         self._looked = time.monotonic()
         self._waited_s = self._asleep_s = 0.0
         self.held_bytes = 0
-        """Memory that the child was last seen to hold, bytes."""
+        """The most memory that the child was seen to hold, bytes."""
 
     def look(self) -> None:
         """Look at the child, if a tick has passed.
@@ -48,7 +48,7 @@ class Watch:
         passed_s, self._looked = min(now - self._looked, 2 * TICK_S), now
         try:
             used, self._used_s = self._used_s, used_s(self._child)
-            self.held_bytes = self._child.memory_info().rss
+            self.held_bytes = max(self.held_bytes, self._child.memory_info().rss)
             threads = self._child.threads()
         except psutil.Error:
             return  # it has ended, as its socket is about to tell

@@ -181,6 +181,7 @@ def test_a_child_is_confined_before_the_first_item() -> None:
         status = Path(f"/proc/{child.pid}/status").read_text()
         assert "Seccomp:\t2" in status
         assert "NoNewPrivs:\t1" in status
+        assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == "1000\n"
 
 
 def test_a_child_is_replaced_after_so_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
