@@ -31,4 +31,5 @@ POST_HOC: dict[str, Fit] = {
     "forensic_knn": forensic_knn.fit,
     "mahalanobis": mahalanobis.fit,
     "fused": fused.fit,
-} | gate_scores.FITS
+    **gate_scores.FITS,
+}

@@ -37,7 +37,9 @@ def test_every_score_gives_one_finite_number_a_row() -> None:
 
 
 def test_without_a_reference_set_only_what_needs_none_is_left() -> None:
-    assert list(fitted(None)) == ["energy", "pseudo"]
+    left = fitted(None).keys()
+    assert {"energy", "pseudo"} <= left
+    assert left.isdisjoint({"novelty", "embedding_novelty", "trace_novelty"})
 
 
 def test_a_reference_set_that_is_too_small_is_refused() -> None:
@@ -67,3 +69,9 @@ def test_each_novelty_reads_its_own_part_of_the_output() -> None:
     moved = OUTPUT._replace(embedding=OUTPUT.embedding + 9)
     for name, changes in (("novelty", False), ("trace_novelty", False), ("embedding_novelty", True)):
         assert torch.equal(scores[name](moved), scores[name](OUTPUT)) != changes
+
+
+def test_the_published_gate_weighs_its_scores_so() -> None:
+    weights = {name: entry.weight for name, entry in SCORES.items()}
+    published = {"energy": 1, "pseudo": 1, "novelty": 2, "embedding_novelty": 2, "trace_novelty": 3}
+    assert published.items() <= weights.items()

@@ -43,7 +43,7 @@ def labelled(families: list[str], side: int = 64) -> LabelledCrops:
 def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> GateInputs:
     rng = np.random.default_rng(seed)
     n = len(families)
-    scores = dict(zip(SCORES, rng.normal(0, spread, (5, n)).astype("f"), strict=True))
+    scores = dict(zip(SCORES, rng.normal(0, spread, (len(SCORES), n)).astype("f"), strict=True))
     fake = np.where(families == "real", rng.beta(1, 9, n), rng.beta(9, 1, n)).astype("f")
     logits = np.stack([np.log(1 - fake + 1e-6), np.log(fake + 1e-6)], 1).astype("f")
     return GateInputs(scores, fake_probability=fake, logits=logits)

@@ -152,16 +152,10 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
     )
 
     expected = np.zeros(len(FRESH))
-    for name, weight in (
-        ("energy", 1),
-        ("pseudo", 1),
-        ("novelty", 2),
-        ("embedding_novelty", 2),
-        ("trace_novelty", 3),
-    ):
+    for name, entry in SCORES.items():
         middle = weighted_quantile(held.scores[name], weights, 0.5)
         spread = weighted_quantile(held.scores[name], weights, 0.84) - middle
-        expected += weight * np.clip((fresh.scores[name] - middle) / spread, -6, 6)
+        expected += entry.weight * np.clip((fresh.scores[name] - middle) / spread, -6, 6)
     assert fused.fit(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 
