@@ -12,7 +12,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """SHA-256 of a release's manifest.json, and so of every file that it names."""
 
 
-class Scores(BaseModel):
+class Prediction(BaseModel):
     """What the detector says of one region or of a whole item.
 
     energy is -T * logsumexp(known logits / T): higher means less familiar. novelty is the mean
@@ -33,7 +33,7 @@ class Scores(BaseModel):
     unknown_score: float
 
 
-class RegionScores(Scores):
+class RegionPrediction(Prediction):
     """The scores of one face or one frame: evidence beside the item's own scores."""
 
     kind: Literal["face", "frame"]
@@ -61,7 +61,7 @@ class Timings(BaseModel):
     model_s: float
 
 
-class Verdict(Scores):
+class Verdict(Prediction):
     """What the system says of one item. Sent as a CloudEvent whose id is `id`."""
 
     id: str = Field(description="topic-partition-offset of the item")
@@ -73,7 +73,7 @@ class Verdict(Scores):
     unknown_threshold: float
     fake_threshold: float
     neighbours: tuple[Neighbour, ...]
-    regions: tuple[RegionScores, ...]
+    regions: tuple[RegionPrediction, ...]
     release: str = Field(description="digest of the release that said it")
     timings: Timings
 

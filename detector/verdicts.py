@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from detector.artifact import Artifact
 from detector.gate import decide
-from detector.records import Label, Neighbour, RegionScores, Timings, Verdict
+from detector.records import Label, Neighbour, RegionPrediction, Timings, Verdict
 from detector.tensors import ModelOutput
 from ingest.records import Decoded, MediaItem
 
@@ -36,7 +36,7 @@ def build(
     for i, (origin, decoded) in enumerate(zip(origins, items, strict=True)):
         first = int(firsts[i])
         regions = tuple(
-            RegionScores(
+            RegionPrediction(
                 kind=region.kind, box=region.box, frame=region.frame, time_s=region.time_s, **rows[first + j]
             )
             for j, region in enumerate(decoded.regions)
@@ -73,7 +73,7 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _rows(output: ModelOutput, artifact: Artifact) -> list[dict[str, Any]]:
-    """The fields of records.Scores for every row."""
+    """The fields of records.Prediction for every row."""
     manifest = artifact.manifest
     probabilities = _softmax(output["logits"])
     families = 1 + probabilities[:, 1:].argmax(1)

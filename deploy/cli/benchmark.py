@@ -16,7 +16,7 @@ from deploy.cli.output import CommandError, print_table, say, writable
 
 if TYPE_CHECKING:
     from updater.benchmark.setup import Setup
-    from updater.benchmark.streams import Source
+    from updater.benchmark.streams import Dataset
 
 HOME = Path(".forgewatch/benchmarks")
 
@@ -35,9 +35,9 @@ app = typer.Typer(
 @with_options
 def cddb(chosen: Learning, data: Data = None, sequence: Sequence = "easy") -> None:
     """Learn the tasks of CDDB's layout, one forgery family after another."""
-    from updater.benchmark.streams import Source
+    from updater.benchmark.streams import Dataset
 
-    _learn(Source("cddb", data, sequence), chosen)
+    _learn(Dataset("cddb", data, sequence), chosen)
 
 
 @app.command()
@@ -50,18 +50,18 @@ def opencil(
     increment: Annotated[int, typer.Option(min=1, help="and of each step that follows")] = 10,
 ) -> None:
     """Learn classes in steps beside outliers: OpenCIL's layout, or CDDB's, whose later tasks are outliers."""
-    from updater.benchmark.streams import Source
+    from updater.benchmark.streams import Dataset
 
-    _learn(Source("opencil", data, sequence, base, increment), chosen)
+    _learn(Dataset("opencil", data, sequence, base, increment), chosen)
 
 
 @app.command()
 @with_options
 def synthetic(chosen: Learning) -> None:
     """Learn the own stream's families one after another; it is rendered, and needs no data."""
-    from updater.benchmark.streams import Source
+    from updater.benchmark.streams import Dataset
 
-    _learn(Source("synthetic"), chosen)
+    _learn(Dataset("synthetic"), chosen)
 
 
 @app.command()
@@ -72,7 +72,7 @@ def speed(chosen: Training) -> None:
         _speed(setup, chosen.seed, chosen.report)
 
 
-def _learn(source: "Source", chosen: Learning) -> None:
+def _learn(source: "Dataset", chosen: Learning) -> None:
     with _one_line(), _prepared(chosen) as setup:
         _run(source, setup, chosen)
 
@@ -101,7 +101,7 @@ def _one_line() -> Iterator[None]:
         raise CommandError(str(error)) from error
 
 
-def _run(source: "Source", setup: "Setup", chosen: Learning) -> None:
+def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
     from updater.benchmark.data.crops import CropReader
     from updater.benchmark.report import compare, show, write_reports
     from updater.benchmark.run import default_name, run_benchmark

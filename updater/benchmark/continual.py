@@ -11,7 +11,7 @@ from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.items import joined
 from updater.benchmark.results import Figures, RejectionScores, Step, Unseen, measure_unseen
-from updater.benchmark.scoring import Judge, Judged, calibrated, herding_features
+from updater.benchmark.scoring import Judge, JudgedItems, calibrated, herding_features
 from updater.benchmark.setup import Progress, Setup
 from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
@@ -37,7 +37,7 @@ class Continual:
         """exemplars of each class, the best first"""
         self.unseen: dict[str, list[Unseen]] = {}
         """by score, the figures of rejection after each step that has outliers"""
-        self.on_tests: list[Judged] = []
+        self.on_tests: list[JudgedItems] = []
         """the tests of all tasks so far, after the last step"""
 
     def run(self) -> tuple[list[list[float]], list[Step], dict[str, RejectionScores]]:
@@ -144,12 +144,12 @@ class Continual:
         return column, figures, scores
 
 
-def accuracy(judged: Judged) -> float:
+def accuracy(judged: JudgedItems) -> float:
     """Return the share of items for which the highest logit is right, in points."""
     return 100 * float(judged.right.mean())
 
 
-def figures_of(on_tests: Sequence[Judged], judge: Judge) -> Figures:
+def figures_of(on_tests: Sequence[JudgedItems], judge: Judge) -> Figures:
     """Return the figures of one network on the tests of the tasks that it knows."""
     options = judge.setup.options
     names = schemes.columns(judge.learnt.classes, options)
@@ -175,7 +175,7 @@ def figures_of(on_tests: Sequence[Judged], judge: Judge) -> Figures:
     )
 
 
-def rejection_scores(known: Sequence[Judged], unseen: Judged, name: str) -> RejectionScores:
+def rejection_scores(known: Sequence[JudgedItems], unseen: JudgedItems, name: str) -> RejectionScores:
     """Return the scores of known test items and of items never trained on, whose reals are the control."""
     real = reals(unseen.families)
     return RejectionScores(
@@ -187,7 +187,7 @@ def rejection_scores(known: Sequence[Judged], unseen: Judged, name: str) -> Reje
     )
 
 
-def _score(judged: Judged, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def _score(judged: JudgedItems, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return judged.unknown_score if name == "fused" else judged.rejection[name].astype(np.float32)
 
 

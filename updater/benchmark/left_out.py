@@ -15,7 +15,7 @@ from updater.benchmark.continual import rejection_scores
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.items import joined
 from updater.benchmark.results import RejectionScores, Unseen, measure_unseen
-from updater.benchmark.scoring import Judged, calibrated, energy_of
+from updater.benchmark.scoring import JudgedItems, calibrated, energy_of
 from updater.benchmark.setup import Progress, Setup
 from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
@@ -154,7 +154,7 @@ def _plain_energies(
     return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
 
 
-def _shares_of_reals(known: list[Judged]) -> tuple[float, float]:
+def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
     labels = np.concatenate([one.labels for one in known])
     real = np.concatenate([reals(one.families) for one in known])
     return float((labels[real] == "unknown").mean()), float((labels[real] == "fake").mean())

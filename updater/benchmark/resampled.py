@@ -8,14 +8,14 @@ from updater.benchmark.bootstrap import Resamples, Values, aurocs, caught_shares
 from updater.benchmark.data.tasks import Stream, is_real
 from updater.benchmark.left_out import LeftOut
 from updater.benchmark.results import RejectionScores
-from updater.benchmark.scoring import Judged
+from updater.benchmark.scoring import JudgedItems
 from updater.candidate.calibrate import reals
 from updater.training_data import LabelledCrops
 
 
 def resampled(
     stream: Stream,
-    on_tests: Sequence[Judged],
+    on_tests: Sequence[JudgedItems],
     scores: Mapping[str, RejectionScores],
     left_out: Sequence[LeftOut],
     left_out_source_known: Sequence[LeftOut],
@@ -51,7 +51,7 @@ def _images(stream: Stream) -> Resamples:
     return Resamples([group for _, group in parts], [stratum for stratum, _ in parts])
 
 
-def _continual(on_tests: Sequence[Judged], images: Resamples) -> dict[str, Values]:
+def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, Values]:
     drawn = [images.of(one.groups.tolist()) for one in on_tests]
     accuracies = [shares(one.right, counts) for one, counts in zip(on_tests, drawn, strict=True)]
     found = {"aa": 100 * np.mean(accuracies, 0)}

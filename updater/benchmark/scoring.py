@@ -66,12 +66,12 @@ class Judge:
         """Which logits stand for fakes, bool [K]."""
         return schemes.fake_columns(schemes.columns(self.learnt.classes, self.setup.options))
 
-    def judged(self, items: LabelledCrops) -> "Judged":
+    def judged(self, items: LabelledCrops) -> "JudgedItems":
         """Judge whole items."""
         output = output_of(self.learnt, items, self.setup.torch_device)
         measured = _measured(output, self.reference, self.fake)
         evidence = evidence_of(self.learnt.network, output)
-        return Judged(
+        return JudgedItems(
             families=np.array(items.families, str),
             groups=np.array(items.groups, str),
             column=np.asarray(output.logits.argmax(1).numpy()),
@@ -91,7 +91,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedItems:
     """n items judged; scores are higher for less familiar items."""
 
     families: NDArray[np.str_]

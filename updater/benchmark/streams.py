@@ -17,7 +17,7 @@ _FEW_SHOTS_STRIDE_PX = 64
 
 
 @dataclass(frozen=True)
-class Source:
+class Dataset:
     """Where a stream comes from, and how it is cut into steps."""
 
     which: Which

@@ -32,7 +32,7 @@ class Shares(BaseModel):
     named: float = Field(description="got the label of its class and, where that is a family, its very name")
 
 
-class Judged(BaseModel):
+class Performance(BaseModel):
     """What one model made of the held-back items."""
 
     model_config = ConfigDict(frozen=True)
@@ -51,7 +51,7 @@ def judge(
     pseudo: LabelledCrops,
     familiar: frozenset[str],
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Judged:
+) -> Performance:
     """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
 
     classes are the model's, by logit, the first is real. The pseudo-forgeries are the positive class of the
@@ -76,7 +76,7 @@ def judge(
             },
         )
     rejection = auroc(forged["unknown_score"], known["unknown_score"][np.isin(families, list(familiar))])
-    return Judged(classes=shares, rejection_auroc=rejection)
+    return Performance(classes=shares, rejection_auroc=rejection)
 
 
 def score_items(

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from detector.architecture import NO_BACKBONE
 from memory.records import REAL
 from updater.candidate import gates
-from updater.candidate.evaluate import Judged
+from updater.candidate.evaluate import Performance
 from updater.candidate.plan import Plan
 from updater.records import Gate
 from updater.settings import UpdaterSettings
@@ -30,15 +30,15 @@ class Evaluation(BaseModel):
     )
     items: Mapping[str, Mapping[str, int]] = Field(description="items of each class, by split")
     pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
-    before: Judged | None = Field(description="the live release on the held-back items")
-    after: Judged = Field(description="the candidate on the same items")
+    before: Performance | None = Field(description="the live release on the held-back items")
+    after: Performance = Field(description="the candidate on the same items")
     calibration: Mapping[str, float]
     export_differences: Mapping[str, float]
     gates: tuple[Gate, ...]
 
 
 def make_gates(
-    settings: UpdaterSettings, plan: Plan, before: Judged | None, after: Judged
+    settings: UpdaterSettings, plan: Plan, before: Performance | None, after: Performance
 ) -> tuple[Gate, ...]:
     """Return every gate that applies: for the first release nothing can be forgotten."""
     reals = after.classes[REAL]
