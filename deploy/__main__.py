@@ -1,7 +1,16 @@
-"""`python -m deploy` runs the deploy server."""
+"""`python -m deploy`: the deploy server, until SIGTERM or SIGINT."""
 
 import sys
 
-from deploy.server.app import main
+from deploy.environment import SETTINGS
+from ingest.process.frame import Process, run
 
-sys.exit(main())
+
+def _work(process: Process) -> None:
+    from deploy.server.process import work  # what takes long to load is loaded once signals are met
+
+    work(process)
+
+
+if __name__ == "__main__":
+    sys.exit(run("deploy", SETTINGS, _work))

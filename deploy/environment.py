@@ -1,17 +1,24 @@
-"""Settings around the command line: defaults from a running stack's file, and plain complaints."""
+"""Every room's settings, and their defaults from the file of a stack that runs here."""
 
 import errno
 import os
 from pathlib import Path
 
-from pydantic import ValidationError
-from pydantic_settings import BaseSettings, SettingsError
+from pydantic_settings import BaseSettings
 
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
+
+SETTINGS: tuple[type[BaseSettings], ...] = (
+    IngestSettings,
+    DetectorSettings,
+    MemorySettings,
+    UpdaterSettings,
+    DeploySettings,
+)
 
 STACK_ENVIRONMENT = Path(".forgewatch/stack.env")
 """What `forgewatch up` writes: KEY=VALUE lines of the stack that it started here."""
@@ -35,32 +42,6 @@ def load_stack_environment(path: Path = STACK_ENVIRONMENT) -> None:
 
 
 def check_settings() -> None:
-    """Read every room's settings. Raises one of SettingsWrong."""
-    for room in _ROOMS.values():
+    """Read every room's settings. Raises one of ingest.process.settings.UNREADABLE."""
+    for room in SETTINGS:
         room()
-
-
-SettingsWrong = (ValidationError, SettingsError)
-"""What building a settings class raises: a value that does not fit, or JSON that is none."""
-
-
-def settings_problems(error: Exception) -> list[str]:
-    """One line for each wrong setting of a SettingsWrong, by the name of its environment variable."""
-    if not isinstance(error, ValidationError):
-        field = str(error).split('"')[1]
-        (prefix,) = {
-            str(room.model_config["env_prefix"]) for room in _ROOMS.values() if field in room.model_fields
-        }
-        return [f"{prefix}{field.upper()}: not the JSON that it must be"]
-    prefix = str(_ROOMS[error.title].model_config["env_prefix"])
-    problems = []
-    for problem in error.errors(include_url=False, include_input=False):
-        name = "_".join(str(part) for part in problem["loc"]).upper()
-        problems.append(f"{prefix}{name or '…'}: {problem['msg']}")
-    return problems
-
-
-_ROOMS: dict[str, type[BaseSettings]] = {
-    room.__name__: room
-    for room in (IngestSettings, DetectorSettings, MemorySettings, UpdaterSettings, DeploySettings)
-}

@@ -49,7 +49,7 @@ class DeploySettings(BaseSettings):
             "memory": "http://127.0.0.1:9102/metrics",
             "updater": "http://127.0.0.1:9103/metrics",
         },
-        description="an address of each process that `forgewatch status` asks whether it lives, as JSON",
+        description="the metrics address of each process that `forgewatch status` asks how it does, as JSON",
     )
     min_free_bytes: int = Field(
         2**30, gt=0, description="free disk below which `forgewatch doctor` complains, bytes"

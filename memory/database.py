@@ -5,13 +5,30 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from ingest.durable import make_folder
+from ingest.process.frame import WrongSettingError
 
 _LOCK_WAIT_S = 30
 READS = "forgewatch_reads"
 """Execution option of an engine or a connection that only reads: on SQLite it then waits for no writer."""
+
+
+def require_openable(setting: str, database_url: str) -> None:
+    """Raise WrongSettingError, with the setting's name, where `open_engine` takes no such URL.
+
+    The URL is not told: a password may be in it.
+    """
+    try:
+        url = make_url(database_url)
+        url.get_dialect().import_dbapi()
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise WrongSettingError(setting, f"it is no database URL that is known here: {error}") from error
+    except ImportError as error:
+        raise WrongSettingError(setting, f"the database's driver is not installed: {error}") from error
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise WrongSettingError(setting, "an SQLite file is needed: several processes open it")
 
 
 def open_engine(database_url: str) -> Engine:

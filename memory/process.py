@@ -5,13 +5,14 @@ from contextlib import ExitStack
 from prometheus_client import REGISTRY
 
 from ingest.access import BrokerRefusedError, absent, require_entry
-from ingest.process.frame import Process, WrongSettingError, failing_on
+from ingest.process.frame import Process, failing_on
 from ingest.process.health import serve_health
 from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import SinkError
 from memory import metrics
+from memory.database import require_openable
 from memory.settings import MemorySettings
-from memory.store import ExemplarMemoryError, Store, StoreUnavailableError, WrongStoreError
+from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
 from memory.worker import run
 
 _PROBE_TIMEOUT_S = 1.0
@@ -22,7 +23,8 @@ def work(process: Process) -> None:
     ingest, settings = IngestSettings(), MemorySettings()
     errors = (ExemplarMemoryError, SinkError, BrokerRefusedError, OSError)
     with failing_on(*errors), ExitStack() as parts:
-        store = _opened(settings)
+        require_openable("FORGEWATCH_MEMORY_DATABASE_URL", settings.database_url)
+        store = Store(settings.database_url)
         parts.callback(store.close)
         REGISTRY.register(metrics.Fill(store))
         address = parts.enter_context(
@@ -45,10 +47,3 @@ def hindrance(ingest: IngestSettings, store: Store) -> str | None:
     except StoreUnavailableError as error:
         return str(error)
     return absent(kafka_options(ingest), _PROBE_TIMEOUT_S)
-
-
-def _opened(settings: MemorySettings) -> Store:
-    try:
-        return Store(settings.database_url)
-    except WrongStoreError as error:
-        raise WrongSettingError("FORGEWATCH_MEMORY_DATABASE_URL", str(error)) from error

@@ -1,17 +1,14 @@
 """The updater's Prometheus metrics. Seconds and ratios; every label has a fixed set of values."""
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import get_args
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Gauge
 
 from updater.records import RunState
 from updater.runs import RunTable
-from updater.settings import UpdaterSettings
 
 REGISTRY = CollectorRegistry()
 
@@ -37,11 +34,6 @@ WAITING = Gauge(
     "Exemplars labelled since the labels that the last update saw",
     registry=REGISTRY,
 )
-
-
-def serve(settings: UpdaterSettings) -> tuple[WSGIServer, threading.Thread]:
-    """Serve the metrics; returns the server, to be shut down, and its thread. Raises OSError."""
-    return start_http_server(settings.metrics_port, settings.metrics_host, REGISTRY)
 
 
 def show_runs(table: RunTable) -> None:

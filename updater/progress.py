@@ -17,6 +17,8 @@ from updater.runs import Lease, LeaseLost, RunTable
 
 BEATS_A_LEASE = 4
 
+log = structlog.get_logger()
+
 Show = Callable[[str, int, int], None]
 """Takes (stage, done, total); total is 0 where it is not known."""
 
@@ -25,7 +27,7 @@ class Interrupted(Exception):  # noqa: N818 - no error: somebody asked this proc
     """The process was asked to end; the run goes back to the queue as far as it has come."""
 
 
-class Heart:
+class LeaseHeartbeat:
     """Renews a lease until it is left; use it as a context around the work.
 
     stop is set by whoever wants this process to end. show gets every report as it comes.
@@ -86,4 +88,4 @@ class Heart:
                 return
             except SQLAlchemyError as error:
                 # The database may come back within the lease; if not, the successor's token decides.
-                structlog.get_logger().warning("heartbeat_failed", run=self._lease.run, error=str(error))
+                log.warning("lease not renewed, trying again", run=self._lease.run, error=str(error))

@@ -38,7 +38,7 @@ from updater.candidate.report import Evaluation, evaluation_markdown, make_gates
 from updater.deploy_client import DeployClient, DeployUnavailable
 from updater.metrics import timed
 from updater.outliers.exposure import expose
-from updater.progress import Heart, Interrupted, Show
+from updater.progress import Interrupted, LeaseHeartbeat, Show
 from updater.records import Candidate, UpdateRun
 from updater.runs import Lease, LeaseLost, RunTable, open_runs
 from updater.settings import UpdaterSettings
@@ -52,7 +52,7 @@ RELEASES = "releases"
 FOLDERS_KEPT = 3
 """The newest runs' folders stay, so that the evidence of a refusal can be looked at."""
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -93,29 +93,29 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
     Raises LeaseLost where another runner has it: then nothing more was written.
     """
     table = parts.table
-    with Heart(table, lease, parts.settings.lease_s, stop, show) as heart:
+    with LeaseHeartbeat(table, lease, parts.settings.lease_s, stop, show) as heartbeat:
         try:
-            candidate = _candidate(parts, lease, heart)
+            candidate = _candidate(parts, lease, heartbeat)
         except LeaseLost:
             raise
         except Interrupted:
             return table.release(lease)
         except (DeployUnavailable, StoreUnavailableError, CropsUnavailableError) as error:
-            log.warning("update_waits", run=lease.run, error=str(error))
+            log.warning("update waits", run=lease.run, error=str(error))
             return table.release(lease, error=f"waits: {error}")
         except Refused as error:
-            log.info("update_refused", run=lease.run, reason=str(error))
+            log.info("update refused", run=lease.run, reason=str(error))
             return table.finish(lease, "refused", error=str(error))
         except Exception as error:  # whatever training raises ends this run, not the process
-            log.exception("update_failed", run=lease.run)
+            log.exception("update failed", run=lease.run)
             return table.finish(lease, "failed", error=f"{type(error).__name__}: {error}")
         ended = table.finish(lease, "proposed", candidate=candidate.digest)
-    log.info("update_proposed", run=lease.run, candidate=candidate.digest)
+    log.info("update proposed", run=lease.run, candidate=candidate.digest)
     return ended
 
 
-def _candidate(parts: Parts, lease: Lease, heart: Heart) -> Candidate:
-    settings, report_at = parts.settings, heart.report
+def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candidate:
+    settings, report_at = parts.settings, heartbeat.report
     torch.set_num_threads(settings.threads)
     _refuse_if_nothing_is_new(parts, lease)
     with timed("load"):
@@ -151,7 +151,7 @@ def _candidate(parts: Parts, lease: Lease, heart: Heart) -> Candidate:
         report_at("propose", 0, 1)
         parts.deploy.put(artifact)
         # Deploy knows nothing of leases: a runner that was silent too long must not get this far.
-        heart.assert_held()
+        heartbeat.assert_held()
         parts.deploy.propose(candidate)
     return candidate
 

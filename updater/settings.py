@@ -95,5 +95,5 @@ class UpdaterSettings(BaseSettings):
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
         if self.schedule_cron is not None and self.schedule_interval_s is not None:
-            raise ValueError("give schedule_cron or schedule_interval_s, not both")
+            raise ValueError("give FORGEWATCH_UPDATER_SCHEDULE_CRON or …_SCHEDULE_INTERVAL_S, not both")
         return self

@@ -18,6 +18,8 @@ from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.schema import exemplars, labelled, labels
 from memory.store import Store
 
+log = structlog.get_logger()
+
 
 class CropSizesError(ValueError):
     """Exemplars were cut at several sizes, which no one network takes. Fatal."""
@@ -122,7 +124,7 @@ def load(
                 loaded.append(crops.load(row.crops_digest))
                 kept.append(row)
             except (CropsMissingError, CropsDamagedError) as error:
-                structlog.get_logger().error("exemplar_left_out", exemplar=row.id, error=str(error))
+                log.error("exemplar left out", exemplar=row.id, error=str(error))
         progress(number, len(rows))
     sizes = sorted({one.shape[1] for one in loaded})
     if len(sizes) > 1:

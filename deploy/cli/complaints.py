@@ -8,8 +8,9 @@ from kafka.errors import KafkaError
 from deploy.cli.output import CommandError, UsageError
 from deploy.client.http import ClientError
 from deploy.client.kafka import StreamError
-from deploy.environment import SettingsWrong, settings_problems
+from deploy.environment import SETTINGS
 from deploy.local.processes import StackError
+from ingest.process.settings import UNREADABLE, explain
 from memory.store import ExemplarMemoryError
 
 _FAILURES = (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError)
@@ -23,8 +24,8 @@ def complaint(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] | No
     match error:
         case typer.TyperException():
             return 2, [f"{error.format_message()} (see forgewatch --help)"], []
-        case ValueError() if isinstance(error, SettingsWrong):
-            return 2, settings_problems(error), []
+        case ValueError() if isinstance(error, UNREADABLE):
+            return 2, [*map(str, explain(error, SETTINGS))], []
         case UsageError():
             return 2, [str(error)], []
         case StackError():

@@ -12,7 +12,7 @@ from deploy.local import commands
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, read_environment, read_record
 from deploy.local.serving import await_verdicts
-from deploy.local.stack import await_answer, launch_room, metrics_address
+from deploy.local.stack import await_answer, launch_room, process_address
 
 SEED = 0
 
@@ -49,8 +49,8 @@ def _updater_of(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
         raise StackError("the stack was stopped while release 0 was made")
     supervisor, run = record.supervisor(), home.absolute() / "run"
     port = read_environment(home / "stack.env")["FORGEWATCH_UPDATER_METRICS_PORT"]
-    await_answer(launch_room(supervisor, run, "updater", settings), metrics_address(port))
+    await_answer(launch_room(supervisor, run, "updater", settings), process_address(port, "readyz"))
     try:
         yield
     finally:
-        await_answer(launch_room(supervisor, run, "updater"), metrics_address(port))
+        await_answer(launch_room(supervisor, run, "updater"), process_address(port, "readyz"))

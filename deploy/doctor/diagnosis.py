@@ -6,7 +6,8 @@ from pydantic import BaseModel
 
 from deploy.doctor import host, stack
 from deploy.doctor.host import Wrong
-from deploy.environment import SettingsWrong, settings_problems
+from deploy.environment import SETTINGS
+from ingest.process.settings import UNREADABLE, explain
 
 CHECKS: dict[str, Callable[[], str]] = {
     "settings": host.settings,
@@ -42,6 +43,6 @@ def examine(name: str) -> Finding:
         return Finding(check=name, ok=True, found=CHECKS[name]())
     except Wrong as wrong:
         return Finding(check=name, ok=False, found=str(wrong), advice=wrong.advice)
-    except SettingsWrong as error:
-        found = "; ".join(settings_problems(error))
+    except UNREADABLE as error:
+        found = "; ".join(map(str, explain(error, SETTINGS)))
         return Finding(check=name, ok=False, found=found, advice="set these variables right")

@@ -12,8 +12,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from deploy.environment import check_settings
+from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
+from ingest.process.settings import ProcessSettings, find_problems
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -31,7 +32,8 @@ class Wrong(Exception):  # noqa: N818 - it reads as what it says
 
 def settings() -> str:
     """Every package understands its variables."""
-    check_settings()
+    if problems := find_problems((ProcessSettings, *SETTINGS)):
+        raise Wrong("; ".join(map(str, problems)), "set these variables right, or unset them")
     return "every FORGEWATCH_ variable is understood"
 
 

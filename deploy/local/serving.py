@@ -9,7 +9,7 @@ from rich.console import Console
 
 from deploy.client.http import Client
 from deploy.local.processes import StackError
-from deploy.local.stack import metrics_address
+from deploy.local.stack import process_address
 from deploy.settings import DeploySettings
 from detector.artifact import version_of
 
@@ -27,16 +27,23 @@ def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
         rollout = api.rollout()
     if rollout is None:
         return
-    wanted, metrics_port = version_of(rollout.stable), settings["FORGEWATCH_DETECTOR_METRICS_PORT"]
+    wanted, port = version_of(rollout.stable), settings["FORGEWATCH_DETECTOR_METRICS_PORT"]
     until = time.monotonic() + _TIMEOUT_S
     with console.status(f"the detector loads release {wanted}"):
-        while wanted not in _serving(metrics_address(metrics_port)):
+        while wanted not in _serving(process_address(port, "metrics")) or not _ready(port):
             if time.monotonic() > until:
                 raise StackError(
                     f"release {wanted} is live, but the detector did not score by it within "
                     f"{_TIMEOUT_S:.0f} s: `forgewatch doctor` says what is wrong"
                 )
             time.sleep(_POLL_S)
+
+
+def _ready(port: str) -> bool:
+    try:
+        return httpx.get(process_address(port, "readyz"), timeout=5, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def _serving(metrics_url: str) -> set[str]:

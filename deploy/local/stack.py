@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import httpx
 from rich.console import Console
@@ -35,6 +35,8 @@ _PARTITIONS = 4
 # for one that has no core just now.
 _PROCESS = {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 _READY_TIMEOUT_S = 90.0
+
+Answer = Literal["metrics", "livez", "readyz"]
 
 
 class Stack:
@@ -107,7 +109,7 @@ class Stack:
             url = self.settings["FORGEWATCH_DEPLOY_URL"]
             with self._step("deploy", url):
                 # Before memory and updater, since it makes tables that they write to.
-                await_answer(self._start_room("deploy"), f"{url}/healthz")
+                await_answer(self._start_room("deploy"), process_address(self.ports.deploy_metrics, "readyz"))
             with self._step("TorchServe", f"http://127.0.0.1:{self.ports.torchserve}"):
                 start_torchserve(
                     torchserve,
@@ -116,8 +118,10 @@ class Stack:
                     sockets=self._sockets,
                     launch=self.supervisor.launch,
                 )
-            self._start_workers({"memory": self.ports.memory_metrics, "updater": self.ports.updater_metrics})
-            self._start_workers({"detector": self.ports.detector_metrics})
+            memory, updater = self.ports.memory_metrics, self.ports.updater_metrics
+            self._start_workers({"memory": memory, "updater": updater}, "readyz")
+            # It is ready once there is a release to score by, which may be made later.
+            self._start_workers({"detector": self.ports.detector_metrics}, "livez")
             write_environment(self.environment_path, self.settings)
         except BaseException:
             self.stop()
@@ -159,13 +163,12 @@ class Stack:
         )
         ensure_topics(ingest, all_topics(ingest, DetectorSettings(), _PARTITIONS))
 
-    def _start_workers(self, metrics: Mapping[str, int]) -> None:
-        """Start processes side by side and wait for their metrics, at these ports."""
-        rooms = {name: self._start_room(name) for name in metrics}
-        for name, port in metrics.items():
-            address = metrics_address(port)
-            with self._step(name, address):
-                await_answer(rooms[name], address)
+    def _start_workers(self, ports: Mapping[str, int], probe: Answer) -> None:
+        """Start processes side by side and wait until each answers the probe at its port."""
+        rooms = {name: self._start_room(name) for name in ports}
+        for name, port in ports.items():
+            with self._step(name, process_address(port, "metrics")):
+                await_answer(rooms[name], process_address(port, probe))
 
     def _start_room(self, name: str) -> Child:
         return launch_room(self.supervisor, self.run, name)
@@ -202,6 +205,6 @@ def await_answer(child: Child, address: str) -> None:
     wait_until(child, answers, _READY_TIMEOUT_S)
 
 
-def metrics_address(port: int | str) -> str:
-    """Where a process of this host shows its metrics."""
-    return f"http://127.0.0.1:{port}/metrics"
+def process_address(port: int | str, path: Answer) -> str:
+    """Where a process of this host shows its metrics, and whether it lives or is ready."""
+    return f"http://127.0.0.1:{port}/{path}"

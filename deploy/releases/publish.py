@@ -23,7 +23,7 @@ from ingest.access import barred
 
 _KEY = b"stable"
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 
 class PublishError(Exception):

@@ -13,23 +13,21 @@ from fastapi import Depends, Header, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from deploy.settings import DeploySettings
+from ingest.process.frame import WrongSettingError
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 _bearer = HTTPBearer(auto_error=False, description="FORGEWATCH_DEPLOY_TOKEN, where the server has one")
 
 
-class InsecureSettings(Exception):  # noqa: N818 - it reads as what it says
-    """These settings would let strangers in; fatal."""
-
-
 def refuse_insecure(settings: DeploySettings) -> None:
-    """Raise InsecureSettings where the server would listen beyond loopback without a token."""
+    """Raise WrongSettingError where the server would listen beyond loopback without a token."""
     if settings.token is not None and settings.token.get_secret_value() == "":
-        raise InsecureSettings("FORGEWATCH_DEPLOY_TOKEN is empty: unset it or give it a value")
+        raise WrongSettingError("FORGEWATCH_DEPLOY_TOKEN", "it is empty; unset it or give it a value")
     if settings.token is None and not _is_loopback(settings.host):
-        raise InsecureSettings(
-            f"FORGEWATCH_DEPLOY_HOST={settings.host} is reachable from elsewhere: set FORGEWATCH_DEPLOY_TOKEN"
+        raise WrongSettingError(
+            "FORGEWATCH_DEPLOY_HOST",
+            f"{settings.host} can be reached from elsewhere; set FORGEWATCH_DEPLOY_TOKEN as well",
         )
 
 

@@ -1,16 +1,12 @@
 """The deploy server: releases, artifacts, the memory's clusters and labels, updates, over HTTP."""
 
-import sys
 from collections.abc import Callable
 
 import structlog
-import uvicorn
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
-from prometheus_client import start_http_server
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from deploy.environment import SettingsWrong, settings_problems
 from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownRelease
 from deploy.releases.artifacts import ArtifactMissing, ArtifactRefused, ArtifactTooLarge
@@ -18,11 +14,9 @@ from deploy.releases.ledger import LedgerError
 from deploy.server import imports, memory, releases, status, updates
 from deploy.server.access import (
     LOOPBACK_NAMES,
-    InsecureSettings,
     authorised,
-    refuse_insecure,
 )
-from deploy.server.services import Services, ServicesError, open_services
+from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from ingest.sandbox import SandboxUnavailableError
 from memory.crop_store import CropsMissingError, CropsUnavailableError
@@ -30,7 +24,7 @@ from memory.review import UnknownClusterError
 from memory.rows import UnknownExemplarError
 from memory.store import ExemplarMemoryError, StoreUnavailableError
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 
 DESCRIPTION = """\
 Everything that an operator does with Forgewatch goes through here: look at what was rejected as
@@ -79,31 +73,6 @@ def create_app(settings: DeploySettings, parts: Services) -> FastAPI:
     return app
 
 
-def main() -> int:
-    """Run the server until it is told to end. Returns the process's exit code."""
-    try:
-        settings = DeploySettings()
-        refuse_insecure(settings)
-        with open_services(settings) as parts:
-            metrics.show(parts.ledger.events())
-            start_http_server(settings.metrics_port, settings.metrics_host)
-            with parts.publisher:
-                log.info("deploy server starts", host=settings.host, port=settings.port)
-                uvicorn.run(
-                    create_app(settings, parts),
-                    host=settings.host,
-                    port=settings.port,
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                )
-    except SettingsWrong as error:
-        return _complain(*settings_problems(error))
-    except (InsecureSettings, ServicesError, LedgerError, OSError) as error:
-        return _complain(str(error))
-    return 0
-
-
 def _answer(status: int) -> Callable[[Request, Exception], JSONResponse]:
     def answer(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, ApprovalError):
@@ -112,9 +81,3 @@ def _answer(status: int) -> Callable[[Request, Exception], JSONResponse]:
         return JSONResponse({"detail": str(error)}, status)
 
     return answer
-
-
-def _complain(*lines: str) -> int:
-    for line in lines:
-        print(line, file=sys.stderr)  # noqa: T201 - it is what the person who started it sees
-    return 2

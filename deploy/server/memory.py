@@ -20,7 +20,7 @@ from deploy.server.services import Services, services
 from memory.labels import history, label, undo
 from memory.review import cluster_sheet, freshness, list_clusters, members_of
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 router = APIRouter()
 
 Parts = Annotated[Services, Depends(services)]

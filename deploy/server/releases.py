@@ -17,7 +17,7 @@ from deploy.server.services import Services, services
 from detector.records import Rollout
 from updater.records import Candidate
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 router = APIRouter()
 
 Parts = Annotated[Services, Depends(services)]

@@ -10,7 +10,7 @@ from deploy.server.access import Actor
 from deploy.server.services import Services, services
 from updater.records import UpdateRun
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger()
 router = APIRouter()
 
 Parts = Annotated[Services, Depends(services)]

@@ -1,6 +1,5 @@
-"""The server as a whole: who gets in, status, updates, start-up complaints, metrics, OpenAPI."""
+"""The server as a whole: who gets in, status, updates, metrics, OpenAPI."""
 
-import socket
 from collections.abc import Callable
 
 import pytest
@@ -8,11 +7,12 @@ from fastapi.testclient import TestClient
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
-from deploy.server.access import InsecureSettings, refuse_insecure
-from deploy.server.app import create_app, main
+from deploy.server.access import refuse_insecure
+from deploy.server.app import create_app
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.artifact import Artifact
+from ingest.process.frame import WrongSettingError
 
 Make = Callable[[str], Artifact]
 Put = Callable[[Artifact], None]
@@ -36,7 +36,7 @@ def test_without_a_token_a_foreign_host_name_is_refused(http: TestClient) -> Non
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "deploy.example"])
 def test_a_host_beyond_loopback_needs_a_token(host: str) -> None:
-    with pytest.raises(InsecureSettings, match="FORGEWATCH_DEPLOY_TOKEN"):
+    with pytest.raises(WrongSettingError, match="FORGEWATCH_DEPLOY_TOKEN"):
         refuse_insecure(DeploySettings(host=host))
     refuse_insecure(DeploySettings(host=host, token=SecretStr("t")))
 
@@ -47,7 +47,7 @@ def test_loopback_needs_none(host: str) -> None:
 
 
 def test_an_empty_token_is_no_token() -> None:
-    with pytest.raises(InsecureSettings, match="empty"):
+    with pytest.raises(WrongSettingError, match="empty"):
         refuse_insecure(DeploySettings(token=SecretStr("")))
 
 
@@ -86,33 +86,3 @@ def test_the_gauges_follow_the_ledger(http: TestClient, make_artifact: Make, pro
     propose(make_artifact("a"))
     assert REGISTRY.get_sample_value("forgewatch_deploy_releases", {"state": "proposed"}) == 1
     assert REGISTRY.get_sample_value("forgewatch_deploy_ledger_sequence") == 1
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("FORGEWATCH_DEPLOY_PORT", "much"),
-        ("FORGEWATCH_DEPLOY_HOST", "0.0.0.0"),
-        ("FORGEWATCH_DEPLOY_DATABASE_URL", "nonsense"),
-        ("FORGEWATCH_MEMORY_DATABASE_URL", "nonsense"),
-        ("FORGEWATCH_INGEST_MAX_PIXELS", "-1"),
-    ],
-)
-@pytest.mark.usefixtures("settings")
-def test_a_wrong_setting_ends_the_start_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str, value: str
-) -> None:
-    monkeypatch.setenv(variable, value)
-    assert main() == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1, lines
-
-
-@pytest.mark.usefixtures("settings")
-def test_a_taken_metrics_port_ends_the_start_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setenv("FORGEWATCH_DEPLOY_METRICS_PORT", str(taken.getsockname()[1]))
-        assert main() == 2
-    assert "in use" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+"""The deploy server's process: services opened in order, then the API, on an event loop that is watched."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import uvicorn
+from fastapi.concurrency import run_in_threadpool
+
+from deploy.releases import metrics
+from deploy.releases.ledger import Ledger, LedgerError
+from deploy.server.access import refuse_insecure
+from deploy.server.app import create_app
+from deploy.server.services import ServicesError, open_services
+from deploy.settings import DeploySettings
+from ingest.process.frame import Process, failing_on
+from ingest.process.health import Heartbeat, serve_health
+from memory.database import require_openable
+from memory.settings import MemorySettings
+from updater.settings import UpdaterSettings
+
+_BEAT_INTERVAL_S = 0.5
+_FAREWELL_S = 10
+"""Requests that are under way when the process is told to stop have so long to end, seconds."""
+
+
+def work(process: Process) -> None:
+    """Serve the API until told to stop. Raises ProcessFailedError and WrongSettingError."""
+    settings = DeploySettings()
+    refuse_insecure(settings)
+    for room in (settings, MemorySettings(), UpdaterSettings()):
+        require_openable(f"{room.model_config['env_prefix']}DATABASE_URL", room.database_url)
+    with failing_on(ServicesError, LedgerError, OSError), ExitStack() as opened:
+        address = opened.enter_context(
+            serve_health(
+                settings.metrics_host,
+                settings.metrics_port,
+                process.heartbeat,
+                lambda: hindrance(server, parts.ledger),  # not asked before the first beat
+            )
+        )
+        parts = opened.enter_context(open_services(settings))
+        metrics.show(parts.ledger.events())
+        listener = opened.enter_context(_listener(settings.host, settings.port))
+        opened.enter_context(parts.publisher)
+        config = uvicorn.Config(
+            create_app(settings, parts),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_FAREWELL_S,
+        )
+        server = _Server(config)
+        process.started(health=address, api=settings.url, port=listener.getsockname()[1])
+        asyncio.run(_serve(server, listener, process))
+
+
+def hindrance(server: uvicorn.Server, ledger: Ledger) -> str | None:
+    """Give in one line why the API would not do its work though the loop goes on; None: it would."""
+    if not server.started:
+        return "the API does not listen yet"
+    try:
+        ledger.events()
+    except LedgerError as error:
+        return str(error)
+    return None
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the frame."""
+        yield
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket, process: Process) -> None:
+    beating = asyncio.create_task(_beat(process.heartbeat))
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        while not serving.done():
+            server.should_exit = server.should_exit or process.stop.is_set()
+            await asyncio.wait([serving], timeout=_BEAT_INTERVAL_S)
+        await serving
+    finally:
+        beating.cancel()
+
+
+async def _beat(heartbeat: Heartbeat) -> None:
+    # By way of the threads that answer requests: where none of them is ever free, nothing is answered.
+    while True:
+        await run_in_threadpool(heartbeat.beat)
+        await asyncio.sleep(_BEAT_INTERVAL_S)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Listen at an address. Raises OSError."""
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise OSError(f"cannot listen at {host}:{port}: {error.strerror}") from error

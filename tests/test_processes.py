@@ -1,0 +1,180 @@
+"""Every process in the same frame: wrong settings, signals, health. Real processes, without broker."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import create_engine
+
+ROOMS = ("detector", "memory", "updater", "deploy")
+_SIGTERM = 1 << (signal.SIGTERM - 1)
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `python -m ROOM` in an empty folder, with more settings, and with JSON for its log."""
+    processes = []
+
+    def begin(room: str, **settings: str) -> "subprocess.Popen[str]":
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")
+        }
+        environment |= {
+            "FORGEWATCH_LOG_FORMAT": "json",
+            "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+            "FORGEWATCH_DEPLOY_PORT": "0",
+            "OMP_NUM_THREADS": "1",
+        }
+        environment |= {f"FORGEWATCH_{each.upper()}_METRICS_PORT": "0" for each in ROOMS}
+        process = subprocess.Popen(
+            [sys.executable, "-m", room],
+            cwd=tmp_path,
+            env=environment | settings,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def events(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
+    _, said = process.communicate(timeout=60)
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def address_once_started(process: "subprocess.Popen[str]") -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if (event := json.loads(line))["event"] == "started":
+            return str(event["health"])
+    raise AssertionError("it ended before it had started")
+
+
+def await_answer(url: str, status: int, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        answer = httpx.get(url, trust_env=False, timeout=30)
+        if (answer.status_code, text in answer.text) == (status, True):
+            return
+        assert time.monotonic() < deadline, (answer.status_code, answer.text)
+
+
+def catches_sigterm(process: "subprocess.Popen[str]") -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) & _SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("room", "setting", "value"),
+    [
+        ("detector", "FORGEWATCH_DETECTOR_MAX_BATCH_ITEMS", "many"),
+        ("detector", "FORGEWATCH_INGEST_MAX_PIXELS", "-1"),
+        ("memory", "FORGEWATCH_MEMORY_DATABASE_URL", "nosuch://user:hunter2@host/x"),
+        ("updater", "FORGEWATCH_UPDATER_WITHOUT_KINDS", "{"),
+        ("updater", "FORGEWATCH_UPDATER_DATABASE_URL", "sqlite://"),
+        ("deploy", "FORGEWATCH_DEPLOY_PORT", "much"),
+        ("deploy", "FORGEWATCH_DEPLOY_HOST", "0.0.0.0"),
+        ("deploy", "FORGEWATCH_MEMORY_DATABASE_URL", "hunter2"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it_and_2(
+    start: Start, room: str, setting: str, value: str
+) -> None:
+    process = start(room, **{setting: value})
+    (event,) = events(process)
+    assert process.returncode == 2
+    assert (event["event"], event["setting"], event["room"]) == ("wrong setting", setting, room)
+    assert event["problem"]
+    assert "hunter2" not in json.dumps(event)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_setting_that_there_is_not_is_one_line_with_the_nearest_and_2(start: Start, room: str) -> None:
+    process = start(room, **{f"FORGEWATCH_{room.upper()}_METRIC_PORT": "1"})
+    (event,) = events(process)
+    assert process.returncode == 2
+    assert event["setting"] == f"FORGEWATCH_{room.upper()}_METRIC_PORT"
+    assert f"FORGEWATCH_{room.upper()}_METRICS_PORT" in event["problem"]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_signal_during_the_start_ends_it_with_0(start: Start, room: str) -> None:
+    process = start(room)
+    while not catches_sigterm(process):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert [event["event"] for event in events(process)][-1] == "told to stop"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("room", ["memory", "updater", "deploy"])
+def test_a_signal_in_the_loop_ends_it_with_0(start: Start, room: str) -> None:
+    process = start(room)
+    address = address_once_started(process)
+    await_answer(f"{address}/livez", 200, "ok")
+    await_answer(f"{address}/metrics", 200, f"forgewatch_{room}_")
+    process.send_signal(signal.SIGTERM)
+    assert "told to stop" in [event["event"] for event in events(process)]
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_taken_metrics_port_ends_the_start_with_one_line_and_1(start: Start, room: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start(room, **{f"FORGEWATCH_{room.upper()}_METRICS_PORT": str(port)})
+        (event,) = events(process)
+    assert process.returncode == 1
+    assert event["event"] == "cannot start"
+    assert f"127.0.0.1:{port}: Address already in use" in event["error"]
+
+
+def test_a_taken_port_of_the_api_ends_the_start_with_one_line_and_1(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start("deploy", FORGEWATCH_DEPLOY_PORT=str(port))
+        (event,) = events(process)
+    assert process.returncode == 1
+    assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in event["error"]
+
+
+def test_a_memory_without_a_broker_lives_and_is_not_ready(start: Start) -> None:
+    address = address_once_started(start("memory"))
+    await_answer(f"{address}/readyz", 503, "Kafka")
+    await_answer(f"{address}/livez", 200, "ok")
+
+
+@pytest.mark.parametrize(("room", "table"), [("updater", "updater_runs"), ("deploy", "deploy_ledger")])
+def test_a_process_whose_table_is_gone_lives_and_is_not_ready_until_it_is_back(
+    start: Start, tmp_path: Path, room: str, table: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/{room}.sqlite"
+    setting = f"FORGEWATCH_{room.upper()}_DATABASE_URL"
+    address = address_once_started(start(room, **{setting: url}))
+    await_answer(f"{address}/readyz", 200, "ok")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {table} RENAME TO elsewhere")
+    await_answer(f"{address}/readyz", 503, table)
+    await_answer(f"{address}/livez", 200, "ok")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE elsewhere RENAME TO {table}")
+    await_answer(f"{address}/readyz", 200, "ok")
+    engine.dispose()

@@ -1,0 +1,79 @@
+"""The updater's process: its parts opened in order, then the schedule and the queue, or the queue once."""
+
+from contextlib import ExitStack
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from ingest.process.frame import DONE, FAILED, Process, failing_on
+from ingest.process.health import serve_health
+from memory.database import require_openable
+from memory.migrate import UnknownLayoutError
+from memory.settings import MemorySettings
+from memory.store import ExemplarMemoryError
+from updater import schedule
+from updater.metrics import REGISTRY
+from updater.runner import Parts, open_parts
+from updater.settings import UpdaterSettings
+from updater.training_data import labelled_since
+from updater.worker import run, run_once
+
+_ERRORS = (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError)
+
+log = structlog.get_logger()
+
+
+def work(process: Process) -> None:
+    """Run the schedule and the queue until told to stop. Raises ProcessFailedError and WrongSettingError.
+
+    A run that is under way then goes back to the queue with what it has reached; the next process on this
+    work folder goes on there.
+    """
+    settings, memory = _settings()
+    with failing_on(*_ERRORS), ExitStack() as opened:
+        address = opened.enter_context(
+            serve_health(
+                settings.metrics_host,
+                settings.metrics_port,
+                process.heartbeat,
+                lambda: hindrance(parts),  # not asked before the first beat
+                REGISTRY,
+            )
+        )
+        parts = opened.enter_context(open_parts(settings, memory))
+        scheduler = schedule.start(settings, parts.table, lambda seen: labelled_since(parts.store, seen))
+        opened.callback(scheduler.shutdown)
+        process.started(health=address)
+        run(parts, process.stop, process.heartbeat)
+
+
+def work_once(process: Process) -> int:
+    """Work off what is queued, or one update, and print what became of the last run as JSON.
+
+    Returns the exit code: 0 for a proposal, else 1. Raises as `work` does.
+    """
+    settings, memory = _settings()
+    with failing_on(*_ERRORS):
+        process.started()
+        last = run_once(settings, memory, process.stop)
+    if last is None:
+        log.error("another runner holds the update that runs now")
+        return FAILED
+    print(last.model_dump_json(indent=1))  # noqa: T201 - the result; the log goes to the standard error
+    return DONE if last.state == "proposed" else FAILED
+
+
+def hindrance(parts: Parts) -> str | None:
+    """Give in one line why no update would be begun now though the loop goes on; None: one would be."""
+    try:
+        parts.table.count_by_state()
+    except SQLAlchemyError as error:
+        return f"the database of the update runs does not answer: {error}"
+    return None
+
+
+def _settings() -> tuple[UpdaterSettings, MemorySettings]:
+    settings, memory = UpdaterSettings(), MemorySettings()
+    require_openable("FORGEWATCH_UPDATER_DATABASE_URL", settings.database_url)
+    require_openable("FORGEWATCH_MEMORY_DATABASE_URL", memory.database_url)
+    return settings, memory
