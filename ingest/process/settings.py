@@ -64,7 +64,7 @@ def explain(error: Exception, kinds: Sequence[type[BaseSettings]]) -> list[Probl
     if not isinstance(error, ValidationError):
         field = str(error).split('"')[1]
         kind = next(kind for kind in kinds if field in kind.model_fields)
-        return [Problem(_variable(kind, field), f"it is no JSON: {error.__cause__}")]
+        return [Problem(_variable(kind, field), f"not the JSON that it must be: {error.__cause__}")]
     kind = next(kind for kind in kinds if kind.__name__ == error.title)
     problems = []
     for found in error.errors(include_url=False, include_input=False):

@@ -36,7 +36,7 @@ def _no_settings(monkeypatch):
     [
         ({"MAX_ITEMS": "x"}, ["MAX_ITEMS: Input should be a valid integer"]),
         ({"MAX_ITEMS": "0"}, ["MAX_ITEMS: Input should be greater than or equal to 1 (most items)"]),
-        ({"URLS": "{"}, ["URLS: it is no JSON: Expecting property name"]),
+        ({"URLS": "{"}, ["URLS: not the JSON that it must be: Expecting property name"]),
         ({"URLS": '{"a": "b"}'}, ["URLS: at a: Input should be a valid integer"]),
         ({"URLS": '{"a": 1}', "MAX_ITEMS": "101"}, ["…: too much of both"]),
         (
