@@ -67,9 +67,10 @@ class TransactionalSink:
     """A transactional producer that is thrown away after every doubt; a context manager, for one thread.
 
     kafka-python speaks the first version of the transaction protocol, in which a delayed end of one
-    transaction can end a later one. So after any error, and after any commit slower than a request's
-    timeout, the producer is replaced by one with the same transactional id: that raises the epoch, and
-    what the old one may still send is refused. Its waits have no timeout, hence the watchdog.
+    transaction can end a later one. So after any error, after any commit slower than a request's timeout,
+    and after any request that was sent again because its connection broke, the producer is replaced by
+    one with the same transactional id: that raises the epoch, and what of the old one may still arrive is
+    refused. Its waits have no timeout, hence the watchdog.
 
     transactional_id must be stable for a worker's slot and in use by nobody else.
     """
@@ -78,6 +79,7 @@ class TransactionalSink:
         self._settings = settings
         self._id = transactional_id
         self._producer: Any = None
+        self._requests = _Requests()
 
     def __enter__(self) -> Self:
         self.recover()
@@ -119,7 +121,10 @@ class TransactionalSink:
         except Exception as error:
             self._fail(error)
         metrics.TRANSACTION_SECONDS.observe(time.monotonic() - began)
-        if commit_s > self._settings.request_timeout_s:
+        if self._requests.unanswered:
+            log.warning("transactional request sent again", requests=self._requests.unanswered)
+            self._discard()
+        elif commit_s > self._settings.request_timeout_s:
             log.warning("commit was slow", seconds=round(commit_s, 3))
             self._discard()
 
@@ -131,6 +136,7 @@ class TransactionalSink:
         if self._producer is not None:
             return
         timeout_ms = int(self._settings.request_timeout_s * 1000)
+        self._requests = requests = _Requests()
 
         def start() -> Any:
             producer = KafkaProducer(
@@ -147,6 +153,7 @@ class TransactionalSink:
                 allow_auto_create_topics=False,
                 value_serializer=_NullSerializer(),
             )
+            requests.watch(producer)
             try:
                 producer.init_transactions()
             except BaseException:
@@ -187,6 +194,38 @@ class TransactionalSink:
         if producer is not None:
             # Its close waits for what it has in flight; nobody needs that any more.
             threading.Thread(target=_end, args=(producer,), name="sink-end", daemon=True).start()
+
+
+class _Requests:
+    """What became of one producer's transactional requests.
+
+    unanswered names those whose connection broke before an answer: kafka-python sends them again, and the
+    broker may still have the first copy before it. One that was answered, if only by "not yet", is over.
+    """
+
+    def __init__(self) -> None:
+        self.unanswered: list[str] = []
+
+    def watch(self, producer: Any) -> None:
+        """Follow each request that the producer makes from now on."""
+        manager = producer._transaction_manager
+        enqueue = manager._enqueue_request
+
+        def enqueue_watched(handler: Any) -> None:
+            # Sent again, a handler comes by once more; on_complete is its own by then.
+            if "on_complete" not in vars(handler):
+                handler.on_complete = self._noting(handler, handler.on_complete)
+            enqueue(handler)
+
+        manager._enqueue_request = enqueue_watched
+
+    def _noting(self, handler: Any, complete: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
+        def on_complete(correlation_id: int, answer: Any) -> None:
+            if isinstance(answer, Exception):
+                self.unanswered.append(type(handler.request).__name__)
+            complete(correlation_id, answer)
+
+        return on_complete
 
 
 def _transaction(

@@ -1,0 +1,175 @@
+"""The end of a transaction that is delayed on its way does not end the next one half-written."""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from deploy.local.broker import start_broker
+from deploy.local.processes import free_port
+from ingest import sink as sink_module
+from ingest.records import OutRecord
+from ingest.settings import IngestSettings
+from ingest.sink import CommitError, TransactionalSink
+from ingest.topics import Topic, ensure_topics
+
+pytestmark = pytest.mark.system
+
+END_TXN = 26
+ACCEPTED, FENCED = 0, (47, 90)
+
+
+class Proxy:
+    """Between clients and a broker. Once armed it keeps the next EndTxn to itself and cuts its connection."""
+
+    def __init__(self, broker_port: int) -> None:
+        self._broker = "127.0.0.1", broker_port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.armed = False
+        self._kept: bytes | None = None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def deliver(self) -> int:
+        """Let the broker have what was kept, late; returns the error code that it answers with."""
+        assert self._kept is not None, "no EndTxn came by"
+        with socket.create_connection(self._broker) as connection:
+            connection.sendall(self._kept)
+            answer = frame(connection)
+        # Version 3: length, correlation id, no tagged fields, throttle time, error code.
+        return int(struct.unpack_from(">h", answer, 13)[0])
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            broker = socket.create_connection(self._broker)
+            for pump in (self._requests, self._answers):
+                threading.Thread(target=pump, args=(client, broker), daemon=True).start()
+
+    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
+        while request := frame(client):
+            if self.armed and struct.unpack_from(">h", request, 4) == (END_TXN,):
+                self.armed, self._kept = False, request
+                break
+            broker.sendall(request)
+        client.close()
+        broker.shutdown(socket.SHUT_RDWR)
+
+    def _answers(self, client: socket.socket, broker: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while answer := frame(broker):
+                client.sendall(answer)
+        broker.close()
+
+
+def frame(sock: socket.socket) -> bytes:
+    """One message of the protocol with its length before it; nothing at the connection's end."""
+    try:
+        head = sock.recv(4, socket.MSG_WAITALL)
+        if len(head) < 4:
+            return b""
+        return head + sock.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+    except OSError:
+        return b""
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[Proxy]:
+    """A proxy in front of a second listener of a broker, which tells its clients the proxy's address."""
+    port, controller, behind = free_port(), free_port(), free_port()
+    proxy = Proxy(behind)
+    plain = f"PLAINTEXT://127.0.0.1:{port}"
+    server = start_broker(
+        tmp_path_factory.mktemp("proxied"),
+        port,
+        controller,
+        cache=kafka_cache,
+        properties={
+            "listeners": f"{plain},CONTROLLER://127.0.0.1:{controller},BEHIND://127.0.0.1:{behind}",
+            "advertised.listeners": f"{plain},BEHIND://127.0.0.1:{proxy.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,BEHIND:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+        },
+    )
+    yield proxy
+    proxy.close()
+    server.stop()
+
+
+def test_the_delayed_end_of_a_transaction_does_not_end_the_next_one(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, committed = delay_an_end(proxy, monkeypatch, "safe")
+    assert code in FENCED
+    assert committed == [b"first", b"second"]
+
+
+def test_without_a_new_producer_the_next_transaction_would_be_ended_half_written(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module._Requests, "watch", lambda self, producer: None)
+    code, committed = delay_an_end(proxy, monkeypatch, "unsafe")
+    assert code == ACCEPTED
+    assert committed == [b"first", b"second", b"half of the third"]
+
+
+def test_requests_that_are_answered_keep_their_producer(proxy: Proxy) -> None:
+    # "Not yet": the end of the transaction before is still being written when the next one begins.
+    settings = IngestSettings(bootstrap_servers=f"127.0.0.1:{proxy.port}")
+    ensure_topics(settings, [Topic("many", 10_000)])
+    with TransactionalSink(settings, "many") as sink:
+        producer = sink._producer
+        for _ in range(20):
+            sink.commit([OutRecord("many", None, b"x")], {}, None)
+        assert sink._producer is producer
+
+
+def delay_an_end(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[int, list[bytes]]:
+    """Commit twice, the second time with an end that comes late: when half of a third transaction, which
+    fails, is written. Returns the broker's answer to that end, and what is committed after all."""
+    settings = IngestSettings(bootstrap_servers=f"127.0.0.1:{proxy.port}")
+    ensure_topics(settings, [Topic(name, 10_000)])
+    codes: list[int] = []
+    flush = KafkaProducer.flush
+
+    def deliver_after_it(producer: Any, timeout: float | None = None) -> None:
+        flush(producer, timeout)
+        codes.append(proxy.deliver())
+        raise OSError("the line broke before the rest")
+
+    with TransactionalSink(settings, name) as sink:
+        sink.commit([OutRecord(name, None, b"first")], {}, None)
+        proxy.armed = True
+        sink.commit([OutRecord(name, None, b"second")], {}, None)
+        with monkeypatch.context() as patch:
+            patch.setattr(KafkaProducer, "flush", deliver_after_it)
+            with pytest.raises(CommitError):
+                sink.commit([OutRecord(name, None, b"half of the third")], {}, None)
+        sink.recover()  # and what was left open is aborted
+    return codes[0], committed_values(settings, name)
+
+
+def committed_values(settings: IngestSettings, topic: str) -> list[bytes]:
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=settings.bootstrap_servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        consumer_timeout_ms=1500,
+    )
+    try:
+        return [record.value for record in consumer]
+    finally:
+        consumer.close()
