@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import structlog
@@ -51,15 +51,33 @@ class BatchAbandonedError(Exception):
     """A batch is left unscored through no fault of its items: its records stay uncommitted. Retryable."""
 
 
+class Media:
+    """The media of one record, which is opened, and fetched where the record only refers to it, when called.
+
+    Until then it costs nothing: small records may name large files, as many as a batch has.
+    """
+
+    def __init__(self, record: InRecord, settings: IngestSettings) -> None:
+        self.item: MediaItem | None = None
+        self._record, self._settings = record, settings
+
+    def __call__(self) -> bytes:
+        """Give the bytes; `item` says from then on what they are. Raises EnvelopeError."""
+        at = self._record
+        self.item, media = open_envelope(
+            at.topic, at.partition, at.offset, at.timestamp_ms, at.headers, at.value, self._settings
+        )
+        return media
+
+
 @dataclass(frozen=True)
 class Opened:
-    """A record of the media topic whose media is being decoded for a release, or its error."""
+    """A record of the media topic whose media is being decoded for a release."""
 
     record: InRecord
     artifact: Artifact
-    item: MediaItem | None
-    decoding: "Future[Decoded] | None"
-    error: MediaError | None
+    media: Media
+    decoding: "Future[Decoded]"
     since: float
 
 
@@ -99,8 +117,14 @@ def item_id(record: InRecord) -> str:
 def open_batch(
     records: Sequence[InRecord], route: Route, sandbox: Sandbox, settings: IngestSettings
 ) -> Batch:
-    """Open each record's envelope and hand its media to the sandbox; returns while that still decodes."""
-    return Batch(tuple(_open(record, route.pick(item_id(record)), sandbox, settings) for record in records))
+    """Have the sandbox open each record's envelope and decode its media; returns while that goes on."""
+
+    def opened(record: InRecord) -> Opened:
+        artifact, media = route.pick(item_id(record)), Media(record, settings)
+        decoding = sandbox.submit(media, artifact.manifest.contract.media_plan)
+        return Opened(record, artifact, media, decoding, time.perf_counter())
+
+    return Batch(tuple(opened(record) for record in records))
 
 
 def judge(
@@ -119,22 +143,19 @@ def judge(
     ready: list[Ready] = []
     judged: dict[int, Judged] = {}
     for place, opened in enumerate(batch.opened):
-        if opened.decoding is None or opened.item is None:
-            assert opened.error is not None
-            judged[place] = Judged.failed(opened.record, "envelope", opened.error)
-            continue
         beat()
         try:
             decoded = opened.decoding.result()
         except CancelledError as error:
             raise BatchAbandonedError("the sandbox was closed") from error
-        except MediaError as error:
-            judged[place] = Judged.failed(opened.record, "decode", error)
         except Exception as error:
-            judged[place] = Judged.failed(opened.record, "decode", _unexpected(error))
+            stage: Stage = "envelope" if opened.media.item is None else "decode"
+            reason = error if isinstance(error, MediaError) else _unexpected(error)
+            judged[place] = Judged.failed(opened.record, stage, reason)
         else:
-            decode_s = time.perf_counter() - opened.since
-            ready.append(Ready(place, opened.record, opened.artifact, opened.item, decoded, decode_s))
+            item, decode_s = opened.media.item, time.perf_counter() - opened.since
+            assert item is not None
+            ready.append(Ready(place, opened.record, opened.artifact, item, decoded, decode_s))
     for part in requests(ready, settings.max_request_crops, settings.max_request_bytes):
         judged |= _judge_apart(part, score, unknown_bytes)
     return [judged[place] for place in range(len(batch.opened))]
@@ -151,26 +172,6 @@ def verdict_headers(verdict: Verdict) -> list[tuple[str, bytes]]:
         "content-type": "application/json",
     }
     return [(name, value.encode()) for name, value in attributes.items()]
-
-
-def _open(record: InRecord, artifact: Artifact, sandbox: Sandbox, settings: IngestSettings) -> Opened:
-    opened = Opened(record, artifact, None, None, None, time.perf_counter())
-    try:
-        item, media = open_envelope(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp_ms,
-            record.headers,
-            record.value,
-            settings,
-        )
-        decoding = sandbox.submit(media, artifact.manifest.contract.media_plan)
-    except MediaError as error:
-        return replace(opened, error=error)
-    except Exception as error:
-        return replace(opened, error=_unexpected(error))
-    return replace(opened, item=item, decoding=decoding)
 
 
 def _judge_apart(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Judged]:

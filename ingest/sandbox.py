@@ -9,8 +9,8 @@ older child may have been left there by an item before.
 import contextlib
 import queue
 import threading
-import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
@@ -34,7 +34,8 @@ _MOST_TRIES = 3
 _BLAMED_SHARE = 0.25
 _CLOSE_TIMEOUT_S = 60.0
 
-_Item = tuple[bytes, MediaPlan, "Future[Decoded]"]
+_Media = bytes | Callable[[], bytes]
+_Item = tuple[_Media, MediaPlan, "Future[Decoded]"]
 
 
 class Sandbox:
@@ -73,21 +74,18 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def submit(self, data: bytes, plan: MediaPlan) -> "Future[Decoded]":
-        """Queue media for decoding and cropping.
+    def submit(self, media: _Media, plan: MediaPlan) -> "Future[Decoded]":
+        """Queue media for decoding and cropping; a callable is called for it when its turn has come.
 
         The future gives a Decoded, or raises DecodeError (fatal for the item; timeout, out_of_memory
-        and crashed say how it ended a fresh child) or SandboxUnavailableError (retryable). The media is
-        held once, and let go with the answer.
+        and crashed say how it ended a fresh child), SandboxUnavailableError (retryable), or what the
+        callable raises. The media is held once, and let go with the answer: of media by callable, no more
+        is held at a time than that of one item a child.
         """
         future: Future[Decoded] = Future()
         if self._closed or not self._threads:
             raise RuntimeError("the sandbox is not open")
-        if len(data) > self._settings.max_fetched_bytes:
-            error = f"{len(data)} bytes; the limit is {self._settings.max_fetched_bytes}"
-            future.set_exception(DecodeError("too_large", error))
-        else:
-            self._items.put((data, plan, future))
+        self._items.put((media, plan, future))
         return future
 
     def close(self) -> None:
@@ -112,24 +110,32 @@ class Sandbox:
             return
         started.set_result(None)
         while (item := self._items.get()) is not None:
-            data, plan, future = item
+            media, plan, future = item
             del item
             if self._closed:
                 future.cancel()
             if not future.set_running_or_notify_cancel():
                 continue
-            began = time.perf_counter()
             try:
-                future.set_result(server.decode(data, plan))
+                future.set_result(self._decode(server, media, plan))
             except Exception as error:
+                _forget_locals(error)
                 future.set_exception(error)
-            metrics.DECODE_SECONDS.observe(time.perf_counter() - began)
-            del data, future  # or they would be held until the next item comes
+            del media, future  # or they would be held until the next item comes
             if not self._closed:
                 # Started now and not with the next item, which would wait for it.
                 with contextlib.suppress(SandboxUnavailableError):
                     server.prepare()
         server.close()
+
+    def _decode(self, server: "_Server", media: _Media, plan: MediaPlan) -> Decoded:
+        data = media() if callable(media) else media
+        if len(data) > self._settings.max_fetched_bytes:
+            raise DecodeError(
+                "too_large", f"{len(data)} bytes; the limit is {self._settings.max_fetched_bytes}"
+            )
+        with metrics.DECODE_SECONDS.time():
+            return server.decode(data, plan)
 
 
 class _Server:
@@ -210,3 +216,12 @@ class _Turns:
             yield
         finally:
             self._free.release(count)
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Let go of what an error's frames hold, which is the media: the error lives as long as its batch."""
+    met: set[BaseException] = set()  # one raised from itself would have no end
+    while error is not None and error not in met:
+        met.add(error)
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -42,9 +42,13 @@ class Decoding:
     def __init__(self, outcomes: dict[int, Exception] | None = None) -> None:
         self.outcomes = outcomes or {}
 
-    def submit(self, media: bytes, plan: object) -> Future[Decoded]:
+    def submit(self, media: Callable[[], bytes], plan: object) -> Future[Decoded]:
         future: Future[Decoded] = Future()
-        number = media[len(PNG)]
+        try:
+            number = media()[len(PNG)]
+        except Exception as error:
+            future.set_exception(error)
+            return future
         if number in self.outcomes:
             future.set_exception(self.outcomes[number])
         else:

@@ -1,5 +1,6 @@
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ from detector.records import Timings, Verdict
 from detector.routing import Route
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
+from ingest.envelope import EnvelopeError
 from ingest.process.health import Heartbeat
-from ingest.records import InRecord, MediaItem, OutRecord
+from ingest.records import Decoded, InRecord, MediaItem, OutRecord
 from ingest.settings import IngestSettings
 from ingest.sink import RecordTooLargeError, record_bytes
 
@@ -48,14 +50,23 @@ def asked_for(item_s: float, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
     stop = threading.Event()
     source: Any = Stream(item_s, stop)
     monkeypatch.setattr("detector.worker.time", SimpleNamespace(monotonic=lambda: source.now))
-    no_release: Any = SimpleNamespace(digest="0" * 64)
+    no_plan = SimpleNamespace(media_plan=None)
+    no_release: Any = SimpleNamespace(digest="0" * 64, manifest=SimpleNamespace(contract=no_plan))
     serving: Any = SimpleNamespace(route=Route(no_release), tick=lambda: None)
     sink: Any = SimpleNamespace(commit=lambda *_: None)
     none: Any = None
-    Worker(
-        source, none, none, serving, sink, IngestSettings(), DetectorSettings(**settings), stop, Heartbeat(60)
-    ).run()
+    sandbox: Any = SimpleNamespace(submit=opened_at_once)
+    ingest, detector = IngestSettings(), DetectorSettings(**settings)
+    Worker(source, sandbox, none, serving, sink, ingest, detector, stop, Heartbeat(60)).run()
     return source.asked
+
+
+def opened_at_once(media: Callable[[], bytes], plan: object) -> Future[Decoded]:
+    future: Future[Decoded] = Future()
+    with pytest.raises(EnvelopeError) as null:
+        media()
+    future.set_exception(null.value)
+    return future
 
 
 def test_a_batch_of_slow_media_is_no_larger_than_its_duration_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """A TorchServe with the limit that it has by default, against full requests and beyond."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -52,8 +52,8 @@ def client(settings: DetectorSettings, untrained_artifact: Artifact) -> Iterator
 class Decoding:
     """Crops of noise at once, in the place of the sandbox."""
 
-    def submit(self, media: bytes, plan: object) -> Future[Decoded]:
-        crops = np.random.default_rng(list(media)).integers(0, 256, (CROPS, 64, 64, 3), dtype=np.uint8)
+    def submit(self, media: Callable[[], bytes], plan: object) -> Future[Decoded]:
+        crops = np.random.default_rng(list(media())).integers(0, 256, (CROPS, 64, 64, 3), dtype=np.uint8)
         future: Future[Decoded] = Future()
         future.set_result(Decoded("image", "PNG", 64, 64, 1, crops, ()))
         return future
