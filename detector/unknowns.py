@@ -78,6 +78,8 @@ def decode(data: bytes) -> UnknownMessage:
         raise UnknownMessageError(f"not a message of unknowns: {error}") from error
     if crops.dtype != np.uint8 or crops.ndim != 4 or crops.shape[1:] != (crops.shape[1],) * 2 + (3,):
         raise UnknownMessageError(f"crops is {crops.dtype} {crops.shape}, not uint8 (n, S, S, 3)")
+    if len(crops) and not crops.size:  # any number of them fits into a message
+        raise UnknownMessageError(f"crops of shape {crops.shape} have no pixel")
     if not features.dtype == embedding.dtype == np.float32 or not features.ndim == embedding.ndim == 1:
         raise UnknownMessageError("features and embedding must be float32 rows")
     return UnknownMessage(verdict, crops, features, embedding, left_out, metadata.get("feature_version"))
