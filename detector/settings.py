@@ -62,5 +62,5 @@ class DetectorSettings(BaseSettings):
     max_unknown_message_bytes: int = Field(
         900_000, ge=100_000, description="largest message to the memory; crops beyond it are left out"
     )
-    metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
-    metrics_port: int = Field(9101, ge=0, le=65535, description="port of the Prometheus endpoint")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
+    metrics_port: int = Field(9101, ge=0, le=65535, description="port of /metrics, /livez and /readyz")

@@ -46,5 +46,5 @@ class MemorySettings(BaseSettings):
         description="crops of unknown and ignored items are purged when newer items are this much newer",
     )
     housekeeping_interval_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
-    metrics_host: str = Field("127.0.0.1", description="address that serves the metrics")
-    metrics_port: int = Field(9102, ge=0, le=65535, description="port that serves the metrics")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
+    metrics_port: int = Field(9102, ge=0, le=65535, description="port of /metrics, /livez and /readyz")

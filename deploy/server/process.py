@@ -51,9 +51,9 @@ def work(process: Process) -> None:
             server_header=False,
             timeout_graceful_shutdown=_FAREWELL_S,
         )
-        server = _Server(config)
+        server = Server(config)
         process.started(health=address, api=settings.url, port=listener.getsockname()[1])
-        asyncio.run(_serve(server, listener, process))
+        asyncio.run(serve(server, listener, process))
 
 
 def hindrance(server: uvicorn.Server, ledger: Ledger) -> str | None:
@@ -67,14 +67,17 @@ def hindrance(server: uvicorn.Server, ledger: Ledger) -> str | None:
     return None
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
+    """uvicorn's server, in a process whose signals somebody else meets."""
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to the frame."""
         yield
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket, process: Process) -> None:
+async def serve(server: Server, listener: socket.socket, process: Process) -> None:
+    """Answer at the listener, and beat, until told to stop and a short while longer."""
     beating = asyncio.create_task(_beat(process.heartbeat))
     serving = asyncio.create_task(server.serve([listener]))
     try:
