@@ -98,12 +98,20 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
 
 
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
-    kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
+    stack: Stack, kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
 ) -> None:
     before = kept("torchserve")
     os.kill(before.pid, 9)
+    detector = f"http://127.0.0.1:{stack.ports.detector_metrics}"
+    while (ready := httpx.get(f"{detector}/readyz", timeout=30)).status_code == 200:
+        assert kept("torchserve").restarts == before.restarts, (
+            "it came back before anybody saw that it was gone"
+        )
+    assert "TorchServe" in ready.text
+    assert httpx.get(f"{detector}/livez").status_code == 200
     sent = traffic.send(samples(4, 40), "before")
     traffic.wait(sent, lambda *_: None)
+    assert httpx.get(f"{detector}/readyz", timeout=30).text == "ok\n"
     assert kept("torchserve").restarts == before.restarts + 1
     answered_once(traffic, sent)
     assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
