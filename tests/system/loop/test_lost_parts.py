@@ -98,11 +98,14 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
 
 
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
-    stack: Stack, kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
+    stack: Stack, live: str, kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
 ) -> None:
+    detector = f"http://127.0.0.1:{stack.ports.detector_metrics}"
+    first = traffic.send(samples(4, 1), "before")
+    traffic.wait(first, lambda *_: None)
+    assert httpx.get(f"{detector}/readyz", timeout=30).text == "ok\n"
     before = kept("torchserve")
     os.kill(before.pid, 9)
-    detector = f"http://127.0.0.1:{stack.ports.detector_metrics}"
     while (ready := httpx.get(f"{detector}/readyz", timeout=30)).status_code == 200:
         assert kept("torchserve").restarts == before.restarts, (
             "it came back before anybody saw that it was gone"
