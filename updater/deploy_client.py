@@ -23,11 +23,11 @@ class DeployError(Exception):
     """Deploy did not do what it was asked."""
 
 
-class DeployUnavailable(DeployError):  # noqa: N818 - it reads as what it says
+class DeployUnavailableError(DeployError):
     """Deploy cannot be reached, or is in trouble itself; retryable."""
 
 
-class DeployRefused(DeployError):  # noqa: N818 - it reads as what it says
+class DeployRefusedError(DeployError):
     """Deploy answered that it will not, or sent bytes that are not what they should be; fatal."""
 
 
@@ -41,6 +41,7 @@ class DeployClient:
         self._http = httpx.Client(
             base_url=settings.deploy_url,
             timeout=settings.deploy_timeout_s,
+            trust_env=False,  # the token would go to a proxy that the environment names
             headers=actor
             if token is None
             else actor | {"Authorization": f"Bearer {token.get_secret_value()}"},
@@ -65,9 +66,9 @@ class DeployClient:
         try:
             return fetch(digest, cache, self._as_reader)
         except FetchError as error:
-            raise DeployUnavailable(str(error)) from error
+            raise DeployUnavailableError(str(error)) from error
         except ArtifactError as error:
-            raise DeployRefused(f"deploy's artifact {digest}: {error}") from error
+            raise DeployRefusedError(f"deploy's artifact {digest}: {error}") from error
 
     def put(self, artifact: Artifact) -> None:
         """Send an artifact's files, the manifest last, so that deploy never has half of one.
@@ -104,7 +105,7 @@ class DeployClient:
                 method, path, content=content if json_text is None else json_text, headers=headers
             )
         except httpx.TransportError as error:
-            raise DeployUnavailable(f"deploy does not answer: {error}") from error
+            raise DeployUnavailableError(f"deploy does not answer: {error}") from error
         if answer.is_error:
             _raise(answer)
         return answer
@@ -113,7 +114,7 @@ class DeployClient:
 def _raise(answer: httpx.Response) -> None:
     what = f"deploy answered {answer.status_code} to {answer.request.method} {answer.request.url.path}"
     passing = answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS
-    kind = DeployUnavailable if passing else DeployRefused
+    kind = DeployUnavailableError if passing else DeployRefusedError
     raise kind(f"{what}: {answer.text[:300]}")
 
 

@@ -1,5 +1,6 @@
-"""The records that the updater owns: an update's run, and a trained model that asks to become a release."""
+"""The records that the updater owns: a run, and a candidate with the evaluation it is approved by."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -21,6 +22,56 @@ class Gate(BaseModel):
     value: float
     bound: float
     holds: bool
+
+
+class Shares(BaseModel):
+    """How the items of one class fared, in 0..1; real + fake + unknown = 1.
+
+    Every group weighs the same: the pieces of one photograph are one witness, not many.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    items: int
+    real: float
+    fake: float
+    unknown: float
+    named: float = Field(description="got the label of its class and, where that is a family, its very name")
+
+
+class Performance(BaseModel):
+    """What one model made of the held-back items."""
+
+    model_config = ConfigDict(frozen=True)
+
+    classes: dict[str, Shares]
+    rejection_auroc: float = Field(
+        description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
+    )
+
+
+class Evaluation(BaseModel):
+    """What evaluation.json holds. Shares and AUROCs are fractions in 0..1."""
+
+    model_config = ConfigDict(frozen=True)
+
+    update: int
+    parent: str | None = Field(description="digest of the live release that `before` is about")
+    backbone: str
+    seed: int
+    without_kinds: tuple[str, ...] = Field(description="kinds of forging that no pseudo-forgery was made by")
+    classes: tuple[str, ...]
+    new: tuple[str, ...] = Field(description="classes that the live release does not know")
+    waiting: Mapping[str, Mapping[str, int]] = Field(
+        description="labelled classes with too few items, by split"
+    )
+    items: Mapping[str, Mapping[str, int]] = Field(description="items of each class, by split")
+    pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
+    before: Performance | None = Field(description="the live release on the held-back items")
+    after: Performance = Field(description="the candidate on the same items")
+    calibration: Mapping[str, float]
+    export_differences: Mapping[str, float]
+    gates: tuple[Gate, ...]
 
 
 class Candidate(BaseModel):

@@ -33,13 +33,14 @@ from updater.candidate.builder import (
     with_features,
 )
 from updater.candidate.evaluate import judge
+from updater.candidate.gates import make_gates
 from updater.candidate.plan import Parent, Plan, Refused, make_plan
-from updater.candidate.report import Evaluation, evaluation_markdown, make_gates, model_card
-from updater.deploy_client import DeployClient, DeployUnavailable
+from updater.candidate.report import evaluation_markdown, model_card
+from updater.deploy_client import DeployClient, DeployUnavailableError
 from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.progress import Interrupted, LeaseHeartbeat, Show
-from updater.records import Candidate, UpdateRun
+from updater.records import Candidate, Evaluation, UpdateRun
 from updater.runs import Lease, LeaseLost, RunTable, open_runs
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since, load_splits, newest_label
@@ -100,7 +101,7 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
             raise
         except Interrupted:
             return table.release(lease)
-        except (DeployUnavailable, StoreUnavailableError, CropsUnavailableError) as error:
+        except (DeployUnavailableError, StoreUnavailableError, CropsUnavailableError) as error:
             log.warning("update waits", run=lease.run, error=str(error))
             return table.release(lease, error=f"waits: {error}")
         except Refused as error:
@@ -223,7 +224,7 @@ def _evaluated(
         after=after,
         calibration=calibrated.figures,
         export_differences=exported.differences,
-        gates=make_gates(settings, plan, before, after),
+        gates=make_gates(settings, plan.classes, plan.new, before, after),
     )
     write_durably(workshop.draft / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
     write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())

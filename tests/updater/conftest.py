@@ -124,17 +124,27 @@ def remember(store, crops, tmp_path):
     return remember
 
 
+LENIENT = {
+    "max_reals_unknown": 1.0,
+    "max_reals_fake": 1.0,
+    "max_forgotten_points": 100.0,
+    "max_rejection_points": 100.0,
+    "min_new_named": 0.0,
+}
+"""Bounds of the gates that any network passes."""
+
+
 @pytest.fixture
 def deploy_server(tmp_path, memory_settings):
-    """A context manager that runs deploy's own app on a free port; gives its URL and its parts."""
+    """Runs deploy's own app on a free port, with these bounds of the gates; gives its URL and its parts."""
     folder = tmp_path / "deploy"
-    return lambda database_url=f"sqlite:///{folder / 'deploy.sqlite'}": run_deploy(
-        folder, memory_settings, database_url
+    return lambda database_url=f"sqlite:///{folder / 'deploy.sqlite'}", **bounds: run_deploy(
+        folder, memory_settings, database_url, UpdaterSettings(**LENIENT | bounds)
     )
 
 
 @contextmanager
-def run_deploy(folder, memory_settings, database_url):
+def run_deploy(folder, memory_settings, database_url, bounds):
     import uvicorn
 
     from deploy.releases.artifacts import ArtifactStore
@@ -156,7 +166,7 @@ def run_deploy(folder, memory_settings, database_url):
     crops = CropStore(memory_settings.crops_url)
     parts = Services(
         ledger=ledger,
-        artifacts=ArtifactStore(settings.artifacts_dir, settings.max_file_bytes, settings.max_artifact_files),
+        artifacts=ArtifactStore(settings.artifacts_dir, settings.max_file_bytes),
         publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
         memory=store,
         memory_settings=memory_settings,
@@ -165,6 +175,7 @@ def run_deploy(folder, memory_settings, database_url):
         importer=Importer(store, crops, memory_settings, IngestSettings()),
         ingest=IngestSettings(),
         detector=DetectorSettings(),
+        updater=bounds,
     )
     server = uvicorn.Server(
         uvicorn.Config(create_app(settings, parts), port=0, log_config=None, access_log=False)
@@ -211,14 +222,7 @@ def make_settings(tmp_path):
     """Settings with gates that any network passes, unless said otherwise."""
 
     def make(url, where="runner", **changed):
-        usual = {
-            "database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
-            "max_reals_unknown": 1.0,
-            "max_reals_fake": 1.0,
-            "max_forgotten_points": 100.0,
-            "max_rejection_points": 100.0,
-            "min_new_named": 0.0,
-        }
+        usual = LENIENT | {"database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}"}
         return UpdaterSettings(
             work_dir=tmp_path / where,
             deploy_url=url,

@@ -31,7 +31,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
 ):
     remember("real", 60)
     remember("blocky", 50)
-    with deploy_server() as (url, parts):
+    with deploy_server(min_new_named=0.5) as (url, parts):
         settings = make_settings(url, min_new_named=0.5)
         first = run_once(settings, memory_settings)
         assert (first.state, first.error) == ("proposed", None)

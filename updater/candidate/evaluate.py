@@ -4,43 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
 from detector.gate import GateParameters, decide
 from detector.session import Session
 from detector.tensors import ModelOutput, Request
 from detector.verdicts import fake_probabilities
 from updater.measures import auroc, balanced_weights
+from updater.records import Performance, Shares
 from updater.training_data import LabelledCrops
 
 REAL = "real"
 _ITEMS_AT_ONCE = 16
-
-
-class Shares(BaseModel):
-    """How the items of one class fared, in 0..1; real + fake + unknown = 1.
-
-    Every group weighs the same: the pieces of one photograph are one witness, not many.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    items: int
-    real: float
-    fake: float
-    unknown: float
-    named: float = Field(description="got the label of its class and, where that is a family, its very name")
-
-
-class Performance(BaseModel):
-    """What one model made of the held-back items."""
-
-    model_config = ConfigDict(frozen=True)
-
-    classes: dict[str, Shares]
-    rejection_auroc: float = Field(
-        description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
-    )
 
 
 def judge(

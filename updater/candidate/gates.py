@@ -5,9 +5,43 @@ in points (hundredths). A value that equals its bound holds. A value that is not
 where nothing was held back to measure it on, never holds: what was not measured was not met.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from updater.records import Gate
+from memory.records import REAL
+from updater.records import Gate, Performance
+from updater.settings import UpdaterSettings
+
+
+def make_gates(
+    bounds: UpdaterSettings,
+    classes: Sequence[str],
+    new: Sequence[str],
+    before: Performance | None,
+    after: Performance,
+) -> tuple[Gate, ...]:
+    """Return every gate that applies to a candidate of these classes, of which the first is real.
+
+    new: those that the live release does not know. before: the live release on the same held-back items,
+    None where nothing is live, and so nothing can be forgotten. Raises KeyError where a class was not
+    measured, and ValueError where the live release knows no family.
+    """
+    reals = after.classes[REAL]
+    found = [
+        at_most("share of reals called unknown", reals.unknown, bounds.max_reals_unknown),
+        at_most("share of reals called fake", reals.fake, bounds.max_reals_fake),
+        *names({name: after.classes[name].named for name in new}, bounds.min_new_named),
+    ]
+    if before is not None:
+        old = [name for name in classes if name != REAL and name not in new]
+        found += [
+            forgets(
+                {name: before.classes[name].named for name in old},
+                {name: after.classes[name].named for name in old},
+                bounds.max_forgotten_points,
+            ),
+            rejects_as_before(before.rejection_auroc, after.rejection_auroc, bounds.max_rejection_points),
+        ]
+    return tuple(found)
 
 
 def at_most(name: str, value: float, bound: float) -> Gate:

@@ -1,65 +1,8 @@
 """The evidence that an operator approves by: evaluation.json, and the same for the eye in Markdown."""
 
-from collections.abc import Mapping
-
-from pydantic import BaseModel, ConfigDict, Field
-
 from detector.architecture import NO_BACKBONE
 from memory.records import REAL
-from updater.candidate import gates
-from updater.candidate.evaluate import Performance
-from updater.candidate.plan import Plan
-from updater.records import Gate
-from updater.settings import UpdaterSettings
-
-
-class Evaluation(BaseModel):
-    """What evaluation.json holds. Shares and AUROCs are fractions in 0..1."""
-
-    model_config = ConfigDict(frozen=True)
-
-    update: int
-    parent: str | None = Field(description="digest of the live release that `before` is about")
-    backbone: str
-    seed: int
-    without_kinds: tuple[str, ...] = Field(description="kinds of forging that no pseudo-forgery was made by")
-    classes: tuple[str, ...]
-    new: tuple[str, ...] = Field(description="classes that the live release does not know")
-    waiting: Mapping[str, Mapping[str, int]] = Field(
-        description="labelled classes with too few items, by split"
-    )
-    items: Mapping[str, Mapping[str, int]] = Field(description="items of each class, by split")
-    pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
-    before: Performance | None = Field(description="the live release on the held-back items")
-    after: Performance = Field(description="the candidate on the same items")
-    calibration: Mapping[str, float]
-    export_differences: Mapping[str, float]
-    gates: tuple[Gate, ...]
-
-
-def make_gates(
-    settings: UpdaterSettings, plan: Plan, before: Performance | None, after: Performance
-) -> tuple[Gate, ...]:
-    """Return every gate that applies: for the first release nothing can be forgotten."""
-    reals = after.classes[REAL]
-    found = [
-        gates.at_most("share of reals called unknown", reals.unknown, settings.max_reals_unknown),
-        gates.at_most("share of reals called fake", reals.fake, settings.max_reals_fake),
-        *gates.names({name: after.classes[name].named for name in plan.new}, settings.min_new_named),
-    ]
-    if before is not None and plan.parent is not None:
-        old = plan.parent.artifact.manifest.classes[1:]
-        found += [
-            gates.forgets(
-                {name: before.classes[name].named for name in old},
-                {name: after.classes[name].named for name in old},
-                settings.max_forgotten_points,
-            ),
-            gates.rejects_as_before(
-                before.rejection_auroc, after.rejection_auroc, settings.max_rejection_points
-            ),
-        ]
-    return tuple(found)
+from updater.records import Evaluation
 
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
