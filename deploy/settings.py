@@ -33,7 +33,6 @@ class DeploySettings(BaseSettings):
         description="folder where `forgewatch score` keeps fetched artifacts",
     )
     max_file_bytes: int = Field(2**30, gt=0, description="largest file of an artifact, bytes")
-    max_artifact_files: int = Field(32, gt=0, description="most files of an artifact")
     max_import_bytes: int = Field(
         2**28, gt=0, description="largest part of a labelled folder in one request, bytes"
     )

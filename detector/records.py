@@ -78,6 +78,10 @@ class Verdict(Prediction):
     timings: Timings
 
 
+MAX_EPOCH = 2**53 - 1
+"""The largest whole number that every reader of JSON keeps exactly."""
+
+
 class Rollout(BaseModel):
     """What every detector worker is to serve, by slot. Deploy alone writes it, from its ledger.
 
@@ -90,9 +94,11 @@ class Rollout(BaseModel):
         description="id of the ledger that says so"
     )
     epoch: int = Field(
-        ge=0, description="raised where a ledger was restored, or begun anew over an old topic"
+        ge=0, le=MAX_EPOCH, description="raised where a ledger was restored, or begun anew over an old topic"
     )
-    sequence: int = Field(ge=0, description="the ledger's sequence number; grows with each change")
+    sequence: int = Field(
+        ge=0, le=MAX_EPOCH, description="the ledger's sequence number; grows with each change"
+    )
     stable: Digest = Field(description="the release that scores all that the canary does not")
     canary: Digest | None = Field(None, description="the release that scores a share of the items")
     canary_share: float = Field(0.0, ge=0, le=1, description="that share of the items; 0 without a canary")

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,9 @@ from sqlalchemy import create_engine, text
 
 from deploy.local.processes import free_port
 from detector.artifact import Artifact
+from updater.candidate.gates import make_gates
+from updater.records import Candidate, Evaluation, Performance, Shares
+from updater.settings import UpdaterSettings
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +70,72 @@ def either_database(request: pytest.FixtureRequest) -> str:
     return url
 
 
+MakeEvaluation = Callable[..., Evaluation]
+
+
 @pytest.fixture(scope="session")
-def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+def make_evaluation() -> MakeEvaluation:
+    """Makes an evaluation: the live release knows `known`; `named` is the share of each family."""
+
+    def judged(classes: tuple[str, ...], named: float) -> Performance:
+        shares = {
+            name: Shares(items=20, real=0.0, fake=named, unknown=1 - named, named=named) for name in classes
+        }
+        shares["real"] = Shares(items=20, real=0.98, fake=0.01, unknown=0.01, named=0.98)
+        return Performance(classes=shares, rejection_auroc=0.9)
+
+    def make(
+        classes: tuple[str, ...] = ("real", "blend"),
+        parent: str | None = None,
+        known: tuple[str, ...] = (),
+        *,
+        named: float = 0.9,
+        seed: int = 0,
+    ) -> Evaluation:
+        new = tuple(name for name in classes[1:] if name not in known)
+        before = judged(classes, 0.9) if parent else None
+        after = judged(classes, named)
+        return Evaluation(
+            update=1,
+            parent=parent,
+            backbone="lcnet_050",
+            seed=seed,
+            without_kinds=(),
+            classes=classes,
+            new=new,
+            waiting={},
+            items={},
+            pseudo_forgeries=20,
+            before=before,
+            after=after,
+            calibration={},
+            export_differences={},
+            gates=make_gates(UpdaterSettings(), classes, new, before, after),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def candidate_of() -> Callable[[Artifact], Candidate]:
+    """Makes the candidate record of an artifact, as the updater does."""
+
+    def candidate(artifact: Artifact) -> Candidate:
+        evaluation = Evaluation.model_validate_json((artifact.folder / "evaluation.json").read_bytes())
+        return Candidate(
+            digest=artifact.digest,
+            evaluation_digest=artifact.manifest.files["evaluation.json"],
+            parent=artifact.manifest.parent,
+            update=evaluation.update,
+            classes=artifact.manifest.classes,
+            gates=evaluation.gates,
+        )
+
+    return candidate
+
+
+@pytest.fixture(scope="session")
+def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation: MakeEvaluation) -> Artifact:
     """A sealed release of three classes, right in form; its network was never trained."""
     # Torch takes seconds to import, and most tests do without it.
     import torch
@@ -140,12 +207,13 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     save_file(network.state_dict(), folder / WEIGHTS)
     reference.save(folder / REFERENCE)
     write_probe(folder / PROBE, asked, Session(folder / MODEL, contract, threads=1).score(asked))
-    (folder / EVALUATION).write_text("{}")
+    classes = ("real", "blend", "upsampling")
+    (folder / EVALUATION).write_text(make_evaluation(classes).model_dump_json())
     (folder / MODEL_CARD).write_text("Never trained.\n")
     return seal(
         folder,
         Manifest(
-            classes=("real", "blend", "upsampling"),
+            classes=classes,
             architecture=network.architecture,
             contract=contract,
             feature_version=FEATURE_VERSION,

@@ -19,7 +19,7 @@ from deploy.cli.output import (
     short,
     warn,
 )
-from deploy.client.http import Client, ServerUnavailable
+from deploy.client.http import Client, ServerUnavailableError
 from memory.records import is_cluster_id
 from updater.records import UpdateRun
 
@@ -155,7 +155,7 @@ def import_(
         task = progress.add_task(f"import {folder.name}", total=None)
         try:
             done = import_folder(folder, api, lambda at, of: progress.update(task, completed=at, total=of))
-        except ServerUnavailable as error:
+        except ServerUnavailableError as error:
             raise CommandError(f"{error} (run the same command again to go on)") from error
     if as_json:
         print_json(done)

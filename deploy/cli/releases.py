@@ -13,7 +13,6 @@ from deploy.cli.output import (
     print_table,
     say,
     short,
-    warn,
 )
 from deploy.releases.records import Release
 from detector.artifact import EVALUATION, MODEL_CARD
@@ -68,12 +67,6 @@ def approve(digest: Digest, actor: ActorOption = None, as_json: JsonFlag = False
     """Approve a proposed release and take it live. Binds the digests of exactly these bytes."""
     with client(actor) as api:
         detail = api.release(api.full_digest(digest))
-        live = api.rollout()
-        if live is not None and detail.candidate.parent != live.stable:
-            warn(
-                f"note: it was compared with {short(detail.candidate.parent) or 'nothing'}, "
-                f"but {short(live.stable)} is live"
-            )
         done = api.approve(detail.digest, detail.candidate.evaluation_digest)
     _show(done, as_json)
 

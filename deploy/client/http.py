@@ -14,6 +14,7 @@ from deploy.client.records import (
     ImportDone,
     LabelDone,
     LabelEntry,
+    LedgerEntry,
     ReleaseDetail,
     Status,
 )
@@ -29,11 +30,11 @@ class ClientError(Exception):
     """The deploy server did not do what it was asked."""
 
 
-class ServerUnavailable(ClientError):  # noqa: N818 - it reads as what it says
+class ServerUnavailableError(ClientError):
     """Nobody answers, or the server is in trouble itself; retryable."""
 
 
-class ServerRefused(ClientError):  # noqa: N818
+class ServerRefusedError(ClientError):
     """The server says no and why; fatal for the request. status is its HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -44,7 +45,7 @@ class ServerRefused(ClientError):  # noqa: N818
 class Client:
     """A connection to one deploy server on behalf of one person. Use as a context manager.
 
-    Every method raises ServerUnavailable and ServerRefused.
+    Every method raises ServerUnavailableError and ServerRefusedError.
     """
 
     def __init__(self, settings: DeploySettings, actor: str) -> None:
@@ -58,7 +59,9 @@ class Client:
                 base_url=settings.url, headers=headers, timeout=_TIMEOUT_S, trust_env=False
             )
         except httpx.InvalidURL as error:
-            raise ServerRefused(f"FORGEWATCH_DEPLOY_URL={settings.url} is no address: {error}", 0) from error
+            raise ServerRefusedError(
+                f"FORGEWATCH_DEPLOY_URL={settings.url} is no address: {error}", 0
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -81,16 +84,20 @@ class Client:
         return _RELEASES.validate_json(self._ask("GET", "/releases").content)
 
     def full_digest(self, prefix: str) -> str:
-        """The one release digest that begins with `prefix`; ServerRefused where it is none or several."""
+        """The one release digest that begins with `prefix`; refused where it is none or several."""
         found = [release.digest for release in self.releases() if release.digest.startswith(prefix.lower())]
         if len(found) != 1 or not prefix:
             how = "no release begins" if not found else f"{len(found)} releases begin"
-            raise ServerRefused(f"{how} with {prefix!r}", httpx.codes.NOT_FOUND)
+            raise ServerRefusedError(f"{how} with {prefix!r}", httpx.codes.NOT_FOUND)
         return found[0]
 
     def release(self, digest: str) -> ReleaseDetail:
         """One release with its history."""
         return ReleaseDetail.model_validate_json(self._ask("GET", f"/releases/{digest}").content)
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Every event of the ledger, oldest first."""
+        return _LEDGER.validate_json(self._ask("GET", "/ledger").content)
 
     def file(self, digest: str, name: str) -> bytes:
         """One file of a release's artifact."""
@@ -170,7 +177,7 @@ class Client:
         try:
             answer = self._http.request(method, path, json=body, content=content, params=params)
         except httpx.TransportError as error:
-            raise ServerUnavailable(
+            raise ServerUnavailableError(
                 f"the deploy server at {self._url} does not answer ({error}); "
                 "start the stack with `forgewatch up` or set FORGEWATCH_DEPLOY_URL"
             ) from error
@@ -178,12 +185,13 @@ class Client:
             return answer
         said = f"the deploy server says: {_detail(answer)}"
         if answer.is_server_error:
-            raise ServerUnavailable(said)
-        raise ServerRefused(said, answer.status_code)
+            raise ServerUnavailableError(said)
+        raise ServerRefusedError(said, answer.status_code)
 
 
 _ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
 _RELEASES = TypeAdapter(list[Release])
+_LEDGER = TypeAdapter(list[LedgerEntry])
 _CLUSTERS = TypeAdapter(list[ClusterSummary])
 _LABELS = TypeAdapter(list[LabelEntry])
 _KNOWN = TypeAdapter(dict[str, str])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from deploy.client.http import Client, ClientError, ServerRefused
+from deploy.client.http import Client, ClientError, ServerRefusedError
 from deploy.client.records import ImportDone, SkippedFile
 from memory.labels import LabelError
 from memory.placement import place
@@ -102,7 +102,7 @@ def _parts(files: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes
 def _send(api: Client, source: str, part: list[tuple[str, bytes]], labels: dict[str, int]) -> ImportDone:
     try:
         return api.add_files(source, _archive(part), labels)
-    except ServerRefused as refused:
+    except ServerRefusedError as refused:
         if refused.status != httpx.codes.REQUEST_ENTITY_TOO_LARGE:
             raise
         if len(part) == 1:

@@ -32,7 +32,7 @@ class LedgerEntry(BaseModel):
     at: datetime
     actor: str
     action: Action
-    digest: str
+    digest: str = Field(description="of the release that moved; empty where the epoch was raised")
     reason: str | None
 
 
@@ -135,8 +135,13 @@ class Status(BaseModel):
 
     live: Release | None
     previous: str | None = Field(description="digest that a rollback would bring back")
-    proposed: list[Release] = Field(description="releases that wait for an operator")
+    proposed: list[Release] = Field(
+        description="releases that wait for an operator: proposed, or approved and not live"
+    )
     publish_problem: str | None = Field(description="why the releases topic may differ from the ledger")
+    epoch_raises: list[LedgerEntry] = Field(
+        description="of one day: when and why the ledger outranked another's record on the releases topic"
+    )
     lag: list[PartitionLag]
     lag_problem: str | None = Field(description="why the lag is not known")
     unknowns_waiting: int

@@ -1,12 +1,13 @@
 """A stock network as a release, for the benchmark alone: never trained, one 224 px crop an image."""
 
-import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from deploy.releases.ledger import Ledger, Move
 from detector.architecture import Architecture
 from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.contract import crops_and_pooling
@@ -24,24 +25,37 @@ from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
 CROP_PX = 224
+_ACTOR = "forgewatch throughput"
 
 
-def propose_stock(folder: Path, deploy_url: str) -> None:
-    """Make a MobileNetV3-small of random weights into an artifact, and propose it. Raises DeployError."""
+def go_live_with_stock(folder: Path, settings: Mapping[str, str]) -> str:
+    """Make a MobileNetV3-small of random weights into an artifact, and take it live; returns its digest.
+
+    settings are the stack's. It is written into the ledger straight, for it would pass no gate. Raises
+    DeployError and LedgerError.
+    """
     artifact = _make(folder)
-    with DeployClient(UpdaterSettings(deploy_url=deploy_url)) as deploy:
+    with DeployClient(UpdaterSettings(deploy_url=settings["FORGEWATCH_DEPLOY_URL"])) as deploy:
         deploy.put(artifact)
-        evaluation = hashlib.sha256((artifact.folder / EVALUATION).read_bytes()).hexdigest()
-        deploy.propose(
-            Candidate(
-                digest=artifact.digest,
-                evaluation_digest=evaluation,
-                parent=None,
-                update=0,
-                classes=artifact.manifest.classes,
-                gates=(),
-            )
-        )
+    candidate = Candidate(
+        digest=artifact.digest,
+        evaluation_digest=artifact.manifest.files[EVALUATION],
+        parent=None,
+        update=0,
+        classes=artifact.manifest.classes,
+        gates=(),
+    )
+    about = (artifact.digest, candidate.evaluation_digest, "never trained: for timing only")
+    ledger = Ledger(settings["FORGEWATCH_DEPLOY_DATABASE_URL"])
+    ledger.append(
+        lambda history: [
+            Move(_ACTOR, "propose", *about, candidate=candidate),
+            Move(_ACTOR, "approve", *about),
+            Move(_ACTOR, "promote", *about),
+        ]
+    )
+    ledger.close()
+    return artifact.digest
 
 
 def _make(folder: Path) -> Artifact:

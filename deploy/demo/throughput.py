@@ -16,7 +16,7 @@ from deploy.demo import plan
 from deploy.demo.operator import Operator
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.run import alone
-from deploy.demo.stock import propose_stock
+from deploy.demo.stock import go_live_with_stock
 from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
@@ -123,8 +123,8 @@ def _measure(story: Story) -> ThroughputReport:
         wanted = plan.after(story.seed, story.unseen)[:IMAGES]
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         default = _rounds(story, stack, traffic, operator.approve_newest(), samples)
-        propose_stock(stack.run / "stock", stack.settings["FORGEWATCH_DEPLOY_URL"])
-        stock = _rounds(story, stack, traffic, operator.approve_newest(), samples * STOCK_REPEATS)
+        digest = go_live_with_stock(stack.run / "stock", stack.settings)
+        stock = _rounds(story, stack, traffic, digest, samples * STOCK_REPEATS)
     streamed, bare = statistics.median(default.streamed), statistics.median(default.bare)
     return ThroughputReport(
         ratio=statistics.median(default.ratios),

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from pydantic import BaseModel
 
-from deploy.doctor import host, stack
-from deploy.doctor.host import Wrong
+from deploy.doctor import host, rollout, stack
+from deploy.doctor.host import CheckError
 from deploy.environment import SETTINGS
 from ingest.process.settings import UNREADABLE, explain
 
@@ -18,14 +18,15 @@ CHECKS: dict[str, Callable[[], str]] = {
     "topics": stack.topics,
     "deploy server": stack.server,
     "clock": host.clock,
-    "releases topic": stack.releases,
+    "ledger": rollout.ledger,
+    "releases topic": rollout.topic,
     "TorchServe": stack.torchserve,
     "processes": stack.processes,
     "kept alive": stack.kept,
-    "served release": stack.served,
+    "served release": rollout.served,
     "lag": stack.lag,
 }
-"""By name, what is looked at; each returns what it found or raises Wrong."""
+"""By name, what is looked at; each returns what it found or raises CheckError."""
 
 
 class Finding(BaseModel):
@@ -41,7 +42,7 @@ def examine(name: str) -> Finding:
     """Run one of CHECKS. It never raises: a stack that is half down is what it is for."""
     try:
         return Finding(check=name, ok=True, found=CHECKS[name]())
-    except Wrong as wrong:
+    except CheckError as wrong:
         return Finding(check=name, ok=False, found=str(wrong), advice=wrong.advice)
     except UNREADABLE as error:
         found = "; ".join(map(str, explain(error, SETTINGS)))

@@ -22,7 +22,7 @@ _LOCK = Path(__file__).parents[2] / "requirements.lock"
 _CLOCK_TOLERANCE_S = 2.0
 
 
-class Wrong(Exception):  # noqa: N818 - it reads as what it says
+class CheckError(Exception):
     """A check found something wrong: what, and what to do."""
 
     def __init__(self, found: str, advice: str) -> None:
@@ -33,7 +33,7 @@ class Wrong(Exception):  # noqa: N818 - it reads as what it says
 def settings() -> str:
     """Every package understands its variables."""
     if problems := find_problems((ProcessSettings, *SETTINGS)):
-        raise Wrong("; ".join(map(str, problems)), "set these variables right, or unset them")
+        raise CheckError("; ".join(map(str, problems)), "set these variables right, or unset them")
     return "every FORGEWATCH_ variable is understood"
 
 
@@ -57,7 +57,9 @@ def dependencies() -> str:
         if not pin.specifier.contains(installed, prereleases=True):
             wrong.append(f"{pin.name} {installed} instead of {pin.specifier}")
     if wrong:
-        raise Wrong("; ".join(wrong[:5]) + (" …" if len(wrong) > 5 else ""), "run `make clean` and `make up`")
+        raise CheckError(
+            "; ".join(wrong[:5]) + (" …" if len(wrong) > 5 else ""), "run `make clean` and `make up`"
+        )
     return f"{compared} packages have their pinned versions"
 
 
@@ -70,7 +72,7 @@ def disk() -> str:
     free = shutil.disk_usage(folder).free
     said = f"{free / 2**30:.1f} GiB free at {folder}"
     if free < settings.min_free_bytes:
-        raise Wrong(said, "make room: artifacts, crops and Kafka's log need it")
+        raise CheckError(said, "make room: artifacts, crops and Kafka's log need it")
     return said
 
 
@@ -85,13 +87,15 @@ def databases() -> str:
         try:
             parsed = make_url(url)
             if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).is_file():
-                raise Wrong(f"{name}: there is no {parsed.database}", "start the stack here: `forgewatch up`")
+                raise CheckError(
+                    f"{name}: there is no {parsed.database}", "start the stack here: `forgewatch up`"
+                )
             engine = create_engine(parsed)
             with engine.connect() as connection:
                 connection.execute(text("SELECT 1"))
             engine.dispose()
         except (SQLAlchemyError, ImportError) as error:
-            raise Wrong(
+            raise CheckError(
                 f"{name}: {str(error).splitlines()[0]}", "see that the database runs and the URL is right"
             ) from error
     return f"{len(urls)} databases open"
@@ -105,12 +109,12 @@ def clock() -> str:
         answer = httpx.get(f"{settings.url}/healthz", timeout=5, trust_env=False)
         there = parsedate_to_datetime(answer.headers["date"])
     except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError) as error:
-        raise Wrong(
+        raise CheckError(
             f"the deploy server's time is not known: {error}", "bring the deploy server up"
         ) from error
     off = abs((datetime.now(UTC) - there).total_seconds())
     if off > _CLOCK_TOLERANCE_S:
-        raise Wrong(
+        raise CheckError(
             f"{off:.0f} s off the deploy server's", "let NTP set both clocks: timestamps order the record"
         )
     return "agrees with the deploy server's"

@@ -10,10 +10,9 @@ from kafka.errors import KafkaError
 
 from deploy.client.http import Client, ClientError
 from deploy.client.records import PartitionLag
-from deploy.doctor.host import Wrong
+from deploy.doctor.host import CheckError
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, kept_alive
-from deploy.releases.publish import PublishError, read_rollout
 from deploy.server.health import processes_health
 from deploy.settings import DeploySettings
 from deploy.topics import all_topics
@@ -30,7 +29,7 @@ def broker() -> str:
     """Somebody answers at the bootstrap servers."""
     settings = IngestSettings()
     if problem := barred(kafka_options(settings), DeploySettings().kafka_timeout_s):
-        raise Wrong(
+        raise CheckError(
             problem, "start it (`forgewatch up`), or see the FORGEWATCH_INGEST_… settings of the broker"
         )
     try:
@@ -38,7 +37,7 @@ def broker() -> str:
         brokers = admin.describe_cluster()["brokers"]
         admin.close()
     except KafkaError as error:
-        raise Wrong(
+        raise CheckError(
             f"{settings.bootstrap_servers} does not answer: {error}",
             "see FORGEWATCH_INGEST_SECURITY_PROTOCOL and the SASL and TLS settings",
         ) from error
@@ -49,72 +48,59 @@ def topics() -> str:
     """The topics exist, as wide as what must fit into them."""
     ingest = IngestSettings()
     if problem := barred(kafka_options(ingest), DeploySettings().kafka_timeout_s):
-        raise Wrong(problem, "see the check of the broker")
+        raise CheckError(problem, "see the check of the broker")
     wanted = all_topics(ingest, DetectorSettings(), partitions=1)
     try:
         admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=_timeout_ms())
         if missing := sorted({topic.name for topic in wanted} - set(admin.list_topics())):
-            raise Wrong(f"missing: {', '.join(missing)}", "create them: forgewatch topics")
+            raise CheckError(f"missing: {', '.join(missing)}", "create them: forgewatch topics")
         asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in wanted]
         found = admin.describe_configs(asked, config_filter="all")["topic"]
         admin.close()
     except KafkaError as error:
-        raise Wrong(f"the broker cannot be asked: {error}", "see the check of the broker") from error
+        raise CheckError(f"the broker cannot be asked: {error}", "see the check of the broker") from error
     for topic in wanted:
         limit = int(found[topic.name]["max.message.bytes"]["value"])
         if limit < topic.max_record_bytes:
-            raise Wrong(
+            raise CheckError(
                 f"{topic.name} takes {limit} bytes, but {topic.max_record_bytes} may come",
                 f"raise max.message.bytes of {topic.name}, or a partition will stand still for ever",
             )
         if topic.compacted and found[topic.name]["cleanup.policy"]["value"] != "compact":
-            raise Wrong(f"{topic.name} is not compacted", f"set cleanup.policy of {topic.name} to compact")
+            raise CheckError(
+                f"{topic.name} is not compacted", f"set cleanup.policy of {topic.name} to compact"
+            )
     return f"{len(wanted)} topics, wide enough"
 
 
 def server() -> str:
-    """The deploy server answers and can publish."""
-    with _api() as api:
+    """The deploy server answers and publishes."""
+    with open_api() as api:
         problem = api.status().publish_problem
     if problem:
-        raise Wrong(f"it cannot publish: {problem}", "bring the broker back; it then publishes by itself")
+        raise CheckError(
+            f"it does not publish: {problem}", "see the checks of the broker and of the releases topic"
+        )
     return f"{DeploySettings().url} answers"
-
-
-def releases() -> str:
-    """The releases topic says what the ledger says."""
-    settings = DeploySettings()
-    with _api() as api:
-        ledger = api.rollout()
-    try:
-        topic = read_rollout(
-            kafka_options(IngestSettings()), DetectorSettings().releases_topic, settings.kafka_timeout_s
-        )
-    except PublishError as error:
-        raise Wrong(str(error), "bring the broker back and see that the topic exists") from error
-    if topic != ledger:
-        raise Wrong(
-            f"the topic says {topic and topic.sequence}, the ledger {ledger and ledger.sequence}",
-            f"wait {settings.recheck_interval_s:g} s for the server to mend it; else see its log",
-        )
-    return "topic and ledger agree"
 
 
 def torchserve() -> str:
     """The live release has a ready worker."""
     settings = DetectorSettings()
-    with _api() as api:
+    with open_api() as api:
         rollout = api.rollout()
     try:
         with TorchServe(settings) as torchserve:
             versions = torchserve.versions()
     except TorchServeError as error:
-        raise Wrong(str(error), "start TorchServe; the detector waits for it and loses nothing") from error
+        raise CheckError(
+            str(error), "start TorchServe; the detector waits for it and loses nothing"
+        ) from error
     if rollout is None:
         return "answers; no release is live yet"
     wanted = version_of(rollout.stable)
     if wanted not in versions or not versions[wanted].ready:
-        raise Wrong(
+        raise CheckError(
             f"the live release {wanted} has no ready worker",
             "see the detector's log and TorchServe's model log",
         )
@@ -125,7 +111,7 @@ def processes() -> str:
     """Every process answers at its metrics address."""
     found = processes_health(DeploySettings().health_urls)
     if down := [f"{process.name}: {process.problem}" for process in found if not process.alive]:
-        raise Wrong(
+        raise CheckError(
             "; ".join(down), "start what is down; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
         )
     return f"{', '.join(process.name for process in found)} answer"
@@ -136,24 +122,13 @@ def kept() -> str:
     try:
         found = kept_alive()
     except StackError as error:
-        raise Wrong(str(error).partition("\n")[0], "start the stack anew: `forgewatch up`") from error
+        raise CheckError(str(error).partition("\n")[0], "start the stack anew: `forgewatch up`") from error
     if down := [f"{one.name} is {one.state} ({one.why or 'by hand'})" for one in found if one.given_up]:
-        raise Wrong(
+        raise CheckError(
             "; ".join(down), f"read its log below {HOME / 'run'}, mend what it says, and `forgewatch up`"
         )
     again = [f"{one.name} {one.restarts} times ({one.why})" for one in found if one.restarts]
     return f"restarted: {', '.join(again)}" if again else "nothing had to be restarted"
-
-
-def served() -> str:
-    """The detectors serve what deploy says, and complain of nothing else."""
-    found = processes_health(DeploySettings().health_urls)
-    if troubled := [f"{each.name}: {each.problem}" for each in found if each.alive and each.problem]:
-        raise Wrong(
-            "; ".join(troubled),
-            "see its log, which says what it tries; the last good release scores meanwhile",
-        )
-    return "the processes complain of nothing"
 
 
 def lag() -> str:
@@ -168,27 +143,30 @@ def lag() -> str:
         if old.lag and new.lag and new.committed == old.committed
     ]
     if stuck:
-        raise Wrong(
+        raise CheckError(
             "; ".join(stuck), "see that a release is live and that detector and memory run; read their logs"
         )
     return f"{sum(part.lag for part in before)} records wait, and are being read"
 
 
 def _behind() -> list[PartitionLag]:
-    with _api() as api:
+    with open_api() as api:
         status = api.status()
     if status.lag_problem:
-        raise Wrong(status.lag_problem, "see the checks of the broker and the topics")
+        raise CheckError(status.lag_problem, "see the checks of the broker and the topics")
     return status.lag
 
 
 @contextmanager
-def _api() -> Iterator[Client]:
+def open_api() -> Iterator[Client]:
+    """A client of the deploy server; raises CheckError where it does not do what it is asked."""
     try:
         with Client(DeploySettings(), "doctor") as api:
             yield api
     except ClientError as error:
-        raise Wrong(str(error), "start the deploy server: `forgewatch up`, or `python -m deploy`") from error
+        raise CheckError(
+            str(error), "start the deploy server: `forgewatch up`, or `python -m deploy`"
+        ) from error
 
 
 def _timeout_ms() -> int:

@@ -1,75 +1,112 @@
-"""The rules by which a release moves, as pure functions over the ledger's events.
+"""A release's life: the table of its moves, and the rules, as pure functions over the ledger's events.
 
-proposed → approved → live → retired, or proposed → rejected; a rollback takes the live release
-out and brings the one before it back. An approval names exactly two things, the artifact's digest
-and its evaluation's digest, both computed anew from the bytes that lie on the disk at that moment.
+LIFE alone says which state follows; a rule can only refuse a move. An approval names exactly two things, the
+artifact's digest and its evaluation's digest, both computed anew from the bytes that lie on the disk at that
+moment. To go live is a move of its own, which an approved release alone can make.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from deploy.releases.ledger import Event, Move
-from deploy.releases.records import Release, State
+from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
+from deploy.releases.ledger import DamagedLedgerError, Event, Move
+from deploy.releases.records import Action, Release, State
 from detector.records import Rollout
 from updater.records import Candidate
+from updater.settings import UpdaterSettings
+
+Consequence = Literal["retire", "restore"]
+"""What a move does to another release: promote retires the live one, rollback restores the one before."""
+
+LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
+    (None, "propose"): "proposed",
+    ("expired", "propose"): "proposed",
+    ("rolled back", "propose"): "proposed",
+    ("proposed", "approve"): "approved",
+    ("proposed", "reject"): "rejected",
+    ("approved", "reject"): "rejected",
+    ("proposed", "expire"): "expired",
+    ("approved", "expire"): "expired",
+    ("approved", "promote"): "live",
+    ("live", "retire"): "retired",
+    ("retired", "restore"): "live",
+    ("live", "rollback"): "rolled back",
+}
+"""Every move of a release, from state to state. None: it was never proposed."""
 
 
 class ApprovalError(Exception):
     """The rules forbid this move; fatal for the request, nothing was written."""
 
 
-class UnknownRelease(ApprovalError):  # noqa: N818 - it reads as what it says
+class UnknownReleaseError(ApprovalError):
     """No release of this digest was ever proposed."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Digests of the bytes that lie in the artifact store now (SHA-256, hexadecimal)."""
-
-    digest: str
-    evaluation_digest: str
 
 
 @dataclass(frozen=True)
 class Standing:
     """Where every release stands.
 
-    releases: by digest, in the order they were first proposed. line: digests that went live and
-    were not rolled back, oldest first; the last one is live. turned: the sequence number of the
-    last event that changed which one is live, 0 where none did.
+    releases: by digest, in the order they were first proposed. live_history: digests that went live
+    and were not rolled back, oldest first; the last one is live. turned: the sequence number of the
+    last event that changed which one is live, 0 where none did. epoch: how often the ledger had to
+    outrank another's record on the releases topic, or more.
     """
 
     releases: dict[str, Release] = field(default_factory=dict)
-    line: tuple[str, ...] = ()
+    live_history: tuple[str, ...] = ()
     turned: int = 0
+    epoch: int = 0
 
     @property
     def live(self) -> Release | None:
-        """The release that scores, or None before the first approval."""
-        return self.releases[self.line[-1]] if self.line else None
+        """The release that scores, or None before the first promotion."""
+        return self.releases[self.live_history[-1]] if self.live_history else None
 
     @property
     def previous(self) -> str | None:
         """Digest of the release that a rollback would bring back, or None."""
-        return self.line[-2] if len(self.line) > 1 else None
+        return self.live_history[-2] if len(self.live_history) > 1 else None
 
-    def rollout(self, ledger: str, epoch: int) -> Rollout | None:
-        """What every worker is to serve by the ledger of this id and epoch; None before an approval."""
-        if not self.line:
+    def rollout(self, ledger: str) -> Rollout | None:
+        """What every worker is to serve by the ledger of this id; None before a promotion."""
+        if not self.live_history:
             return None
         return Rollout(
-            ledger=ledger, epoch=epoch, sequence=self.turned, stable=self.line[-1], previous=self.previous
+            ledger=ledger,
+            epoch=self.epoch,
+            sequence=self.turned,
+            stable=self.live_history[-1],
+            previous=self.previous,
         )
 
 
-def fold(events: Iterable[Event]) -> Standing:
-    """The standing after these events, which are the ledger's in order."""
-    releases: dict[str, Release] = {}
-    line: tuple[str, ...] = ()
-    turned = 0
+def next_state(state: State | None, action: Action | Consequence) -> State:
+    """The state that follows by LIFE; raises ApprovalError where the table has no such move."""
+    if (after := LIFE.get((state, action))) is None:
+        takes = [before for before, possible in LIFE if possible == action and before]
+        raise ApprovalError(
+            f"it is {state or 'unknown'}; {action} is for a release that is {' or '.join(takes)}"
+        )
+    return after
 
-    def enter(digest: str, state: State, event: Event) -> None:
-        candidate = event.move.candidate or releases[digest].candidate
+
+def fold(events: Iterable[Event]) -> Standing:
+    """The standing after these events, which are the ledger's in order.
+
+    Raises DamagedLedgerError where an event is none that the table allows.
+    """
+    releases: dict[str, Release] = {}
+    history: tuple[str, ...] = ()
+    turned = epoch = 0
+
+    def move(digest: str, action: Action | Consequence, event: Event) -> None:
+        known = releases.get(digest)
+        state = next_state(known.state if known else None, action)
+        candidate = event.move.candidate or (known.candidate if known else None)
+        if candidate is None:
+            raise ApprovalError("it was proposed without a candidate")
         releases[digest] = Release(
             digest=digest,
             state=state,
@@ -81,108 +118,152 @@ def fold(events: Iterable[Event]) -> Standing:
         )
 
     for event in events:
-        digest = event.move.digest
-        match event.move.action:
-            case "propose":
-                enter(digest, "proposed", event)
-            case "approve":
-                enter(digest, "approved", event)
-            case "reject":
-                enter(digest, "rejected", event)
-            case "promote":
-                if line:
-                    enter(line[-1], "retired", event)
-                enter(digest, "live", event)
-                line, turned = (*line, digest), event.sequence
-            case "rollback":
-                enter(digest, "rolled back", event)
-                line, turned = line[:-1], event.sequence
-                enter(line[-1], "live", event)
-    return Standing(releases, line, turned)
+        digest, action = event.move.digest, event.move.action
+        try:
+            if action == "raise epoch":
+                epoch = event.move.epoch or 0
+                continue
+            if action == "promote" and history:
+                move(history[-1], "retire", event)
+            move(digest, action, event)
+            if action == "promote":
+                history, turned = (*history, digest), event.sequence
+            elif action == "rollback":
+                history, turned = history[:-1], event.sequence
+                move(history[-1] if history else "", "restore", event)
+        except ApprovalError as error:
+            raise DamagedLedgerError(
+                f"row {event.sequence} of the ledger breaks the rules: {error}"
+            ) from error
+    return Standing(releases, history, turned, epoch)
 
 
-def propose(history: Sequence[Event], candidate: Candidate, evidence: Evidence, actor: str) -> list[Move]:
+def propose(
+    history: Sequence[Event], candidate: Candidate, evidence: Evidence, bounds: UpdaterSettings, actor: str
+) -> list[Move]:
     """Moves that enter a candidate; none where it is already there (so a retry does no harm).
 
-    Raises ApprovalError where a gate does not hold, where the stored bytes are not the ones that
-    the candidate names, or where a person already said no to it. A release that was rolled back
-    may be proposed again: a rollback can be a mistake, too.
+    Raises ApprovalError where a person already said no to it or where it was not measured against what is
+    live, and EvidenceError where the stored bytes are not the candidate's or a gate does not hold by them. A
+    release that was rolled back may be proposed again: a rollback can be a mistake, too.
     """
-    missed = [gate.name for gate in candidate.gates if not gate.holds]
-    if missed:
-        raise ApprovalError(f"these gates do not hold: {', '.join(missed)}")
-    _same_bytes(evidence, candidate.digest, candidate.evaluation_digest)
-    known = fold(history).releases.get(candidate.digest)
-    if known is not None and known.state == "rejected":
-        raise ApprovalError(f"{known.actor} rejected it: {known.reason}")
-    if known is not None and known.candidate != candidate:
-        raise ApprovalError("this digest was proposed before with other evidence")
-    if known is not None and known.state != "rolled back":
-        return []
+    standing = fold(history)
+    known = standing.releases.get(candidate.digest)
+    if known is not None:
+        if known.state == "rejected":
+            raise ApprovalError(f"{known.actor} rejected it: {known.reason}")
+        if known.candidate != candidate:
+            raise ApprovalError("this digest was proposed before with other evidence")
+        if (known.state, "propose") not in LIFE:
+            return []
+    _require_parent_live(candidate, standing.live)
+    require_gates(candidate, evidence, standing.live, bounds)
     return [Move(actor, "propose", candidate.digest, candidate.evaluation_digest, candidate=candidate)]
 
 
 def approve(
-    history: Sequence[Event], digest: str, evaluation_digest: str, evidence: Evidence, actor: str
+    history: Sequence[Event],
+    digest: str,
+    evaluation_digest: str,
+    evidence: Evidence,
+    bounds: UpdaterSettings,
+    actor: str,
 ) -> list[Move]:
-    """Moves that approve a proposed release and take it live.
+    """Moves that approve a proposed release; none where these bytes are approved and not live yet.
 
-    evaluation_digest is the one that the operator looked at. Raises UnknownRelease, and
-    ApprovalError where the release is not waiting or where one byte differs from what was proposed.
+    evaluation_digest is the one that the operator looked at. Raises UnknownReleaseError, ApprovalError where
+    the release does not wait or its parent is not live, and EvidenceError where one byte differs from what
+    was proposed or a gate does not hold.
     """
+    standing = fold(history)
     release = find(history, digest)
-    if release.state != "proposed":
-        raise ApprovalError(f"it is {release.state}, only a proposed release can be approved")
+    if release.state != "approved":
+        next_state(release.state, "approve")
     if evaluation_digest != release.candidate.evaluation_digest:
         raise ApprovalError("the evaluation that you approve is not the one that was proposed")
-    _same_bytes(evidence, release.digest, release.candidate.evaluation_digest)
-    return [
-        Move(actor, "approve", digest, evaluation_digest),
-        Move(actor, "promote", digest, evaluation_digest),
-    ]
+    _require_parent_live(release.candidate, standing.live)
+    require_gates(release.candidate, evidence, standing.live, bounds)
+    if release.state == "approved":
+        return []
+    return [Move(actor, "approve", digest, evaluation_digest)]
+
+
+def promote(history: Sequence[Event], digest: str, evidence: Evidence, actor: str) -> list[Move]:
+    """Moves that take an approved release live, and let expire what was measured against another.
+
+    Raises UnknownReleaseError, ApprovalError where it is not approved or its parent is not live, and
+    EvidenceError where one byte differs from what was approved.
+    """
+    standing = fold(history)
+    release = find(history, digest)
+    next_state(release.state, "promote")
+    _require_parent_live(release.candidate, standing.live)
+    require_same_bytes(evidence, digest, release.candidate.evaluation_digest)
+    moves = [Move(actor, "promote", digest, release.candidate.evaluation_digest)]
+    return moves + _expiries(standing, leaving=digest, live=digest, actor=actor)
 
 
 def reject(history: Sequence[Event], digest: str, reason: str, actor: str) -> list[Move]:
-    """Moves that refuse a proposed release for good; raises UnknownRelease, ApprovalError."""
+    """Moves that refuse a proposed or approved release for good.
+
+    Raises UnknownReleaseError and ApprovalError.
+    """
     release = find(history, digest)
-    if release.state != "proposed":
-        raise ApprovalError(f"it is {release.state}, only a proposed release can be rejected")
+    next_state(release.state, "reject")
     return [Move(actor, "reject", digest, release.candidate.evaluation_digest, reason)]
 
 
 def rollback_target(history: Sequence[Event]) -> Release:
     """The release that a rollback would bring back; raises ApprovalError where there is none."""
     standing = fold(history)
-    if len(standing.line) < 2:
+    if standing.previous is None:
         raise ApprovalError("there is no earlier release to roll back to")
-    return standing.releases[standing.line[-2]]
+    return standing.releases[standing.previous]
 
 
 def rollback(history: Sequence[Event], evidence: Evidence, reason: str, actor: str) -> list[Move]:
     """Moves that take the live release out and bring the one before it back.
 
     evidence is of the release that comes back: it was approved byte by byte, and so it returns.
-    Raises ApprovalError.
+    Raises ApprovalError and EvidenceError.
     """
     target = rollback_target(history)
-    _same_bytes(evidence, target.digest, target.candidate.evaluation_digest)
-    live = fold(history).live
+    require_same_bytes(evidence, target.digest, target.candidate.evaluation_digest)
+    standing = fold(history)
+    live = standing.live
     assert live is not None
-    return [Move(actor, "rollback", live.digest, live.candidate.evaluation_digest, reason)]
+    moves = [Move(actor, "rollback", live.digest, live.candidate.evaluation_digest, reason)]
+    return moves + _expiries(standing, leaving=live.digest, live=target.digest, actor=actor)
 
 
 def find(history: Sequence[Event], digest: str) -> Release:
-    """The release of this digest; raises UnknownRelease."""
+    """The release of this digest; raises UnknownReleaseError."""
     release = fold(history).releases.get(digest)
     if release is None:
-        raise UnknownRelease(f"no release {digest} was proposed")
+        raise UnknownReleaseError(f"no release {digest} was proposed")
     return release
 
 
-def _same_bytes(evidence: Evidence, digest: str, evaluation_digest: str) -> None:
-    if evidence.digest != digest:
-        raise ApprovalError(f"the stored artifact's bytes give {evidence.digest}, not {digest}")
-    if evidence.evaluation_digest != evaluation_digest:
+def _expiries(standing: Standing, leaving: str, live: str, actor: str) -> list[Move]:
+    """Moves of all that waits and was measured against another release than the one that is live next."""
+    return [
+        Move(actor, "expire", release.digest, release.candidate.evaluation_digest, f"{live[:12]} is live")
+        for release in standing.releases.values()
+        if (release.state, "expire") in LIFE
+        and release.digest != leaving
+        and release.candidate.parent != live
+    ]
+
+
+def _require_parent_live(candidate: Candidate, live: Release | None) -> None:
+    """Else what the live release learnt would be undone: the candidate was never measured on it."""
+    now = live.digest if live else None
+    if candidate.parent != now:
         raise ApprovalError(
-            f"the stored evaluation's bytes give {evidence.evaluation_digest}, not {evaluation_digest}"
+            f"it was trained from and compared with {_short(candidate.parent)}, but {_short(now)} is live: "
+            "ask for a new update (`forgewatch update`), which begins at what is live"
         )
+
+
+def _short(digest: str | None) -> str:
+    return "nothing" if digest is None else digest[:12]

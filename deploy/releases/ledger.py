@@ -1,9 +1,9 @@
 """The append-only ledger: every move of every release, in order, with who made it and why.
 
-The state of a release is never stored: it is the fold of deploy.approval over these rows.
+The state of a release is never stored: it is the fold of deploy.releases.approval over these rows.
+Each reading proves the hash chain, so no changed row is ever acted upon.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from deploy.releases.chain import link
 from deploy.releases.records import Action
-from deploy.releases.schema import ledger
+from deploy.releases.schema import identity, ledger
 from memory.database import READS, open_engine
 from memory.migrate import UnknownLayoutError, migrate
 from updater.records import Candidate
@@ -24,9 +25,16 @@ class LedgerError(Exception):
     """The ledger's database cannot be opened, read or written; retryable."""
 
 
+class DamagedLedgerError(LedgerError):
+    """The ledger is not as it was written. Fatal: the database must come from a backup."""
+
+
 @dataclass(frozen=True)
 class Move:
-    """What somebody wants to write into the ledger. candidate comes with `propose` alone."""
+    """What somebody wants to write into the ledger.
+
+    candidate comes with `propose` alone, epoch with `raise epoch` alone, whose digests are empty.
+    """
 
     actor: str
     action: Action
@@ -34,6 +42,7 @@ class Move:
     evaluation_digest: str
     reason: str | None = None
     candidate: Candidate | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,21 +54,25 @@ class Event:
     move: Move
 
 
+_RESTORE = "stop the deploy server and restore its database from a backup"
+
 Decide = Callable[[tuple[Event, ...]], Sequence[Move]]
 
 
 class Ledger:
     """Reads and appends events. Safe to use from several threads and processes."""
 
-    epoch = 0
-    """Grows where the ledger is not the one that wrote to the releases topic before."""
+    id: str
+    """32 hexadecimal digits, drawn when the database was made, which tell this ledger from another."""
 
     def __init__(self, database_url: str) -> None:
-        """Open or create the ledger at a SQLAlchemy URL; raises LedgerError."""
+        """Open or create the ledger at a SQLAlchemy URL and prove its chain; raises LedgerError."""
         try:
             self._engine = open_engine(database_url)
             with self._engine.begin() as connection:
                 migrate(connection, "deploy.releases.migrations", "deploy_ledger")
+                self.id = _id(connection)
+                _read(connection, self.id)
         except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
             raise LedgerError(f"cannot open the ledger: {_cause(error)}") from error
 
@@ -68,21 +81,12 @@ class Ledger:
         self._engine.dispose()
 
     def events(self) -> tuple[Event, ...]:
-        """Every event in order; raises LedgerError."""
+        """Every event in order; raises LedgerError, and DamagedLedgerError where one was changed."""
         try:
             with self._engine.connect().execution_options(**{READS: True}) as connection:
-                return _read(connection)
+                return _read(connection, self.id)[0]
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot read the ledger: {_cause(error)}") from error
-
-    @property
-    def id(self) -> str:
-        """32 hexadecimal digits that tell this ledger from another; they last once it has an event.
-
-        Raises LedgerError.
-        """
-        first = [f"{event.at.isoformat()} {event.move.digest}" for event in self.events()[:1]]
-        return hashlib.sha256("".join(first).encode()).hexdigest()[:32]
 
     def append(self, decide: Decide) -> tuple[Event, ...]:
         """Let `decide` look at the history and append the moves that it returns, all or none.
@@ -100,12 +104,15 @@ class Ledger:
     def _append(self, decide: Decide) -> tuple[Event, ...]:
         try:
             with self._engine.begin() as connection:
-                history = _read(connection)
+                history, before = _read(connection, self.id)
                 at = datetime.now(UTC)
                 start = len(history) + 1
                 appended = tuple(Event(start + i, at, move) for i, move in enumerate(decide(history)))
                 if appended:
-                    connection.execute(ledger.insert(), [_to_row(event) for event in appended])
+                    rows = [_to_row(event) for event in appended]
+                    for row in rows:
+                        row["hash"] = before = link(before, row)
+                    connection.execute(ledger.insert(), rows)
                 return appended
         except IntegrityError:
             raise
@@ -113,9 +120,25 @@ class Ledger:
             raise LedgerError(f"cannot write the ledger: {_cause(error)}") from error
 
 
-def _read(connection: Connection) -> tuple[Event, ...]:
-    rows = connection.execute(ledger.select().order_by(ledger.c.sequence)).mappings()
-    return tuple(_from_row(dict(row)) for row in rows)
+def _id(connection: Connection) -> str:
+    ids = connection.execute(identity.select()).scalars().all()
+    if len(ids) != 1:
+        raise DamagedLedgerError(f"the ledger has {len(ids)} ids where it must have one; {_RESTORE}")
+    return str(ids[0])
+
+
+def _read(connection: Connection, ledger_id: str) -> tuple[tuple[Event, ...], str]:
+    """Every event, and the hash that the next one's is linked to."""
+    found = connection.execute(ledger.select().order_by(ledger.c.sequence)).mappings()
+    rows = [dict(row) for row in found]
+    before = ledger_id
+    for expected, row in enumerate(rows, 1):
+        if row["sequence"] != expected:
+            raise DamagedLedgerError(f"row {expected} of the ledger is gone; {_RESTORE}")
+        if row["hash"] != link(before, row):
+            raise DamagedLedgerError(f"row {expected} of the ledger was changed; {_RESTORE}")
+        before = row["hash"]
+    return tuple(_from_row(row) for row in rows), before
 
 
 def _to_row(event: Event) -> dict[str, Any]:
@@ -129,6 +152,7 @@ def _to_row(event: Event) -> dict[str, Any]:
         "evaluation_digest": move.evaluation_digest,
         "reason": move.reason,
         "candidate": move.candidate.model_dump_json() if move.candidate else None,
+        "epoch": move.epoch,
     }
 
 
@@ -141,6 +165,7 @@ def _from_row(row: dict[str, Any]) -> Event:
         evaluation_digest=row["evaluation_digest"],
         reason=row["reason"],
         candidate=candidate,
+        epoch=row["epoch"],
     )
     return Event(row["sequence"], datetime.fromisoformat(row["at"]), move)
 

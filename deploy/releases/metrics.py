@@ -9,8 +9,11 @@ from deploy.releases.ledger import Event
 from deploy.releases.records import STATES
 
 RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])
-MOVES = Counter("forgewatch_deploy_moves", "moves that operators and updaters made", ["action"])
+MOVES = Counter("forgewatch_deploy_moves", "events of the ledger that this server wrote", ["action"])
 REFUSALS = Counter("forgewatch_deploy_refusals", "moves that the rules forbade")
+EPOCH = Gauge(
+    "forgewatch_deploy_epoch", "the ledger's epoch: it rises where the releases topic had another's record"
+)
 LEDGER_SEQUENCE = Gauge("forgewatch_deploy_ledger_sequence", "sequence number of the ledger's last event")
 PUBLISHED_SEQUENCE = Gauge(
     "forgewatch_deploy_published_sequence", "sequence number of the rollout last seen on the releases topic"
@@ -23,7 +26,8 @@ UPLOADED_BYTES = Counter("forgewatch_deploy_uploaded_bytes", "bytes of artifact 
 
 def show(events: Sequence[Event]) -> None:
     """Bring the gauges to the ledger's state."""
-    releases = fold(events).releases.values()
+    standing = fold(events)
     for state in STATES:
-        RELEASES.labels(state).set(sum(release.state == state for release in releases))
+        RELEASES.labels(state).set(sum(release.state == state for release in standing.releases.values()))
+    EPOCH.set(standing.epoch)
     LEDGER_SEQUENCE.set(len(events))

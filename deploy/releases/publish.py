@@ -1,12 +1,15 @@
 """The releases topic is brought to what the ledger says: after a move, at start, and ever again.
 
 The ledger's row comes first. A crash between the row and the topic is mended by the next look,
-which reads the topic and writes only where it differs.
+which reads the topic and writes only where it differs. A record of another ledger, or one that outranks this
+ledger's, is never written over in silence: see deploy.releases.epoch.
 """
 
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,11 +20,12 @@ from pydantic import ValidationError
 
 from deploy.releases import metrics
 from deploy.releases.approval import fold
+from deploy.releases.epoch import describe, is_foreign, next_raise_at, raise_epoch
 from deploy.releases.ledger import Ledger, LedgerError
 from detector.records import Rollout
 from ingest.access import barred
 
-_KEY = b"stable"
+_KEY, _PARTITION = b"stable", 0
 
 log = structlog.get_logger()
 
@@ -30,8 +34,20 @@ class PublishError(Exception):
     """The releases topic could not be read or written; retryable."""
 
 
-def read_rollout(options: Mapping[str, Any], topic: str, timeout_s: float) -> Rollout | None:
-    """The newest Rollout of the topic; None where there is none, or where what lies there is none.
+@dataclass(frozen=True)
+class Found:
+    """What the releases topic holds.
+
+    newest: the rollout that a worker has read last, None where no record is one.
+    kept: the last record of deploy's own key, which compaction keeps; None where that is no rollout.
+    """
+
+    newest: Rollout | None = None
+    kept: Rollout | None = None
+
+
+def read_topic(options: Mapping[str, Any], topic: str, timeout_s: float) -> Found:
+    """Read the topic as a worker does: its first partition, committed records, whatever their key.
 
     options are kafka-python's connection options (ingest.settings.kafka_options). Raises
     PublishError where the broker is away or the topic does not exist.
@@ -43,28 +59,27 @@ def read_rollout(options: Mapping[str, Any], topic: str, timeout_s: float) -> Ro
             **options,
             group_id=None,
             enable_auto_commit=False,
+            isolation_level="read_committed",
             bootstrap_timeout_ms=int(timeout_s * 1000),
         )
     except KafkaError as error:
         raise PublishError(f"cannot reach the broker: {error}") from error
     try:
-        numbers = consumer.partitions_for_topic(topic)
-        if not numbers:
+        if _PARTITION not in (consumer.partitions_for_topic(topic) or ()):
             raise PublishError(f"there is no topic {topic}")
-        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning(*partitions)
-        ends = consumer.end_offsets(partitions, timeout_ms=int(timeout_s * 1000))
-        newest = None
+        partition = TopicPartition(topic, _PARTITION)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        end = consumer.end_offsets([partition], timeout_ms=int(timeout_s * 1000))[partition]
+        found = Found()
         deadline = time.monotonic() + timeout_s
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+        while consumer.position(partition) < end:
             if time.monotonic() > deadline:
                 raise PublishError(f"reading {topic} took longer than {timeout_s} s")
-            for records in consumer.poll(timeout_ms=200).values():
-                for record in records:
-                    if record.key == _KEY:
-                        newest = _parse(record.value)
-        return newest
+            for record in (one for records in consumer.poll(timeout_ms=200).values() for one in records):
+                rollout = _parse(record.value)
+                found = Found(rollout or found.newest, rollout if record.key == _KEY else found.kept)
+        return found
     except KafkaError as error:
         raise PublishError(f"cannot read {topic}: {error}") from error
     finally:
@@ -81,7 +96,8 @@ def write_rollout(options: Mapping[str, Any], topic: str, rollout: Rollout, time
     except KafkaError as error:
         raise PublishError(f"cannot reach the broker: {error}") from error
     try:
-        sent = producer.send(topic, key=_KEY, value=rollout.model_dump_json().encode())
+        value = rollout.model_dump_json().encode()
+        sent = producer.send(topic, key=_KEY, value=value, partition=_PARTITION)
         sent.get(timeout=timeout_s)
     except KafkaError as error:
         raise PublishError(f"cannot write {topic}: {error}") from error
@@ -120,32 +136,66 @@ class Publisher:
         """Look now: the ledger has a new row."""
         self._wake.set()
 
-    def heal(self) -> None:
-        """Compare the topic with the ledger and write where they differ; raises PublishError, LedgerError."""
-        wanted = fold(self._ledger.events()).rollout(self._ledger.id, self._ledger.epoch)
-        found = read_rollout(self._options, self._topic, self._timeout_s)
-        if wanted is not None and found != wanted:
+    def heal(self) -> str | None:
+        """Compare the topic with the ledger and write where they differ.
+
+        Returns why they differ for longer, None where they agree. Raises PublishError and LedgerError.
+        """
+        # The topic first: what is read of the ledger after it is never older than what it wrote there.
+        found = read_topic(self._options, self._topic, self._timeout_s)
+        events = self._ledger.events()
+        wanted, newest = fold(events).rollout(self._ledger.id), found.newest
+        if wanted is None:
+            if newest is None:
+                return None
+            return (
+                f"the releases topic names {describe(newest, self._ledger.id)}, but nothing is live by "
+                "this ledger: restore the ledger that it had, or approve a release, which outranks it"
+            )
+        if newest is not None and is_foreign(newest, wanted):
+            now = datetime.now(UTC)
+            if (due := next_raise_at(events, now, self._interval_s)) > now:
+                return (
+                    f"something else writes to the releases topic; it names "
+                    f"{describe(newest, self._ledger.id)}, which is outranked again at {due:%H:%M:%S} UTC"
+                )
+            wanted = self._outrank(newest)
+        elif newest is not None and newest.ledger != wanted.ledger:
+            log.warning("another ledger's record on the releases topic is written over", found=newest.ledger)
+        if found != Found(wanted, wanted):
             write_rollout(self._options, self._topic, wanted, self._timeout_s)
-            log.info("rollout published", stable=wanted.stable, sequence=wanted.sequence)
-        metrics.PUBLISHED_SEQUENCE.set(wanted.sequence if wanted else 0)
+            log.info("rollout published", stable=wanted.stable, epoch=wanted.epoch, sequence=wanted.sequence)
+        metrics.PUBLISHED_SEQUENCE.set(wanted.sequence)
+        return None
+
+    def _outrank(self, newest: Rollout) -> Rollout:
+        made = self._ledger.append(lambda history: raise_epoch(history, self._ledger.id, newest))
+        events = self._ledger.events()
+        for event in made:
+            metrics.MOVES.labels(event.move.action).inc()
+            log.error("the ledger raised its epoch", epoch=event.move.epoch, reason=event.move.reason)
+        metrics.show(events)
+        wanted = fold(events).rollout(self._ledger.id)
+        assert wanted is not None, "where something went live, something stays live"
+        return wanted
 
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
             try:
-                self.heal()
-                self.problem = None
+                problem, wait_s = self.heal(), self._interval_s
             except (PublishError, LedgerError) as error:
                 metrics.PUBLISH_FAILURES.inc()
-                if str(error) != self.problem:
-                    log.warning("cannot publish the rollout", error=str(error))
-                self.problem = str(error)
-            # A failed look is soon repeated: an approval waits for it.
-            self._wake.wait(self._interval_s if self.problem is None else min(1.0, self._interval_s))
+                # A failed look is soon repeated: an approval waits for it.
+                problem, wait_s = str(error), min(1.0, self._interval_s)
+            if problem is not None and problem != self.problem:
+                log.warning("the releases topic differs from the ledger", problem=problem)
+            self.problem = problem
+            self._wake.wait(wait_s)
 
 
 def _parse(value: bytes | None) -> Rollout | None:
     try:
         return Rollout.model_validate_json(value or b"")
     except ValidationError:
-        return None  # whoever wrote this is not the deploy server; the next look writes over it
+        return None  # workers take no notice of it, and the next look writes over it

@@ -8,14 +8,16 @@ from fastapi.responses import JSONResponse
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from deploy.releases import metrics
-from deploy.releases.approval import ApprovalError, UnknownRelease
-from deploy.releases.artifacts import ArtifactMissing, ArtifactRefused, ArtifactTooLarge
+from deploy.releases.approval import ApprovalError, UnknownReleaseError
+from deploy.releases.artifacts import ArtifactMissingError, ArtifactRefusedError, ArtifactTooLargeError
+from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
 from deploy.server import imports, memory, releases, status, updates
 from deploy.server.access import (
     LOOPBACK_NAMES,
     authorised,
 )
+from deploy.server.collect import collecting
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from ingest.sandbox import SandboxUnavailableError
@@ -37,10 +39,11 @@ Where the server has a token, send it as a bearer token with every request but `
 # The nearest class of an error's own decides, whatever the order here.
 _STATUS: dict[type[Exception], int] = {
     ApprovalError: 409,
-    UnknownRelease: 404,
-    ArtifactMissing: 404,
-    ArtifactRefused: 422,
-    ArtifactTooLarge: 413,
+    EvidenceError: 409,
+    UnknownReleaseError: 404,
+    ArtifactMissingError: 404,
+    ArtifactRefusedError: 422,
+    ArtifactTooLargeError: 413,
     LedgerError: 503,
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,
@@ -54,7 +57,9 @@ _STATUS: dict[type[Exception], int] = {
 
 def create_app(settings: DeploySettings, parts: Services) -> FastAPI:
     """The API over opened services; `parts` stay open for as long as the app answers."""
-    app = FastAPI(title="Forgewatch deploy", version="0.1.0", description=DESCRIPTION)
+    app = FastAPI(
+        title="Forgewatch deploy", version="0.1.0", description=DESCRIPTION, lifespan=collecting(parts)
+    )
     app.state.settings = settings
     app.state.services = parts
     if settings.token is None:
@@ -75,7 +80,7 @@ def create_app(settings: DeploySettings, parts: Services) -> FastAPI:
 
 def _answer(status: int) -> Callable[[Request, Exception], JSONResponse]:
     def answer(request: Request, error: Exception) -> JSONResponse:
-        if isinstance(error, ApprovalError):
+        if isinstance(error, ApprovalError | EvidenceError):
             metrics.REFUSALS.inc()
         log.warning("refused", method=request.method, path=request.url.path, why=str(error))
         return JSONResponse({"detail": str(error)}, status)

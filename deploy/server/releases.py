@@ -28,7 +28,7 @@ FileName = Annotated[str, Path(max_length=100, description="a file of the artifa
 @router.get("/rollout", tags=["releases"])
 def get_rollout(parts: Parts) -> Rollout | None:
     """What every worker is to serve, by the ledger; null before the first approval."""
-    return fold(parts.ledger.events()).rollout(parts.ledger.id, parts.ledger.epoch)
+    return fold(parts.ledger.events()).rollout(parts.ledger.id)
 
 
 @router.get("/releases", tags=["releases"])
@@ -43,28 +43,28 @@ def get_release(parts: Parts, digest: Digest) -> ReleaseDetail:
     """One release with its history. Its evidence: /artifacts/{digest}/evaluation.json and model_card.md."""
     events = parts.ledger.events()
     release = approval.find(events, digest)
-    history = tuple(_entry(event) for event in events if event.move.digest == digest)
+    history = tuple(entry(event) for event in events if event.move.digest == digest)
     return ReleaseDetail(**dict(release), history=history)
 
 
 @router.get("/ledger", tags=["releases"])
 def list_events(parts: Parts) -> list[LedgerEntry]:
     """Who did what and when: every event, oldest first."""
-    return [_entry(event) for event in parts.ledger.events()]
+    return [entry(event) for event in parts.ledger.events()]
 
 
 @router.post("/releases", tags=["releases"], status_code=201)
 def propose(parts: Parts, actor: Actor, candidate: Candidate) -> Release:
     """Propose a candidate whose artifact was put here before. Doing it twice is the same as once.
 
-    409 where a gate does not hold, where the stored bytes differ, or where it was rejected before.
+    Its gates are computed anew from its evaluation's bytes. 409 where one does not hold or is not as the
+    candidate says, where its parent is not live, where the stored bytes differ, or where it was rejected.
     """
+    evidence = parts.artifacts.evidence(candidate.digest)
     return _move(
         parts,
         candidate.digest,
-        lambda history: approval.propose(
-            history, candidate, parts.artifacts.evidence(candidate.digest), actor
-        ),
+        lambda history: approval.propose(history, candidate, evidence, parts.updater, actor),
     )
 
 
@@ -72,20 +72,30 @@ def propose(parts: Parts, actor: Actor, candidate: Candidate) -> Release:
 def approve(parts: Parts, actor: Actor, digest: Digest, body: Approve) -> Release:
     """Approve exactly these bytes and take them live; the release before retires.
 
-    Every file of the artifact is read anew. 409 where one byte is not what was proposed.
+    Every file of the artifact is read anew. 409 where one byte is not what was proposed, or where the release
+    that it was compared with is no longer live.
     """
-    return _move(
+    evidence = parts.artifacts.evidence(digest)
+    _move(
         parts,
         digest,
         lambda history: approval.approve(
-            history, digest, body.evaluation_digest, parts.artifacts.evidence(digest), actor
+            history, digest, body.evaluation_digest, evidence, parts.updater, actor
         ),
     )
+    return _move(parts, digest, lambda history: approval.promote(history, digest, evidence, actor))
+
+
+@router.post("/releases/{digest}/promote", tags=["releases"])
+def promote(parts: Parts, actor: Actor, digest: Digest) -> Release:
+    """Take an approved release live: the second half of an approval, where only the first was done."""
+    evidence = parts.artifacts.evidence(digest)
+    return _move(parts, digest, lambda history: approval.promote(history, digest, evidence, actor))
 
 
 @router.post("/releases/{digest}/reject", tags=["releases"])
 def reject(parts: Parts, actor: Actor, digest: Digest, body: Because) -> Release:
-    """Refuse a proposed release for good."""
+    """Refuse a proposed release, or one that is approved and not live, for good."""
     return _move(parts, digest, lambda history: approval.reject(history, digest, body.reason, actor))
 
 
@@ -143,7 +153,8 @@ def _move(parts: Services, digest: str | None, decide: Decide) -> Release:
     return approval.find(events, digest or appended[-1].move.digest)
 
 
-def _entry(event: Event) -> LedgerEntry:
+def entry(event: Event) -> LedgerEntry:
+    """An event of the ledger as the API shows it."""
     move = event.move
     return LedgerEntry(
         sequence=event.sequence,

@@ -41,6 +41,7 @@ class Services:
     importer: Importer
     ingest: IngestSettings
     detector: DetectorSettings
+    updater: UpdaterSettings
 
 
 @contextmanager
@@ -61,9 +62,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             engine = open_engine(updater.database_url)
             stack.callback(engine.dispose)
             runs = RunTable(engine, lease_s=updater.lease_s, max_takeovers=updater.max_takeovers)
-            artifacts = ArtifactStore(
-                settings.artifacts_dir, settings.max_file_bytes, settings.max_artifact_files
-            )
+            artifacts = ArtifactStore(settings.artifacts_dir, settings.max_file_bytes)
         except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
             raise ServicesError(str(error).splitlines()[0]) from error
         importer = Importer(store, crops, memory, ingest)
@@ -75,7 +74,9 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             interval_s=settings.recheck_interval_s,
             timeout_s=settings.kafka_timeout_s,
         )
-        yield Services(ledger, artifacts, publisher, store, memory, crops, runs, importer, ingest, detector)
+        yield Services(
+            ledger, artifacts, publisher, store, memory, crops, runs, importer, ingest, detector, updater
+        )
 
 
 def services(request: Request) -> Services:

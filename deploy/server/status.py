@@ -1,13 +1,16 @@
 """One look at the whole system: what is live, what waits, how far behind, who is alive."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
 from deploy.client.records import PartitionLag, Shelved, Status
 from deploy.releases.approval import fold
+from deploy.releases.epoch import recent_raises
 from deploy.server.health import processes_health
 from deploy.server.lag import LagError, group_lag
+from deploy.server.releases import entry
 from deploy.server.services import Services, services
 from deploy.settings import DeploySettings
 from ingest.settings import kafka_options
@@ -29,7 +32,8 @@ def look(settings: DeploySettings, parts: Services) -> Status:
 
     Raises LedgerError, memory's StoreUnavailableError.
     """
-    standing = fold(parts.ledger.events())
+    events = parts.ledger.events()
+    standing = fold(events)
     with parts.memory.read() as connection:
         shelves = counts(connection)
         offsets = load_offsets(connection)
@@ -37,8 +41,11 @@ def look(settings: DeploySettings, parts: Services) -> Status:
     return Status(
         live=standing.live,
         previous=standing.previous,
-        proposed=[release for release in standing.releases.values() if release.state == "proposed"],
+        proposed=[
+            release for release in standing.releases.values() if release.state in ("proposed", "approved")
+        ],
         publish_problem=parts.publisher.problem,
+        epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],
         lag=lag,
         lag_problem=lag_problem,
         unknowns_waiting=sum(count for (shelf, _), count in shelves.items() if shelf == "unknown"),

@@ -1,5 +1,6 @@
 """A deploy server without a broker, its settings in a folder of the test's own, and small artifacts."""
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +14,12 @@ from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.architecture import Architecture
-from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, sha256_of
+from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.contract import Contract, TensorSpec, crops_and_pooling
 from detector.gate import GateParameters, Term
 from detector.manifest import Manifest
 from ingest.records import CropPlan
-from updater.records import Candidate, Gate
+from updater.records import Candidate, Evaluation
 
 
 @pytest.fixture
@@ -52,19 +53,21 @@ def http(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
         yield client
 
 
-OUTPUTS = tuple(
-    TensorSpec(name=name, dtype=dtype, shape=("rows", *shape))
-    for name, dtype, shape in (
-        ("logits", "float32", (2,)),
-        ("embedding", "float32", (64,)),
-        ("features", "float32", (0,)),
-        ("energy", "float32", ()),
-        ("novelty", "float32", ()),
-        ("unknown_score", "float32", ()),
-        ("neighbour_index", "int64", (0,)),
-        ("neighbour_distance", "float32", (0,)),
+def outputs(classes: int) -> tuple[TensorSpec, ...]:
+    """What a model of so many classes gives."""
+    return tuple(
+        TensorSpec(name=name, dtype=dtype, shape=("rows", *shape))
+        for name, dtype, shape in (
+            ("logits", "float32", (classes,)),
+            ("embedding", "float32", (64,)),
+            ("features", "float32", (0,)),
+            ("energy", "float32", ()),
+            ("novelty", "float32", ()),
+            ("unknown_score", "float32", ()),
+            ("neighbour_index", "int64", (0,)),
+            ("neighbour_distance", "float32", (0,)),
+        )
     )
-)
 
 
 @pytest.fixture
@@ -83,15 +86,21 @@ def served(settings: DeploySettings, parts: Services) -> Iterator[str]:
 
 
 @pytest.fixture
-def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
-    """Makes sealed artifacts whose model no one could run; each `evaluation` gives another digest."""
+def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) -> Callable[..., Artifact]:
+    """Makes sealed artifacts whose model no one could run, a new one with each call; parent: the live one."""
+    numbers = itertools.count()
 
-    def make(evaluation: str) -> Artifact:
-        folder = tmp_path / "made" / evaluation
+    def make(parent: Artifact | None = None, new: tuple[str, ...] = (), **figures: float) -> Artifact:
+        number = next(numbers)
+        folder = tmp_path / "made" / str(number)
         folder.mkdir(parents=True)
         for name in (MODEL, WEIGHTS, PROBE, MODEL_CARD):
             (folder / name).write_bytes(name.encode() * 10)
-        (folder / EVALUATION).write_text(f'{{"aa": "{evaluation}"}}')
+        known = parent.manifest.classes if parent else ()
+        classes = (*(known or ("real", "blend")), *new)
+        digest = parent.digest if parent else None
+        evaluation = make_evaluation(classes, digest, known, seed=number, **figures)
+        (folder / EVALUATION).write_text(evaluation.model_dump_json())
         unit = Term(median=0, scale=1, weight=1)
         gate = GateParameters(
             terms={"energy": unit, "pseudo": unit},
@@ -102,36 +111,19 @@ def make_artifact(tmp_path: Path) -> Callable[[str], Artifact]:
         return seal(
             folder,
             Manifest(
-                classes=("real", "blend"),
+                classes=classes,
                 architecture=Architecture(backbone="lcnet_050", forensic=False),
-                contract=Contract(inputs=crops_and_pooling(CropPlan()), outputs=OUTPUTS),
+                contract=Contract(inputs=crops_and_pooling(CropPlan()), outputs=outputs(len(classes))),
                 feature_version=None,
                 gate=gate,
                 reference=(),
-                parent=None,
+                parent=digest,
                 calibration={},
                 export_differences={},
             ),
         )
 
     return make
-
-
-@pytest.fixture
-def candidate_of() -> Callable[..., Candidate]:
-    """Makes the candidate record that belongs to an artifact."""
-
-    def candidate(artifact: Artifact, *, holds: bool = True) -> Candidate:
-        return Candidate(
-            digest=artifact.digest,
-            evaluation_digest=sha256_of(artifact.folder / EVALUATION),
-            parent=None,
-            update=1,
-            classes=artifact.manifest.classes,
-            gates=(Gate(name="reals called fake", value=0.01, bound=0.06, holds=holds),),
-        )
-
-    return candidate
 
 
 @pytest.fixture
@@ -149,7 +141,7 @@ def put(http: TestClient) -> Callable[[Artifact], None]:
 
 @pytest.fixture
 def propose(
-    http: TestClient, put: Callable[[Artifact], None], candidate_of: Callable[..., Candidate]
+    http: TestClient, put: Callable[[Artifact], None], candidate_of: Callable[[Artifact], Candidate]
 ) -> Callable[[Artifact], None]:
     """Puts an artifact and proposes it."""
 

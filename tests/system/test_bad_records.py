@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaProducer
 
 from deploy.client.kafka import newest_verdicts
-from deploy.releases.publish import read_rollout
+from deploy.releases.publish import read_topic
 from detector.records import Rollout
 from detector.releases import ReleaseFollower
 from ingest.envelope import EnvelopeError, open_envelope
@@ -105,7 +105,7 @@ def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str)
 def test_the_publisher_and_the_worker_find_the_rollout_behind_it(
     settings: IngestSettings, topic: str
 ) -> None:
-    assert within(60, lambda: read_rollout(kafka_options(settings), topic, 30)) == ROLLOUT
+    assert within(60, lambda: read_topic(kafka_options(settings), topic, 30).newest) == ROLLOUT
 
     def follow() -> Rollout | None:
         with ReleaseFollower(settings, topic) as follower:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from deploy.cli.main import main
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger, Move
-from deploy.releases.publish import read_rollout
-from detector.artifact import EVALUATION, MANIFEST, Artifact, sha256_of
+from deploy.releases.publish import read_topic
+from detector.artifact import MANIFEST, Artifact
 from ingest.settings import IngestSettings, kafka_options
 from ingest.topics import Topic, ensure_topics
 from updater.records import Candidate
@@ -57,16 +57,8 @@ def serving(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def propose(environment: dict[str, str], artifact: Artifact) -> None:
+def propose(environment: dict[str, str], artifact: Artifact, candidate: Candidate) -> None:
     headers = {"Authorization": "Bearer s3cret", "X-Forgewatch-Actor": "updater"}
-    candidate = Candidate(
-        digest=artifact.digest,
-        evaluation_digest=sha256_of(artifact.folder / EVALUATION),
-        parent=None,
-        update=1,
-        classes=artifact.manifest.classes,
-        gates=(),
-    )
     with httpx.Client(base_url=environment["FORGEWATCH_DEPLOY_URL"], headers=headers) as client:
         for name in (*artifact.manifest.files, MANIFEST):
             content = (artifact.folder / name).read_bytes()
@@ -77,17 +69,19 @@ def propose(environment: dict[str, str], artifact: Artifact) -> None:
 def published(environment: dict[str, str]) -> str | None:
     topic = environment["FORGEWATCH_DETECTOR_RELEASES_TOPIC"]
     for _ in range(100):
-        rollout = read_rollout(kafka_options(IngestSettings()), topic, 10)
+        rollout = read_topic(kafka_options(IngestSettings()), topic, 10).newest
         if rollout is not None:
             return rollout.stable
     return None
 
 
 def test_an_approval_by_the_command_line_reaches_the_topic_and_the_server_ends_on_sigterm(
-    environment: dict[str, str], untrained_artifact: Artifact
+    environment: dict[str, str],
+    untrained_artifact: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
 ) -> None:
     with serving(environment) as process:
-        propose(environment, untrained_artifact)
+        propose(environment, untrained_artifact, candidate_of(untrained_artifact))
         assert main(["approve", untrained_artifact.digest[:12], "--as", "ada"]) == 0
         assert published(environment) == untrained_artifact.digest
         port = environment["FORGEWATCH_DEPLOY_METRICS_PORT"]
@@ -100,10 +94,13 @@ def test_an_approval_by_the_command_line_reaches_the_topic_and_the_server_ends_o
 
 
 def test_a_row_that_a_killed_server_could_not_publish_is_published_by_the_next(
-    environment: dict[str, str], untrained_artifact: Artifact, tmp_path: Path
+    environment: dict[str, str],
+    untrained_artifact: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    tmp_path: Path,
 ) -> None:
     with serving(environment) as process:
-        propose(environment, untrained_artifact)
+        propose(environment, untrained_artifact, candidate_of(untrained_artifact))
         process.kill()
         process.wait()
     digest, evaluation = untrained_artifact.digest, "e" * 64

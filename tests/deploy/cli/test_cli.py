@@ -19,36 +19,39 @@ from deploy.settings import DeploySettings
 from detector.artifact import EVALUATION, Artifact
 from updater.records import Candidate
 
-Make = Callable[[str], Artifact]
+Make = Callable[..., Artifact]
 CandidateOf = Callable[..., Candidate]
 Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
 @pytest.fixture
-def proposed(parts: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[[str], Artifact]:
+def proposed(parts: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[..., Artifact]:
     """Puts an artifact and proposes it, by the functions below the API."""
 
-    def put_and_propose(name: str) -> Artifact:
-        artifact = make_artifact(name)
+    def put_and_propose(parent: Artifact | None = None) -> Artifact:
+        artifact = make_artifact(parent)
         for file in (*artifact.manifest.files, "manifest.json"):
             with parts.artifacts.upload(artifact.digest, file) as upload:
                 upload.write((artifact.folder / file).read_bytes())
                 upload.commit()
         candidate, evidence = candidate_of(artifact), parts.artifacts.evidence(artifact.digest)
-        parts.ledger.append(lambda history: approval.propose(history, candidate, evidence, "updater"))
+        parts.ledger.append(
+            lambda history: approval.propose(history, candidate, evidence, parts.updater, "updater")
+        )
         return artifact
 
     return put_and_propose
 
 
 def test_an_operator_sees_the_evidence_approves_and_rolls_back(
-    answered: Terminal, proposed: Callable[[str], Artifact]
+    answered: Terminal, proposed: Callable[..., Artifact]
 ) -> None:
-    first, second = proposed("a"), proposed("b")
+    first = proposed()
     shown = answered.json("release", first.digest[:8])
-    assert shown["evaluation"] == {"aa": "a"}
+    assert shown["evaluation"]["classes"] == ["real", "blend"]
     assert "is live" in answered.ok("approve", first.digest[:8], "--as", "ada")
+    second = proposed(first)
     assert answered.json("approve", second.digest, "--as", "Jürgen")["actor"] == "Jürgen"
     rows = {row["digest"]: row["state"] for row in answered.json("releases")}
     assert rows == {first.digest: "retired", second.digest: "live"}
@@ -68,16 +71,16 @@ def test_status_loads_neither_torch_nor_kafka(answered: Terminal) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_reject_is_for_good(answered: Terminal, proposed: Callable[[str], Artifact]) -> None:
-    artifact = proposed("a")
+def test_reject_is_for_good(answered: Terminal, proposed: Callable[..., Artifact]) -> None:
+    artifact = proposed()
     assert answered.json("reject", artifact.digest[:6], "--reason", "forgets")["state"] == "rejected"
     assert "rejected" in answered.fails("approve", artifact.digest[:6])
 
 
 def test_an_ambiguous_or_unknown_prefix_is_refused(
-    answered: Terminal, proposed: Callable[[str], Artifact], parts: Services
+    answered: Terminal, proposed: Callable[..., Artifact], parts: Services
 ) -> None:
-    digests = [proposed(name).digest for name in map(str, range(17))]
+    digests = [proposed().digest for _ in range(17)]
     # Of 17 digests two begin alike.
     shared = next(d[0] for d in digests if sum(other[0] == d[0] for other in digests) > 1)
     assert "releases begin" in answered.fails("release", shared)
@@ -86,17 +89,17 @@ def test_an_ambiguous_or_unknown_prefix_is_refused(
 
 
 def test_a_changed_byte_is_told_in_one_line(
-    answered: Terminal, proposed: Callable[[str], Artifact], settings: DeploySettings
+    answered: Terminal, proposed: Callable[..., Artifact], settings: DeploySettings
 ) -> None:
-    artifact = proposed("a")
-    (settings.artifacts_dir / artifact.digest / EVALUATION).write_text('{"aa": "z"}')
+    artifact = proposed()
+    (settings.artifacts_dir / artifact.digest / EVALUATION).write_text("{}")
     assert EVALUATION in answered.fails("approve", artifact.digest[:8])
 
 
 def test_status_works_with_half_of_the_system_down(
-    answered: Terminal, proposed: Callable[[str], Artifact]
+    answered: Terminal, proposed: Callable[..., Artifact]
 ) -> None:
-    artifact = proposed("a")
+    artifact = proposed()
     out = answered.ok("status")
     assert artifact.digest[:12] in out
     assert "no broker answers" in out
@@ -240,9 +243,9 @@ def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
 
 
 def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
-    answered: Terminal, proposed: Callable[[str], Artifact]
+    answered: Terminal, proposed: Callable[..., Artifact]
 ) -> None:
-    artifact = proposed("a")
+    artifact = proposed()
     answered.ok("reject", artifact.digest, "--reason", "\x1b[2J[red]evil[/red]\x07")
     out = answered.ok("releases")
     assert "\x1b" not in out

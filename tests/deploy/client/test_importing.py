@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from deploy.client import importing
-from deploy.client.http import Client, ServerRefused, ServerUnavailable
+from deploy.client.http import Client, ServerRefusedError, ServerUnavailableError
 from deploy.client.importing import ImportFolderError, import_folder
 from deploy.client.records import ImportDone
 from deploy.server.services import Services
@@ -154,7 +154,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
 
     with monkeypatch.context() as broken:
         broken.setattr(CropStore, "put", break_off)
-        with pytest.raises(ServerUnavailable, match="the disk went away"):
+        with pytest.raises(ServerUnavailableError, match="the disk went away"):
             take(folder, api)
     sent: list[int] = []
     send = importing._send
@@ -184,7 +184,7 @@ def test_a_label_of_somebody_else_is_not_extended(folder: Path, api: Client, ser
     late = lay(folder.parent / "late", {"gan/late.png": picture(300)})
     with Client(DeploySettings(url=served), "eve") as other:
         archive = importing._archive([("gan/late.png", (late / "gan/late.png").read_bytes())])
-        with pytest.raises(ServerRefused, match=f"label {done.labels['gan']} is none that eve began"):
+        with pytest.raises(ServerRefusedError, match=f"label {done.labels['gan']} is none that eve began"):
             other.add_files("late", archive, {"gan": done.labels["gan"]})
 
 
@@ -195,13 +195,13 @@ def test_an_archive_of_anything_but_plain_files_is_refused(api: Client, kind: by
         member = tarfile.TarInfo("gan/a.png")
         member.type, member.linkname = kind, "/etc/hostname"
         archive.addfile(member)
-    with pytest.raises(ServerRefused, match="no plain file"):
+    with pytest.raises(ServerRefusedError, match="no plain file"):
         api.add_files("data", out.getvalue(), {})
 
 
 @pytest.mark.parametrize("body", [b"", b"no archive", b"\x1f\x8b" + bytes(600)])
 def test_what_is_no_archive_is_refused(api: Client, body: bytes) -> None:
-    with pytest.raises(ServerRefused, match="tar"):
+    with pytest.raises(ServerRefusedError, match="tar"):
         api.add_files("data", body, {})
 
 

@@ -1,218 +1,290 @@
-"""The rules of release: folds and moves over any history."""
+"""The rules of release: the table of states, folds and moves over any history."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
-from itertools import pairwise
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.releases import approval
 from deploy.releases.approval import (
+    LIFE,
     ApprovalError,
-    Evidence,
+    Consequence,
     Standing,
-    UnknownRelease,
-    approve,
+    UnknownReleaseError,
     fold,
-    propose,
-    reject,
-    rollback,
-    rollback_target,
+    next_state,
 )
-from deploy.releases.ledger import Event, Move
-from updater.records import Candidate, Gate
+from deploy.releases.evidence import EvidenceError
+from deploy.releases.ledger import DamagedLedgerError, Move
+from deploy.releases.records import STATES, Action
 
-DIGESTS = tuple(letter * 64 for letter in "abcd")
+A, B, C, D = (letter * 64 for letter in "abcd")
+LEDGER = "0" * 32
+NewHistory = Callable[..., Any]
+"""Makes a conftest.History of wishes."""
 
-
-def candidate(digest: str, holds: bool = True) -> Candidate:
-    gate = Gate(name="forgets at most 5 points", value=1.0, bound=5.0, holds=holds)
-    return Candidate(
-        digest=digest,
-        evaluation_digest=digest[::-1].replace(digest[0], "e"),
-        parent=None,
-        update=1,
-        classes=("real", "splice"),
-        gates=(gate,),
-    )
-
-
-def evidence(digest: str) -> Evidence:
-    return Evidence(digest, candidate(digest).evaluation_digest)
-
-
-def after(history: tuple[Event, ...], moves: list[Move]) -> tuple[Event, ...]:
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    return history + tuple(Event(len(history) + 1 + i, at, move) for i, move in enumerate(moves))
-
-
-def act(history: tuple[Event, ...], action: str, digest: str) -> tuple[Event, ...]:
-    """One operator's wish; a refused one leaves the history as it was."""
-    try:
-        match action:
-            case "propose":
-                moves = propose(history, candidate(digest), evidence(digest), "updater")
-            case "approve":
-                wanted = candidate(digest).evaluation_digest
-                moves = approve(history, digest, wanted, evidence(digest), "ada")
-            case "reject":
-                moves = reject(history, digest, "no", "ada")
-            case _:
-                moves = rollback(history, evidence(rollback_target(history).digest), "worse", "ada")
-    except ApprovalError:
-        return history
-    return after(history, moves)
-
-
-def history_of(*wishes: tuple[str, str]) -> tuple[Event, ...]:
-    history: tuple[Event, ...] = ()
-    for action, digest in wishes:
-        history = act(history, action, digest)
-    return history
-
-
+ACTIONS = ("propose", "approve", "promote", "reject", "rollback")
 WISHES = st.lists(
-    st.tuples(st.sampled_from(["propose", "approve", "reject", "rollback"]), st.sampled_from(DIGESTS)),
+    st.tuples(st.sampled_from(ACTIONS), st.sampled_from((A, B, C, D)), st.sampled_from((None, None, A, B))),
     max_size=40,
 )
+Wishes = list[tuple[str, str, str | None]]
+ALL_VERBS = (*get_args(Action), *get_args(Consequence))
+
+
+def test_every_state_has_a_sentence_and_is_reached_from_nothing_by_the_table() -> None:
+    assert all(sentence.endswith(".") for sentence in STATES.values())
+    reached, size = {None}, 0
+    while len(reached) > size:
+        size = len(reached)
+        reached |= {after for (before, _), after in LIFE.items() if before in reached}
+    assert reached == {None, *STATES}
+
+
+@given(st.lists(st.sampled_from(ALL_VERBS), max_size=30))
+def test_every_sequence_of_moves_ends_in_a_state_of_the_table(verbs: list[Any]) -> None:
+    state = None
+    for verb in verbs:
+        if (state, verb) in LIFE:
+            state = next_state(state, verb)
+            assert state in STATES
+        else:
+            with pytest.raises(ApprovalError):
+                next_state(state, verb)
+
+
+@given(WISHES)
+def test_nothing_else_than_the_table_decides_which_state_follows(
+    new_history: NewHistory, wishes: Wishes
+) -> None:
+    history = new_history()
+    allowed = {(before, after) for (before, _), after in LIFE.items()}
+    for wish in wishes:
+        before = fold(history.events).releases
+        history.wish(*wish)
+        for digest, release in fold(history.events).releases.items():
+            was = before[digest].state if digest in before else None
+            assert was == release.state or (was, release.state) in allowed
+
+
+@given(WISHES, st.sampled_from(ACTIONS), st.sampled_from((A, B, C, D)))
+def test_a_rule_allows_no_move_that_the_table_has_not(
+    new_history: NewHistory, wishes: Wishes, action: Action, digest: str
+) -> None:
+    history = new_history(*wishes)
+    known = fold(history.events).releases
+    if action == "rollback":
+        digest = next((one for one, release in known.items() if release.state == "live"), digest)
+    state = known[digest].state if digest in known else None
+    assert not history.wish(action, digest) or (state, action) in LIFE
+
+
+@given(st.sampled_from(sorted(set(ALL_VERBS) - {"raise epoch"})), st.sampled_from([*STATES]))
+def test_a_ledger_that_holds_a_move_against_the_table_is_damaged(
+    new_history: NewHistory, verb: Any, state: str
+) -> None:
+    ways = {
+        "proposed": [("propose", A)],
+        "approved": [("propose", A), ("approve", A)],
+        "rejected": [("propose", A), ("reject", A)],
+        "live": [("propose", A), ("approve", A), ("promote", A)],
+    }
+    if state not in ways or (state, verb) in LIFE or verb in get_args(Consequence):
+        return
+    history = new_history(*ways[state])
+    history.force(Move("eve", verb, A, "e" * 64))
+    with pytest.raises(DamagedLedgerError, match=f"row {len(history.events)} of the ledger breaks the rules"):
+        fold(history.events)
 
 
 @given(WISHES)
 def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it(
-    wishes: list[tuple[str, str]],
+    new_history: NewHistory, wishes: Wishes
 ) -> None:
-    standing = fold(history_of(*wishes))
+    standing = fold(new_history(*wishes).events)
     live = [digest for digest, release in standing.releases.items() if release.state == "live"]
-    rollout = standing.rollout("0" * 32, 0)
+    rollout = standing.rollout(LEDGER)
     assert live == ([rollout.stable] if rollout else [])
 
 
 @given(WISHES)
-def test_once_something_is_live_something_stays_live(wishes: list[tuple[str, str]]) -> None:
-    history: tuple[Event, ...] = ()
+def test_once_something_is_live_something_stays_live(new_history: NewHistory, wishes: Wishes) -> None:
+    history = new_history()
     seen_live = False
-    for action, digest in wishes:
-        history = act(history, action, digest)
-        live = fold(history).live
+    for wish in wishes:
+        history.wish(*wish)
+        live = fold(history.events).live
         assert live is not None or not seen_live
         seen_live = live is not None
 
 
 @given(WISHES)
-def test_a_rejected_release_stays_rejected(wishes: list[tuple[str, str]]) -> None:
-    history: tuple[Event, ...] = ()
+def test_a_rejected_release_stays_rejected(new_history: NewHistory, wishes: Wishes) -> None:
+    history = new_history()
     rejected: set[str] = set()
-    for action, digest in wishes:
-        history = act(history, action, digest)
-        releases = fold(history).releases
+    for wish in wishes:
+        history.wish(*wish)
+        releases = fold(history.events).releases
         rejected |= {digest for digest, release in releases.items() if release.state == "rejected"}
         assert all(releases[digest].state == "rejected" for digest in rejected)
 
 
 @given(WISHES)
-def test_every_release_that_goes_live_was_approved_by_a_person_just_before(
-    wishes: list[tuple[str, str]],
+def test_what_goes_live_was_approved_by_a_person_and_measured_against_what_was_live(
+    new_history: NewHistory, wishes: Wishes
 ) -> None:
-    history = history_of(*wishes)
-    for before, event in pairwise(history):
+    events = new_history(*wishes).events
+    for at, event in enumerate(events):
         if event.move.action == "promote":
-            assert (before.move.action, before.move.digest) == ("approve", event.move.digest)
-            assert before.move.actor == event.move.actor == "ada"
+            before = fold(events[:at])
+            release = before.releases[event.move.digest]
+            assert (release.state, release.actor) == ("approved", "ada")
+            assert release.candidate.parent == (before.live.digest if before.live else None)
 
 
 @given(WISHES)
-def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(wishes: list[tuple[str, str]]) -> None:
-    history = history_of(*wishes)
+def test_what_waits_was_measured_against_what_is_live(new_history: NewHistory, wishes: Wishes) -> None:
+    standing = fold(new_history(*wishes).events)
+    live = standing.live.digest if standing.live else None
+    waiting = [one for one in standing.releases.values() if one.state in ("proposed", "approved")]
+    assert all(release.candidate.parent == live for release in waiting)
+
+
+@given(WISHES)
+def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(
+    new_history: NewHistory, wishes: Wishes
+) -> None:
+    events = new_history(*wishes).events
     previous = None
-    for length in range(1, len(history) + 1):
-        rollout = fold(history[:length]).rollout("0" * 32, 0)
+    for length in range(1, len(events) + 1):
+        rollout = fold(events[:length]).rollout(LEDGER)
         if previous is not None and rollout is not None:
             changed = (rollout.stable, rollout.previous) != (previous.stable, previous.previous)
             assert (rollout.sequence > previous.sequence) == changed
         previous = rollout
 
 
-@given(WISHES, st.sampled_from(DIGESTS))
-def test_rollback_undoes_an_approval_whatever_came_before(wishes: list[tuple[str, str]], digest: str) -> None:
-    history = act(history_of(*wishes), "propose", digest)
-    before = fold(history)
-    approved = act(history, "approve", digest)
-    if approved == history or before.live is None:
+@given(WISHES, st.sampled_from((A, B, C, D)))
+def test_rollback_undoes_a_promotion_whatever_came_before(
+    new_history: NewHistory, wishes: Wishes, digest: str
+) -> None:
+    history = new_history(*wishes, ("propose", digest), ("approve", digest))
+    before = fold(history.events)
+    if not history.wish("promote", digest) or before.live is None:
         return
-    undone = fold(act(approved, "rollback", digest))
+    history.wish("rollback", digest)
+    undone = fold(history.events)
     assert undone.live is not None
     assert undone.live.digest == before.live.digest
     assert undone.releases[digest].state == "rolled back"
 
 
-def test_an_approval_makes_the_release_live_and_retires_the_one_before() -> None:
-    a, b, *_ = DIGESTS
-    standing = fold(history_of(("propose", a), ("approve", a), ("propose", b), ("approve", b)))
-    assert {digest: release.state for digest, release in standing.releases.items()} == {
-        a: "retired",
-        b: "live",
-    }
-    rollout = standing.rollout("0" * 32, 0)
+def test_approving_and_going_live_are_two_moves(new_history: NewHistory) -> None:
+    history = new_history(("propose", A), ("approve", A))
+    standing = fold(history.events)
+    assert (standing.releases[A].state, standing.live) == ("approved", None)
+    assert history.moves("approve", A) == []  # whoever asks again may go on from here
+    assert history.wish("promote", A)
+    live = fold(history.events).live
+    assert live is not None
+    assert live.digest == A
+
+
+def test_a_promotion_retires_the_release_before_and_lets_its_other_children_expire(
+    new_history: NewHistory,
+) -> None:
+    history = new_history(*go_live(A), ("propose", B), ("propose", C), ("approve", C))
+    assert history.wish("approve", B)
+    assert history.wish("promote", B)
+    states = {digest: release.state for digest, release in fold(history.events).releases.items()}
+    assert states == {A: "retired", B: "live", C: "expired"}
+    with pytest.raises(ApprovalError, match="it is expired; promote is for a release that is approved"):
+        history.moves("promote", C)
+    rollout = fold(history.events).rollout(LEDGER)
     assert rollout is not None
-    assert (rollout.stable, rollout.previous) == (b, a)
+    assert (rollout.stable, rollout.previous) == (B, A)
 
 
-def test_a_rolled_back_release_may_be_proposed_and_approved_again() -> None:
-    a, b, *_ = DIGESTS
-    wishes = [("propose", a), ("approve", a), ("propose", b), ("approve", b), ("rollback", b)]
-    assert fold(history_of(*wishes)).releases[b].state == "rolled back"
-    again = fold(history_of(*wishes, ("propose", b), ("approve", b)))
-    assert again.live is not None
-    assert again.live.digest == b
+def test_of_two_proposals_on_one_parent_the_second_is_refused_once_the_first_is_live(
+    new_history: NewHistory,
+) -> None:
+    history = new_history(*go_live(A), *go_live(B))
+    with pytest.raises(ApprovalError, match="compared with aaaaaaaaaaaa, but bbbbbbbbbbbb is live") as said:
+        history.moves("propose", C, A)
+    assert "forgewatch update" in str(said.value)
 
 
-def test_rollback_without_an_earlier_release_is_refused() -> None:
-    a = DIGESTS[0]
+def test_a_proposal_of_an_older_ledger_that_never_expired_is_refused_at_its_approval(
+    new_history: NewHistory,
+) -> None:
+    history = new_history(*go_live(A), ("propose", B), ("propose", C), ("approve", B))
+    moves = history.moves("promote", B)
+    history.force(*(move for move in moves if move.action != "expire"))
+    with pytest.raises(ApprovalError, match="but bbbbbbbbbbbb is live"):
+        history.moves("approve", C)
+
+
+def test_a_rolled_back_or_expired_release_may_be_proposed_and_approved_again(new_history: NewHistory) -> None:
+    history = new_history(*go_live(A), ("propose", C), *go_live(B), ("rollback", B))
+    states = {digest: release.state for digest, release in fold(history.events).releases.items()}
+    assert (states[B], states[C]) == ("rolled back", "expired")
+    for digest in (B, C):
+        assert history.wish("propose", digest)
+    assert history.wish("approve", C)
+    assert history.wish("promote", C)
+
+
+def test_rollback_without_an_earlier_release_is_refused(new_history: NewHistory) -> None:
     with pytest.raises(ApprovalError, match="no earlier release"):
-        rollback_target(history_of(("propose", a), ("approve", a)))
+        new_history(*go_live(A)).moves("rollback", A)
 
 
 @pytest.mark.parametrize("part", ["digest", "evaluation_digest"])
-def test_an_approval_is_void_when_the_bytes_on_disk_changed(part: str) -> None:
-    a = DIGESTS[0]
-    history = history_of(("propose", a))
-    changed = replace(evidence(a), **{part: "0" * 64})
-    with pytest.raises(ApprovalError, match="bytes give 000"):
-        approve(history, a, candidate(a).evaluation_digest, changed, "ada")
+def test_an_approval_is_void_when_the_bytes_on_disk_changed(new_history: NewHistory, part: str) -> None:
+    history = new_history(("propose", A))
+    evidence = history.evidence(A)
+    wanted, changed = evidence.evaluation_digest, replace(evidence, **{part: "0" * 64})
+    with pytest.raises(EvidenceError, match="bytes give 000"):
+        approval.approve(history.events, A, wanted, changed, history.bounds, "ada")
+    assert history.wish("approve", A)
+    with pytest.raises(EvidenceError, match="bytes give 000"):
+        approval.promote(history.events, A, changed, "ada")
 
 
 @pytest.mark.parametrize("part", ["digest", "evaluation_digest"])
-def test_a_rollback_to_changed_bytes_is_refused(part: str) -> None:
-    a, b, *_ = DIGESTS
-    history = history_of(("propose", a), ("approve", a), ("propose", b), ("approve", b))
-    with pytest.raises(ApprovalError, match="bytes give 000"):
-        rollback(history, replace(evidence(a), **{part: "0" * 64}), "worse", "ada")
+def test_a_rollback_to_changed_bytes_is_refused(new_history: NewHistory, part: str) -> None:
+    history = new_history(*go_live(A), *go_live(B))
+    changed = replace(history.evidence(A), **{part: "0" * 64})
+    with pytest.raises(EvidenceError, match="bytes give 000"):
+        approval.rollback(history.events, changed, "worse", "ada")
 
 
-def test_approving_another_evaluation_than_the_proposed_one_is_refused() -> None:
-    a = DIGESTS[0]
+def test_approving_another_evaluation_than_the_proposed_one_is_refused(new_history: NewHistory) -> None:
+    history = new_history(("propose", A))
     with pytest.raises(ApprovalError, match="not the one that was proposed"):
-        approve(history_of(("propose", a)), a, "0" * 64, evidence(a), "ada")
+        approval.approve(history.events, A, "0" * 64, history.evidence(A), history.bounds, "ada")
 
 
-def test_a_candidate_whose_gate_does_not_hold_cannot_be_proposed() -> None:
-    a = DIGESTS[0]
-    with pytest.raises(ApprovalError, match="forgets at most 5 points"):
-        propose((), candidate(a, holds=False), evidence(a), "updater")
-
-
-def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is_refused() -> None:
-    a = DIGESTS[0]
-    history = history_of(("propose", a))
-    assert propose(history, candidate(a), evidence(a), "updater") == []
-    other = candidate(a).model_copy(update={"update": 2})
+def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is_refused(
+    new_history: NewHistory,
+) -> None:
+    history = new_history(("propose", A))
+    assert history.moves("propose", A) == []
+    other = history.candidate(A, None).model_copy(update={"update": 2})
     with pytest.raises(ApprovalError, match="other evidence"):
-        propose(history, other, evidence(a), "updater")
+        approval.propose(history.events, other, history.evidence(A), history.bounds, "updater")
 
 
 def test_a_digest_that_nobody_proposed_is_unknown_and_an_empty_ledger_has_no_rollout() -> None:
-    with pytest.raises(UnknownRelease):
-        reject((), DIGESTS[0], "no", "ada")
+    with pytest.raises(UnknownReleaseError):
+        approval.reject((), A, "no", "ada")
     assert fold(()) == Standing()
-    assert fold(()).rollout("0" * 32, 0) is None
+    assert fold(()).rollout(LEDGER) is None
+
+
+def go_live(digest: str) -> list[tuple[str, str]]:
+    return [("propose", digest), ("approve", digest), ("promote", digest)]

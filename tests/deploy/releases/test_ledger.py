@@ -1,13 +1,20 @@
 """The ledger: append-only, gapless, durable, one writer at a time."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from alembic import command
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
-from deploy.releases.ledger import Event, Ledger, LedgerError, Move
+from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
+from memory import migrate
+from memory.database import open_engine
 from updater.records import Candidate
 
 DIGEST = "a" * 64
@@ -32,6 +39,16 @@ def move(reason: str | None = None) -> Move:
     return Move("ada", "reject", DIGEST, "e" * 64, reason)
 
 
+@contextmanager
+def opened(url: str) -> Iterator[sqlite3.Connection]:
+    """The ledger's database as somebody with a SQL shell has it."""
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 def test_events_come_back_as_they_went_in_even_after_a_restart(ledger: Ledger, url: str) -> None:
     propose = Move("updater", "propose", DIGEST, "e" * 64, candidate=CANDIDATE)
     appended = ledger.append(lambda history: [propose, move("zu schlecht: ñ")])
@@ -44,18 +61,95 @@ def test_events_come_back_as_they_went_in_even_after_a_restart(ledger: Ledger, u
         again.close()
 
 
+ROW = "sequence, at, actor, action, digest, evaluation_digest, hash"
+VALUES = "1, '2026-01-01T00:00:00+00:00', 'eve', 'approve', 'd', 'e', 'f'"
+
+
 @pytest.mark.parametrize(
-    "statement", ["UPDATE deploy_ledger SET actor = 'eve'", "DELETE FROM deploy_ledger WHERE sequence = 1"]
+    "statement",
+    [
+        "UPDATE deploy_ledger SET actor = 'eve'",
+        "DELETE FROM deploy_ledger WHERE sequence = 1",
+        f"REPLACE INTO deploy_ledger ({ROW}) VALUES ({VALUES})",
+        f"INSERT OR REPLACE INTO deploy_ledger ({ROW}) VALUES ({VALUES})",
+        f"INSERT INTO deploy_ledger ({ROW}) VALUES ({VALUES}) ON CONFLICT DO UPDATE SET actor = 'eve'",
+        f"INSERT OR REPLACE INTO deploy_ledger (rowid, {ROW}) VALUES (1, {VALUES})",
+        "REPLACE INTO deploy_ledger SELECT * FROM deploy_ledger",
+    ],
 )
 def test_the_database_itself_refuses_to_change_the_past(ledger: Ledger, url: str, statement: str) -> None:
     appended = ledger.append(lambda history: [move()])
-    other = sqlite3.connect(url.removeprefix("sqlite:///"))
-    try:
-        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-            other.execute(statement)
-    finally:
-        other.close()
+    with opened(url) as other, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        other.execute(statement)
     assert ledger.events() == appended
+
+
+@pytest.mark.parametrize(
+    ("statement", "row"),
+    [
+        ("UPDATE deploy_ledger SET actor = 'eve' WHERE sequence = 2", 2),
+        ("UPDATE deploy_ledger SET candidate = '{}' WHERE sequence = 1", 1),
+        ("UPDATE deploy_ledger SET epoch = 7 WHERE sequence = 3", 3),
+        ("UPDATE deploy_ledger SET hash = 'f' WHERE sequence = 3", 3),
+        ("DELETE FROM deploy_ledger WHERE sequence = 1", 1),
+        ("DELETE FROM deploy_ledger WHERE sequence = 2", 2),
+        (f"REPLACE INTO deploy_ledger ({ROW}) VALUES ({VALUES})", 1),
+        (f"INSERT INTO deploy_ledger ({ROW}) VALUES ({VALUES.replace('1', '4', 1)})", 4),
+        ("UPDATE deploy_ledger_identity SET id = 'eve'", 1),
+    ],
+)
+def test_what_was_changed_without_the_triggers_is_named_and_never_acted_upon(
+    ledger: Ledger, url: str, statement: str, row: int
+) -> None:
+    ledger.append(lambda history: [move("a"), move("b"), move("c")])
+    with opened(url) as other:
+        for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            other.execute(f"DROP TRIGGER {name}")
+        other.execute(statement)
+    with pytest.raises(DamagedLedgerError, match=rf"row {row} of the ledger .*restore"):
+        Ledger(url)
+    if "identity" not in statement:  # which is read at the start
+        with pytest.raises(DamagedLedgerError, match=f"row {row} of the ledger"):
+            ledger.events()
+        with pytest.raises(DamagedLedgerError):
+            ledger.append(lambda history: [move()])
+
+
+def test_a_ledger_without_its_id_is_damaged(ledger: Ledger, url: str) -> None:
+    with opened(url) as other:
+        other.execute("DELETE FROM deploy_ledger_identity")
+    with pytest.raises(DamagedLedgerError, match="0 ids"):
+        Ledger(url)
+
+
+def test_a_ledger_from_before_the_chain_keeps_its_rows_and_gets_one(either_database: str) -> None:
+    engine = open_engine(either_database)
+    rows = [
+        f"({n}, '2026-01-02T03:04:05+00:00', 'ada', 'reject', '{DIGEST}', '{'e' * 64}', 'so {n}')"
+        for n in (1, 2)
+    ]
+    with engine.begin() as connection:
+        command.upgrade(migrate._config(connection, "deploy.releases.migrations"), "0001")
+        columns = "sequence, at, actor, action, digest, evaluation_digest, reason"
+        connection.execute(text(f"INSERT INTO deploy_ledger ({columns}) VALUES {', '.join(rows)}"))
+    opened_anew = Ledger(either_database)
+    assert [event.move.reason for event in opened_anew.events()] == ["so 1", "so 2"]
+    opened_anew.append(lambda history: [move("so 3")])
+    opened_anew.close()
+    with engine.connect() as connection, pytest.raises(DBAPIError, match="append-only"):
+        connection.execute(text("DELETE FROM deploy_ledger"))
+    engine.dispose()
+    again = Ledger(either_database)
+    assert (again.id, len(again.events())) == (opened_anew.id, 3)
+    again.close()
+
+
+def test_a_ledger_keeps_its_id_and_another_has_another(ledger: Ledger, url: str, tmp_path: Path) -> None:
+    again, other = Ledger(url), Ledger(f"sqlite:///{tmp_path}/other.sqlite")
+    assert re.fullmatch("[0-9a-f]{32}", ledger.id)
+    assert again.id == ledger.id != other.id
+    again.close()
+    other.close()
 
 
 def test_who_reads_waits_for_no_writer(ledger: Ledger, url: str) -> None:

@@ -14,7 +14,7 @@ from deploy.settings import DeploySettings
 from detector.artifact import Artifact
 from ingest.process.frame import WrongSettingError
 
-Make = Callable[[str], Artifact]
+Make = Callable[..., Artifact]
 Put = Callable[[Artifact], None]
 
 
@@ -60,7 +60,7 @@ def test_the_status_names_what_does_not_answer_instead_of_failing(http: TestClie
 
 
 def test_the_status_shows_who_waits_for_approval(http: TestClient, make_artifact: Make, propose: Put) -> None:
-    artifact = make_artifact("a")
+    artifact = make_artifact()
     propose(artifact)
     assert [release["digest"] for release in http.get("/status").json()["proposed"]] == [artifact.digest]
 
@@ -83,6 +83,6 @@ def test_every_operation_is_described_in_the_schema(http: TestClient) -> None:
 
 
 def test_the_gauges_follow_the_ledger(http: TestClient, make_artifact: Make, propose: Put) -> None:
-    propose(make_artifact("a"))
+    propose(make_artifact())
     assert REGISTRY.get_sample_value("forgewatch_deploy_releases", {"state": "proposed"}) == 1
     assert REGISTRY.get_sample_value("forgewatch_deploy_ledger_sequence") == 1

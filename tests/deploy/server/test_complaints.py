@@ -60,7 +60,8 @@ def test_a_release_that_is_not_served_is_told_with_its_time(detector: str) -> No
     assert "1970-01-02 00:00:00 UTC" in health.problem
 
 
-def test_doctor_names_the_trouble(detector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_trouble(served: str, detector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     monkeypatch.setenv("FORGEWATCH_DEPLOY_HEALTH_URLS", f'{{"detector": "{detector}"}}')
     metrics_say("confirmed")
     assert examine("served release").ok

@@ -1,6 +1,5 @@
 """The whole stack of one host, which the tests of this folder share."""
 
-import hashlib
 import io
 import os
 import subprocess
@@ -18,7 +17,7 @@ from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from deploy.local.supervisor import Kept
-from detector.artifact import EVALUATION, Artifact
+from detector.artifact import Artifact
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 from updater.deploy_client import DeployClient
@@ -75,24 +74,14 @@ def cli(stack: Stack) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def propose(stack: Stack) -> Callable[[Artifact], None]:
+def propose(stack: Stack, candidate_of: Callable[[Artifact], Candidate]) -> Callable[[Artifact], None]:
     """Brings an artifact to the deploy server, as the updater does."""
 
     def put(artifact: Artifact) -> None:
         settings = UpdaterSettings(deploy_url=stack.settings["FORGEWATCH_DEPLOY_URL"])
-        evaluation = hashlib.sha256((artifact.folder / EVALUATION).read_bytes()).hexdigest()
         with DeployClient(settings) as deploy:
             deploy.put(artifact)
-            deploy.propose(
-                Candidate(
-                    digest=artifact.digest,
-                    evaluation_digest=evaluation,
-                    parent=artifact.manifest.parent,
-                    update=1,
-                    classes=artifact.manifest.classes,
-                    gates=(),
-                )
-            )
+            deploy.propose(candidate_of(artifact))
 
     return put
 

@@ -13,8 +13,9 @@ import pytest
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
-from detector.artifact import Artifact, load, seal
+from detector.artifact import EVALUATION, Artifact, load, seal
 from updater.benchmark.synthetic.stream import MediaSample
+from updater.records import Evaluation
 
 pytestmark = pytest.mark.system
 
@@ -39,11 +40,14 @@ def test_a_swap_under_traffic_fails_no_request_and_a_rollback_brings_the_old_rel
     tmp_path: Path,
     samples: Samples,
     propose: Callable[[Artifact], None],
+    make_evaluation: Callable[..., Evaluation],
     answered_once: AnsweredOnce,
 ) -> None:
     first = load(stack.run / "deploy" / "artifacts" / live)
     folder = tmp_path / "second"
     shutil.copytree(first.folder, folder)
+    classes = first.manifest.classes
+    (folder / EVALUATION).write_text(make_evaluation(classes, live, classes).model_dump_json())
     second = seal(folder, first.manifest.model_copy(update={"parent": live}))
     propose(second)
     retries = model_retries(stack)

@@ -1,0 +1,108 @@
+"""Checks of what is served: the ledger itself, the releases topic against it, the workers against it."""
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.client.http import Client, ClientError
+from deploy.client.records import LedgerEntry
+from deploy.doctor.host import CheckError
+from deploy.doctor.stack import open_api
+from deploy.releases.publish import PublishError, read_topic
+from deploy.server.health import processes_health
+from deploy.settings import DeploySettings
+from detector.artifact import version_of
+from detector.records import Rollout
+from detector.settings import DetectorSettings
+from ingest.settings import IngestSettings, kafka_options
+
+_SERVING = "forgewatch_detector_serving"
+_TIMEOUT_S = 5.0
+_ONE_WRITER = (
+    "let one deploy server alone write to the topic: end the other or give it a topic of its own "
+    "(FORGEWATCH_DETECTOR_RELEASES_TOPIC), and let the broker's ACLs refuse everybody else"
+)
+
+
+def ledger() -> str:
+    """Every row of the ledger is as it was written."""
+    try:
+        with Client(DeploySettings(), "doctor") as api:
+            events = api.ledger()
+    except ClientError as error:
+        advice = "do what it says; where nobody answers, see the check of the deploy server"
+        raise CheckError(str(error), advice) from error
+    return f"{len(events)} events, none changed"
+
+
+def topic() -> str:
+    """Whoever reads the releases topic as a worker does reads what the ledger says."""
+    settings = DeploySettings()
+    with open_api() as api:
+        wanted, raises = api.rollout(), api.status().epoch_raises
+    try:
+        found = read_topic(
+            kafka_options(IngestSettings()), DetectorSettings().releases_topic, settings.kafka_timeout_s
+        )
+    except PublishError as error:
+        raise CheckError(str(error), "bring the broker back and see that the topic exists") from error
+    if found.newest != wanted:
+        raise CheckError(
+            f"the newest record of the topic names {_said(found.newest)}; the ledger says {_said(wanted)}",
+            f"wait {settings.recheck_interval_s:g} s for the server to mend it; else see `forgewatch status`",
+        )
+    if len(raises) > 1:
+        said = f"another's rollout was outranked {len(raises)} times within a day, last {_why(raises[-1])}"
+        raise CheckError(said, _ONE_WRITER)
+    return f"topic and ledger agree{f', since the epoch was raised {_why(raises[0])}' if raises else ''}"
+
+
+def served() -> str:
+    """The detectors score by the release that the ledger says, and complain of nothing else."""
+    answered = processes_health(DeploySettings().health_urls)
+    if troubled := [f"{each.name}: {each.problem}" for each in answered if each.alive and each.problem]:
+        raise CheckError(
+            "; ".join(troubled),
+            "see its log, which says what it tries; the last good release scores meanwhile",
+        )
+    with open_api() as api:
+        rollout = api.rollout()
+    addresses = {
+        name: address for name, address in DeploySettings().health_urls.items() if name.startswith("detector")
+    }
+    scoring = {name: _scores_by(name, address) for name, address in addresses.items()}
+    if rollout is None:
+        return "no release is live yet"
+    wanted = {version_of(digest) for digest in (rollout.stable, rollout.canary) if digest}
+    for name, found in scoring.items():
+        if found != wanted:
+            raise CheckError(
+                f"{name} scores by {' and '.join(sorted(found)) or 'no release'}, "
+                f"the ledger says {' and '.join(sorted(wanted))}",
+                "wait until the release is loaded; else see the detector's log",
+            )
+    return f"{', '.join(scoring) or 'no detector'} scores by {' and '.join(sorted(wanted))}"
+
+
+def _scores_by(name: str, address: str) -> set[str]:
+    """The short names of the releases that a worker's metrics say it scores by."""
+    try:
+        text = httpx.get(address, timeout=_TIMEOUT_S, trust_env=False).raise_for_status().text
+        families = list(text_string_to_metric_families(text))
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        advice = "start it; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
+        raise CheckError(f"{name} does not say what it scores by: {error}", advice) from error
+    samples = [sample for family in families if family.name == _SERVING for sample in family.samples]
+    return {sample.labels["release"] for sample in samples if sample.value}
+
+
+def _said(rollout: Rollout | None) -> str:
+    if rollout is None:
+        return "nothing"
+    return (
+        f"release {version_of(rollout.stable)} (ledger {rollout.ledger[:12]}, epoch {rollout.epoch}, "
+        f"sequence {rollout.sequence})"
+    )
+
+
+def _why(raised: LedgerEntry) -> str:
+    return f"at {raised.at:%Y-%m-%d %H:%M} UTC: {raised.reason}"

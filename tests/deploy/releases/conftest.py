@@ -1,0 +1,104 @@
+"""A history of releases that grows wish by wish, by the same rules as the server's."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from deploy.releases import approval
+from deploy.releases.approval import ApprovalError, fold
+from deploy.releases.evidence import Evidence
+from deploy.releases.ledger import Event, Move
+from updater.records import Candidate, Evaluation
+from updater.settings import UpdaterSettings
+
+CLASSES = ("real", "blend")
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class History:
+    """Events, and what somebody may wish next. A wish that the rules refuse changes nothing."""
+
+    def __init__(self, make_evaluation: Callable[..., Evaluation]) -> None:
+        self._make_evaluation = make_evaluation
+        self._evaluations: dict[str, bytes] = {}
+        self.bounds = UpdaterSettings()
+        self.events: tuple[Event, ...] = ()
+
+    def candidate(self, digest: str, parent: str | None) -> Candidate:
+        """The candidate of this digest as it was proposed, else one that was trained from `parent`."""
+        if known := fold(self.events).releases.get(digest):
+            return known.candidate
+        evaluation = self._make_evaluation(CLASSES, parent, CLASSES if parent else ())
+        written = evaluation.model_dump_json().encode()
+        self._evaluations[digest] = written
+        return Candidate(
+            digest=digest,
+            evaluation_digest=hashlib.sha256(written).hexdigest(),
+            parent=parent,
+            update=1,
+            classes=CLASSES,
+            gates=evaluation.gates,
+        )
+
+    def evidence(self, digest: str) -> Evidence:
+        """What lies in the store: the bytes of the candidate."""
+        written = self._evaluations.get(digest, b"")
+        evaluation_digest = hashlib.sha256(written).hexdigest()
+        known = fold(self.events).releases.get(digest)
+        parent = known.candidate.parent if known else None
+        if not known and written:
+            parent = Evaluation.model_validate_json(written).parent
+        return Evidence(digest, evaluation_digest, parent, CLASSES, written)
+
+    def moves(self, action: str, digest: str, parent: str | None = None) -> list[Move]:
+        """What the rules answer to a wish; raises ApprovalError."""
+        match action:
+            case "propose":
+                live = fold(self.events).live
+                candidate = self.candidate(digest, parent or (live and live.digest))
+                evidence = self.evidence(digest)
+                return approval.propose(self.events, candidate, evidence, self.bounds, "updater")
+            case "approve":
+                evidence = self.evidence(digest)
+                wanted = evidence.evaluation_digest
+                return approval.approve(self.events, digest, wanted, evidence, self.bounds, "ada")
+            case "promote":
+                return approval.promote(self.events, digest, self.evidence(digest), "ada")
+            case "reject":
+                return approval.reject(self.events, digest, "no", "ada")
+            case _:
+                target = approval.rollback_target(self.events).digest
+                return approval.rollback(self.events, self.evidence(target), "worse", "ada")
+
+    def wish(self, action: str, digest: str, parent: str | None = None) -> bool:
+        """Do it if the rules allow it; returns whether something was written."""
+        try:
+            moves = self.moves(action, digest, parent)
+        except ApprovalError:
+            return False
+        self.events = after(self.events, moves)
+        return bool(moves)
+
+    def force(self, *moves: Move, at: datetime = AT) -> None:
+        """Write what no rule was asked about."""
+        self.events = after(self.events, list(moves), at)
+
+
+def after(events: tuple[Event, ...], moves: list[Move], at: datetime = AT) -> tuple[Event, ...]:
+    """The ledger once these moves were written."""
+    return events + tuple(Event(len(events) + 1 + i, at, move) for i, move in enumerate(moves))
+
+
+@pytest.fixture(scope="session")
+def new_history(make_evaluation: Callable[..., Evaluation]) -> Callable[..., History]:
+    """Makes a history of these wishes."""
+
+    def make(*wishes: tuple[str, ...]) -> History:
+        history = History(make_evaluation)
+        for wish in wishes:
+            history.wish(*wish)
+        return history
+
+    return make

@@ -1,0 +1,150 @@
+"""The artifact store: what lies under a digest is what the digest says, and what nobody needs is removed."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from deploy.releases import artifacts
+from deploy.releases.artifacts import KEPT_S, ArtifactRefusedError, ArtifactStore
+from detector.artifact import FILES, MANIFEST, WEIGHTS, Artifact, sha256_of
+
+Make = Callable[..., Artifact]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> ArtifactStore:
+    return ArtifactStore(root, max_file_bytes=100_000)
+
+
+def put(store: ArtifactStore, artifact: Artifact, *names: str) -> None:
+    for name in names or (*artifact.manifest.files, MANIFEST):
+        with store.upload(artifact.digest, name) as upload:
+            upload.write((artifact.folder / name).read_bytes())
+            upload.commit()
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def bytes_below(folder: Path) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in folder.iterdir()}
+
+
+def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
+    store: ArtifactStore, root: Path, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact, *artifact.manifest.files)
+    late = store.upload(artifact.digest, WEIGHTS)
+    late.write(b"other bytes")
+    real = artifacts.verify
+    with ThreadPoolExecutor(1) as pool:
+
+        def verify_and_be_overtaken(folder: Path, digest: str | None = None) -> Artifact:
+            found = real(folder, digest)
+            racing = pool.submit(late.commit)
+            with pytest.raises(TimeoutError):  # it waits for the lock
+                racing.result(0.2)
+            return found
+
+        monkeypatch.setattr(artifacts, "verify", verify_and_be_overtaken)
+        put(store, artifact, MANIFEST)
+    with late:
+        pass
+    assert bytes_below(root / artifact.digest) == bytes_below(artifact.folder)
+    assert [path.name for path in (root / ".incoming").iterdir()] == [".lock"]
+
+
+def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
+    store: ArtifactStore, root: Path, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    again = ArtifactStore(root, max_file_bytes=100_000)  # as another process has it
+
+    def attempt(number: int) -> None:
+        try:
+            put((store, again)[number % 2], artifact)
+        except ArtifactRefusedError as refused:
+            assert "not complete" in str(refused)  # noqa: PT017 - that it refuses at all is no promise
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(attempt, range(40)))
+    assert bytes_below(root / artifact.digest) == bytes_below(artifact.folder)
+
+
+@pytest.mark.parametrize("name", ["extra.html", "handler.py", "json.py", "Manifest.json", "", ".lock"])
+def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactStore, root: Path, name: str) -> None:
+    with pytest.raises(ArtifactRefusedError, match="no such file"):
+        store.upload("a" * 64, name)
+    assert [path.name for path in root.rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_an_upload_goes_on_after_a_restart(root: Path, make_artifact: Make) -> None:
+    artifact = make_artifact()
+    first, *rest = artifact.manifest.files
+    put(ArtifactStore(root, 100_000), artifact, first)
+    put(ArtifactStore(root, 100_000), artifact, *rest, MANIFEST)
+    assert bytes_below(root / artifact.digest) == bytes_below(artifact.folder)
+
+
+def test_what_no_release_names_is_collected_only_when_it_is_old(
+    store: ArtifactStore, root: Path, make_artifact: Make
+) -> None:
+    named, old, fresh = make_artifact(), make_artifact(), make_artifact()
+    for artifact in (named, old, fresh):
+        put(store, artifact)
+    age(root / named.digest, KEPT_S + 60)
+    age(root / old.digest, KEPT_S + 60)
+    age(root / fresh.digest, KEPT_S - 60)
+    assert store.collect({named.digest}) == [old.digest]
+    assert sorted(path.name for path in root.iterdir()) == sorted([".incoming", named.digest, fresh.digest])
+
+
+@pytest.mark.parametrize("use", ["evidence", "put"])
+def test_an_artifact_that_a_proposal_is_about_to_name_is_not_collected(
+    store: ArtifactStore, root: Path, make_artifact: Make, use: str
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact)
+    age(root / artifact.digest, KEPT_S + 60)
+    if use == "put":
+        put(store, artifact, WEIGHTS)
+    else:
+        store.evidence(artifact.digest)
+    assert store.collect(set()) == []
+    assert store.evidence(artifact.digest).digest == artifact.digest
+
+
+def test_unfinished_uploads_are_collected_when_they_are_old(
+    store: ArtifactStore, root: Path, make_artifact: Make
+) -> None:
+    first, second = make_artifact(), make_artifact()
+    put(store, first, WEIGHTS)
+    put(store, second, WEIGHTS)
+    crashed = store.upload(first.digest, MANIFEST)
+    crashed.write(b"{")
+    incoming = root / ".incoming"
+    (part,) = incoming.glob(f"{first.digest}.*")
+    for path in (incoming / first.digest, part, incoming / ".lock"):
+        age(path, KEPT_S + 60)
+    assert sorted(store.collect({first.digest, second.digest})) == sorted([first.digest, part.name])
+    assert sorted(path.name for path in incoming.iterdir()) == [".lock", second.digest]
+    crashed.__exit__(None, None, None)
+
+
+def test_every_file_of_an_artifact_can_be_put(store: ArtifactStore) -> None:
+    for name in FILES - {MANIFEST}:
+        with store.upload("a" * 64, name) as upload:
+            upload.write(b"x")
+            upload.commit()
