@@ -1,6 +1,7 @@
 """Each room's README.md has its settings and its tree; run as a script, this writes them anew."""
 
 import ast
+import re
 import subprocess
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_each_rooms_readme_names_every_setting_with_its_default(room):
 @pytest.mark.parametrize("room", SETTINGS)
 def test_each_rooms_readme_names_every_module_with_its_purpose(room):
     assert part(readme(room).read_text(), "tree") == tree(room)
+
+
+PATHS = re.compile(r"`((?:[a-z_]+/)+(?:[a-z_0-9]+\.py)?)`")
+
+
+@pytest.mark.parametrize("room", [".", *SETTINGS])
+def test_every_path_that_a_readme_names_is_there(room):
+    said = (ROOT / room / "README.md").read_text().partition("## Settings")[0]
+    named = [path for path in PATHS.findall(said) if not path.startswith("file:")]
+    assert [path for path in named if not any((at / path).exists() for at in (ROOT, ROOT / room))] == []
+
+
+def test_the_readme_is_for_a_newcomer_with_ten_minutes():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 220
 
 
 if __name__ == "__main__":
