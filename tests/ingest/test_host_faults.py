@@ -50,8 +50,9 @@ def long_animation() -> bytes:
 
 @contextmanager
 def one_child(settings: IngestSettings) -> Iterator[Opened]:
+    before = set(psutil.Process().children())  # of other modules' fixtures
     with Sandbox(settings) as sandbox:
-        (child,) = psutil.Process().children()
+        (child,) = set(psutil.Process().children()) - before
         yield sandbox, child
 
 
