@@ -75,7 +75,7 @@ def send(
 
 def score(files: Files, as_json: JsonFlag = False) -> None:
     """Score files by the live release, here and without Kafka: the same verdict as the stream's."""
-    from deploy.client.scoring import NoVerdict, ScoringError, open_scorer
+    from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
 
     failed = 0
     found = []
@@ -84,7 +84,7 @@ def score(files: Files, as_json: JsonFlag = False) -> None:
             for path in files:
                 try:
                     verdict = scorer.score(path)
-                except (NoVerdict, OSError) as error:
+                except (NoVerdictError, OSError) as error:
                     warn(_why(path, error))
                     failed += 1
                     continue

@@ -26,7 +26,7 @@ class ScoringError(Exception):
     """There is nothing to score by: no release, or no sandbox; the text says why. Retryable."""
 
 
-class NoVerdict(Exception):  # noqa: N818 - it reads as what it says
+class NoVerdictError(Exception):
     """The stream would write a dead letter for this file; the text says why. Fatal for the file."""
 
 
@@ -48,12 +48,12 @@ class Scorer:
         """The verdict on one file: as the stream's but for id, position and timings.
 
         It goes as the record that `forgewatch send` would make through the worker's own steps; its
-        position is its place among the files scored here. Raises NoVerdict, and OSError where the
+        position is its place among the files scored here. Raises NoVerdictError, and OSError where the
         file cannot be read.
         """
         limit = self._settings.max_media_bytes
         if path.stat().st_size > limit:
-            raise NoVerdict(f"{path}: too_large: more than {limit} bytes")
+            raise NoVerdictError(f"{path}: too_large: more than {limit} bytes")
         record = InRecord(
             topic="file",
             partition=0,
@@ -69,7 +69,7 @@ class Scorer:
         (judged,) = judge(batch, self._model, detector, detector.max_unknown_message_bytes)
         if judged.verdict is None:
             assert judged.error is not None
-            raise NoVerdict(f"{path}: {judged.error.reason}: {judged.error}")
+            raise NoVerdictError(f"{path}: {judged.error.reason}: {judged.error}")
         return judged.verdict
 
     def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deploy.client.scoring import NoVerdict, Scorer
+from deploy.client.scoring import NoVerdictError, Scorer
 from detector.artifact import Artifact
 from detector.settings import DetectorSettings
 from ingest.sandbox import Sandbox
@@ -44,7 +44,7 @@ def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
         own = {"id", "item", "timings"}
         assert first.model_dump(exclude=own) == second.model_dump(exclude=own)
         for path, reason in ((bad, "bad.jpg: "), (empty, "e.png: "), (large, "too_large")):
-            with pytest.raises(NoVerdict, match=reason):
+            with pytest.raises(NoVerdictError, match=reason):
                 scorer.score(path)
         with pytest.raises(FileNotFoundError):
             scorer.score(tmp_path / "nowhere.png")
