@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from updater.metrics import PROGRESS, show_runs
-from updater.runs import Lease, LeaseLost, RunTable
+from updater.runs import Lease, LeaseLostError, RunTable
 
 BEATS_A_LEASE = 4
 
@@ -23,7 +23,7 @@ Show = Callable[[str, int, int], None]
 """Takes (stage, done, total); total is 0 where it is not known."""
 
 
-class Interrupted(Exception):  # noqa: N818 - no error: somebody asked this process to end
+class UpdateInterruptedError(Exception):
     """The process was asked to end; the run goes back to the queue as far as it has come."""
 
 
@@ -42,7 +42,7 @@ class LeaseHeartbeat:
         self._stop = stop
         self._show = show
         self._at = ("start", 0, 0)
-        self._lost: LeaseLost | None = None
+        self._lost: LeaseLostError | None = None
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -58,23 +58,23 @@ class LeaseHeartbeat:
         PROGRESS.set(0)
 
     def report(self, stage: str, done: int, total: int) -> None:
-        """Say where the work stands. Raises LeaseLost or Interrupted, which ends the work here."""
+        """Say where the work stands. Raises LeaseLostError or UpdateInterruptedError: the work ends here."""
         self._at = (stage, done, total)
         PROGRESS.set(done / total if total else 0)
         self._show(stage, done, total)
         self.check()
 
     def check(self) -> None:
-        """Raise LeaseLost where another runner took over, Interrupted where the process is to end."""
+        """Raise LeaseLostError where another took over, UpdateInterruptedError where this one is to end."""
         if self._lost is not None:
             raise self._lost
         if self._stop.is_set():
-            raise Interrupted("the process was asked to end")
+            raise UpdateInterruptedError("the process was asked to end")
 
     def assert_held(self) -> None:
         """Ask the database itself whether the lease still holds: before what a zombie must not do.
 
-        Raises LeaseLost.
+        Raises LeaseLostError.
         """
         self._table.heartbeat(self._lease, *self._at)
 
@@ -83,7 +83,7 @@ class LeaseHeartbeat:
             try:
                 self._table.heartbeat(self._lease, *self._at)
                 show_runs(self._table)
-            except LeaseLost as error:
+            except LeaseLostError as error:
                 self._lost = error
                 return
             except SQLAlchemyError as error:

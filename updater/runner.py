@@ -34,14 +34,14 @@ from updater.candidate.builder import (
 )
 from updater.candidate.evaluate import judge
 from updater.candidate.gates import make_gates
-from updater.candidate.plan import Parent, Plan, Refused, make_plan
+from updater.candidate.plan import CandidateRefusedError, Parent, Plan, make_plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.deploy_client import DeployClient, DeployUnavailableError
 from updater.metrics import timed
 from updater.outliers.exposure import expose
-from updater.progress import Interrupted, LeaseHeartbeat, Show
+from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
 from updater.records import Candidate, Evaluation, UpdateRun
-from updater.runs import Lease, LeaseLost, RunTable, open_runs
+from updater.runs import Lease, LeaseLostError, RunTable, open_runs
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since, load_splits, newest_label
 
@@ -91,20 +91,20 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
 
     The row ends as proposed, refused or failed. It goes back to the queue, with all that was done
     kept in its folder, where `stop` was set or where deploy or the memory cannot be reached now.
-    Raises LeaseLost where another runner has it: then nothing more was written.
+    Raises LeaseLostError where another runner has it: then nothing more was written.
     """
     table = parts.table
     with LeaseHeartbeat(table, lease, parts.settings.lease_s, stop, show) as heartbeat:
         try:
             candidate = _candidate(parts, lease, heartbeat)
-        except LeaseLost:
+        except LeaseLostError:
             raise
-        except Interrupted:
+        except UpdateInterruptedError:
             return table.release(lease)
         except (DeployUnavailableError, StoreUnavailableError, CropsUnavailableError) as error:
             log.warning("update waits", run=lease.run, error=str(error))
             return table.release(lease, error=f"waits: {error}")
-        except Refused as error:
+        except CandidateRefusedError as error:
             log.info("update refused", run=lease.run, reason=str(error))
             return table.finish(lease, "refused", error=str(error))
         except Exception as error:  # whatever training raises ends this run, not the process
@@ -139,7 +139,9 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, exported, report_at)
     artifact = workshop.sealed(plan, calibrated, exported)
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
-        raise Refused("; ".join(f"{gate.name}: {gate.value:.4g}, bound {gate.bound:.4g}" for gate in missed))
+        raise CandidateRefusedError(
+            "; ".join(f"{gate.name}: {gate.value:.4g}, bound {gate.bound:.4g}" for gate in missed)
+        )
     candidate = Candidate(
         digest=artifact.digest,
         evaluation_digest=artifact.manifest.files[EVALUATION],
@@ -164,7 +166,7 @@ def _refuse_if_nothing_is_new(parts: Parts, lease: Lease) -> None:
     parts.table.saw_labels(lease, newest_label(parts.store))
     run = parts.table.get(lease.run)
     if run.trigger == "scheduled" and not labelled_since(parts.store, learnt):
-        raise Refused("nothing was labelled since the last update")
+        raise CandidateRefusedError("nothing was labelled since the last update")
 
 
 def _evaluated(

@@ -23,7 +23,7 @@ ERROR_CHARACTERS = 1_000
 """A longer reason is cut: it is read in tables and in alerts."""
 
 
-class LeaseLost(Exception):  # noqa: N818 - it reads as what it says
+class LeaseLostError(Exception):
     """Another runner took the run over, or it has ended: stop, and write nothing more. Fatal."""
 
 
@@ -114,15 +114,18 @@ class RunTable:
             return Lease(seen.id, seen.token + 1, runner) if won else None
 
     def heartbeat(self, lease: Lease, stage: str, done: int, total: int) -> None:
-        """Renew the lease and show the progress. Raises LeaseLost."""
+        """Renew the lease and show the progress. Raises LeaseLostError."""
         self._write(lease, lease_until=self._clock() + self._lease, stage=stage, done=done, total=total)
 
     def saw_labels(self, lease: Lease, newest: int) -> None:
-        """Keep the number of the newest label in its data: the next count starts there. Raises LeaseLost."""
+        """Keep the number of the newest label in its data, where the next count starts.
+
+        Raises LeaseLostError.
+        """
         self._write(lease, labels_seen=newest)
 
     def release(self, lease: Lease, *, error: str | None = None) -> UpdateRun:
-        """Give the run back unfinished; error says what it waits for. Raises LeaseLost."""
+        """Give the run back unfinished; error says what it waits for. Raises LeaseLostError."""
         self._write(lease, state="queued", lease_until=None, error=_cut(error))
         return self.get(lease.run)
 
@@ -202,7 +205,7 @@ class RunTable:
         mine = (runs.c.id == lease.run) & (runs.c.token == lease.token) & (runs.c.state == "running")
         with self._engine.begin() as connection:
             if connection.execute(update(runs).where(mine).values(values)).rowcount != 1:
-                raise LeaseLost(f"run {lease.run} is no longer held with token {lease.token}")
+                raise LeaseLostError(f"run {lease.run} is no longer held with token {lease.token}")
 
     def _one(self, condition: ColumnElement[bool]) -> UpdateRun:
         with self._reader.connect() as connection:

@@ -21,7 +21,7 @@ from updater import metrics
 from updater.progress import Show
 from updater.records import UpdateRun
 from updater.runner import Parts, open_parts, work
-from updater.runs import LeaseLost
+from updater.runs import LeaseLostError
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since
 
@@ -82,7 +82,7 @@ def _step(parts: Parts, runner: str, stop: threading.Event, show: Show) -> Updat
         return None
     try:
         return work(parts, lease, stop, show)
-    except LeaseLost as error:
+    except LeaseLostError as error:
         log.warning("lease lost", run=lease.run, error=str(error))
         return parts.table.get(lease.run)
 

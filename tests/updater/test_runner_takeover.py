@@ -17,7 +17,7 @@ import pytest
 from ingest.durable import ASIDE
 from memory.database import open_engine
 from updater.runner import open_parts, work
-from updater.runs import LeaseLost, RunTable, utc_now
+from updater.runs import LeaseLostError, RunTable, utc_now
 from updater.worker import run_once
 
 
@@ -111,7 +111,7 @@ def test_a_runner_that_lost_its_lease_proposes_nothing(
                     assert other.claim("successor").token == zombie.token + 1
                     engine.dispose()
 
-            with pytest.raises(LeaseLost):
+            with pytest.raises(LeaseLostError):
                 work(parts, zombie, threading.Event(), taken_over_late)
             assert parts.table.get(run.id).state == "running"
         assert httpx.get(f"{url}/releases").json() == []

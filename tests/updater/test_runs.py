@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import create_engine
 
-from updater.runs import LeaseLost, RunTable
+from updater.runs import LeaseLostError, RunTable
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -89,7 +89,7 @@ def test_the_run_of_a_silent_runner_is_taken_over_and_the_zombie_may_write_nothi
         lambda: table.saw_labels(zombie, 7),
         lambda: table.finish(zombie, "proposed", candidate="0" * 64),
     ):
-        with pytest.raises(LeaseLost):
+        with pytest.raises(LeaseLostError):
             write()
     run = other_host.get(successor.run)
     assert (run.state, run.runner, run.stage, run.candidate) == ("running", "two", None, None)
@@ -114,7 +114,7 @@ def test_a_released_run_is_claimed_again_at_once_and_does_not_count_as_a_death(t
     again = other_host.claim("two")
     assert again.run == lease.run
     assert other_host.get(again.run).takeovers == 0
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLostError):
         table.heartbeat(lease, "learn", 1, 2)
 
 
@@ -153,7 +153,7 @@ def test_a_run_ends_once_and_in_a_state_that_is_an_end(table):
         table.finish(lease, "running")
     ended = table.finish(lease, "proposed", candidate="a" * 64)
     assert (ended.state, ended.candidate, ended.lease_until) == ("proposed", "a" * 64, None)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLostError):
         table.finish(lease, "failed", error="late")
 
 
@@ -242,7 +242,7 @@ class TwoRunners(RuleBasedStateMachine):
             if verb == "finish":
                 self.ended.add(lease.run)
         else:
-            with pytest.raises(LeaseLost):
+            with pytest.raises(LeaseLostError):
                 verbs[verb]()
             assert self.table.get(lease.run) == before
 

@@ -29,7 +29,7 @@ from detector.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
-from updater.candidate.plan import Parent, Plan, Refused
+from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.learners import softmax_rehearsal
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
@@ -197,10 +197,13 @@ def with_features(plan: Plan, progress: Progress) -> Plan:
 
 
 def load_parent(artifact: Artifact) -> Parent:
-    """Load the network of a release for training on. Raises Refused where it reads other features."""
+    """Load the network of a release for training on.
+
+    Raises CandidateRefusedError where it reads other features.
+    """
     manifest = artifact.manifest
     if manifest.feature_version not in (None, FEATURE_VERSION):
-        raise Refused(
+        raise CandidateRefusedError(
             f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
             f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
         )

@@ -17,7 +17,7 @@ LEAST = {"train": 8, "calibration": 2, "test": 2}
 """Fewest items of a class in each split: below, it waits for more of them to be labelled."""
 
 
-class Refused(Exception):  # noqa: N818 - it reads as what it says
+class CandidateRefusedError(Exception):
     """There is no candidate to propose; the text says why. Fatal for the run."""
 
 
@@ -50,7 +50,9 @@ class Plan:
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
-    """Choose the classes of the next candidate. Raises Refused where there is nothing that can be learnt.
+    """Choose the classes of the next candidate.
+
+    Raises CandidateRefusedError where there is nothing that can be learnt.
 
     The architecture and the cropping are the parent's, as long as there is one: its exemplars were
     cut so. An old family keeps its place even with few exemplars left, but not with none.
@@ -62,15 +64,17 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     }
     waiting = {name: of for name, of in counts.items() if any(of[split] < LEAST[split] for split in LEAST)}
     if REAL in waiting:
-        raise Refused(f"too few labelled reals: {_said(counts[REAL])}, needed {_said(LEAST)}")
+        raise CandidateRefusedError(f"too few labelled reals: {_said(counts[REAL])}, needed {_said(LEAST)}")
     old = parent.artifact.manifest.classes[1:] if parent else ()
     for name in old:
         if 0 in counts.get(name, dict.fromkeys(LEAST, 0)).values():
-            raise Refused(f"the live release knows {name}, and no exemplar of it is left in some split")
+            raise CandidateRefusedError(
+                f"the live release knows {name}, and no exemplar of it is left in some split"
+            )
     new = tuple(sorted(set(counts) - set(waiting) - set(old) - {REAL}))
     if not old and not new:
         few = "; ".join(f"{name} has {_said(of)}" for name, of in waiting.items()) or "none is labelled"
-        raise Refused(f"no family has enough labelled exemplars ({_said(LEAST)}): {few}")
+        raise CandidateRefusedError(f"no family has enough labelled exemplars ({_said(LEAST)}): {few}")
     classes = (REAL, *old, *new)
     chosen = Splits(**{split: _only(getattr(splits, split), classes) for split in LEAST})
     crop_px = chosen.train.crops.shape[1]

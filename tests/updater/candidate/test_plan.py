@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from updater.candidate.plan import LEAST, Parent, Refused, make_plan
+from updater.candidate.plan import LEAST, CandidateRefusedError, Parent, make_plan
 from updater.settings import UpdaterSettings
 from updater.training_data import LabelledCrops, Splits
 
@@ -56,22 +56,22 @@ def test_an_old_family_stays_with_few_exemplars_and_is_missed_with_none(parent):
     plan = make_plan(SETTINGS, parent, splits(real=9, blend=1, upsampling=9))
     assert plan.classes == ("real", "blend", "upsampling")
     assert plan.waiting == {}
-    with pytest.raises(Refused, match="knows blend"):
+    with pytest.raises(CandidateRefusedError, match="knows blend"):
         make_plan(SETTINGS, parent, splits(real=9, blend=(1, 1, 0), upsampling=9))
-    with pytest.raises(Refused, match="knows blend"):
+    with pytest.raises(CandidateRefusedError, match="knows blend"):
         make_plan(SETTINGS, parent, splits(real=9, upsampling=9))
 
 
 @pytest.mark.parametrize("short", list(LEAST))
 def test_without_enough_reals_in_every_split_nothing_is_learnt(short):
     counts = dict(LEAST) | {short: LEAST[short] - 1}
-    with pytest.raises(Refused, match="too few labelled reals"):
+    with pytest.raises(CandidateRefusedError, match="too few labelled reals"):
         make_plan(SETTINGS, None, splits(real=tuple(counts.values()), blend=9))
     make_plan(SETTINGS, None, splits(real=tuple(LEAST.values()), blend=9))
 
 
 def test_an_empty_memory_is_refused():
-    with pytest.raises(Refused, match="too few labelled reals: 0 train"):
+    with pytest.raises(CandidateRefusedError, match="too few labelled reals: 0 train"):
         make_plan(SETTINGS, None, splits())
 
 
