@@ -20,8 +20,9 @@ from memory.store import Store, current_revision
 KEPT_MS = 24 * 3600 * 1000
 """A cluster can be looked at and labelled as long as it is in the list, and for this long after."""
 
-_REST = 9
-"""Rests for each second of work: all computing takes a tenth of a core at most."""
+_REST = 2
+"""Seconds of rest for each second of processor time: all computing takes a third of a core at most. Counted by
+the wall clock, a busy host would make a person wait for minutes."""
 
 log = structlog.get_logger()
 
@@ -47,14 +48,14 @@ def keep_clustered(settings: MemorySettings, stop: Event) -> None:
     store: Store | None = None
     seen, pause_s = -1, 0.0
     while not stop.wait(pause_s):
-        began = time.monotonic()
+        began = time.thread_time()
         try:
             store = store or Store(settings.database_url)
             seen = renew(store, settings, seen)
         except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
             metrics.CLUSTERING_FAILURES.inc()
             log.warning("clusters not computed, done again", error=f"{type(error).__name__}: {error}")
-        pause_s = max(settings.clusters_interval_s, _REST * (time.monotonic() - began))
+        pause_s = max(settings.clusters_interval_s, _REST * (time.thread_time() - began))
     if store is not None:
         store.close()
 
