@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo up down check test lint lock readme clean
+.PHONY: demo up down check fast test lint lock readme clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -16,8 +16,11 @@ down: .venv/installed ## stop it and remove what it left
 test: .venv/installed lint ## every test; those marked system start a real broker and TorchServe
 	$(BIN)/pytest
 
-check: .venv/installed lint ## lint, types and the tests that are fast: before each commit
-	$(BIN)/pytest -m "not slow and not system"
+check: .venv/installed ## lint, types and the tests that are fast, side by side: before each commit
+	$(MAKE) -j2 --output-sync lint fast
+
+fast: .venv/installed
+	$(BIN)/pytest -q -m "not slow and not system"
 
 lint: .venv/installed
 	$(BIN)/ruff check .

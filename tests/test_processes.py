@@ -15,6 +15,8 @@ import httpx
 import pytest
 from sqlalchemy import create_engine
 
+pytestmark = pytest.mark.slow
+
 ROOMS = ("detector", "memory", "updater", "deploy")
 _SIGTERM = 1 << (signal.SIGTERM - 1)
 

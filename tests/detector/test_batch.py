@@ -27,6 +27,8 @@ from ingest.records import Decoded, InRecord, Region
 from ingest.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 
+pytestmark = pytest.mark.slow
+
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

@@ -16,6 +16,8 @@ from detector.session import Session
 from detector.tensors import Request
 from ingest.records import CropPlan
 
+pytestmark = pytest.mark.slow
+
 INPUTS = crops_and_pooling(CropPlan(crop_px=64))
 
 

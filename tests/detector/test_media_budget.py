@@ -15,6 +15,8 @@ from ingest.records import InRecord, MediaPlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
+pytestmark = pytest.mark.slow
+
 FILE_BYTES, RECORDS = 30_000_000, 16
 
 

@@ -13,6 +13,8 @@ from ingest.records import InRecord, MediaItem
 from ingest.settings import IngestSettings
 from ingest.sink import record_bytes
 
+pytestmark = pytest.mark.slow
+
 Headers = list[tuple[str, bytes | None]]
 
 ATTRIBUTES = ["specversion", "id", "source", "type", "time", "subject", "datacontenttype", "dataref"]

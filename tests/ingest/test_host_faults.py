@@ -19,6 +19,8 @@ from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
+pytestmark = pytest.mark.slow
+
 PLAN = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
 Opened = tuple[Sandbox, psutil.Process]
 STAND_IN = """

@@ -21,6 +21,8 @@ from ingest.records import CropPlan, MediaPlan, PicturePlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
+pytestmark = pytest.mark.slow
+
 PLAN = MediaPlan(crops=CropPlan(patches=4))
 SETTINGS = IngestSettings(decode_processes=2)
 MEDIA = Path(__file__).parents[3] / "shared" / "media"

@@ -17,6 +17,8 @@ from memory.reextract import Reextracted, reextract
 from memory.settings import MemorySettings
 from memory.store import Store
 
+pytestmark = pytest.mark.slow
+
 COUNT = 7
 OLD = "of old"
 beat = Heartbeat(max_age_s=60).beat

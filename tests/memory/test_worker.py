@@ -19,6 +19,8 @@ from memory.metrics import Fill as FillCollector
 from memory.store import Store
 from memory.worker import arrival_of
 
+pytestmark = pytest.mark.slow
+
 CROPS = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
 
 BIG = np.zeros((1, 600, 600, 3), np.uint8)  # does not fit the message

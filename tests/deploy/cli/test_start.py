@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HEAVY = {"torch", "timm", "onnx", "onnxruntime", "sklearn", "scipy", "faiss", "av", "dlib", "matplotlib"} | {
     *("sqlalchemy", "alembic", "fastapi", "uvicorn", "kafka", "jgo", "PIL", "skimage", "supervisor", "ts")
 }

@@ -13,6 +13,8 @@ from detector.settings import DetectorSettings
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
+pytestmark = pytest.mark.slow
+
 
 def picture(seed: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (200, 160, 3), dtype=np.uint8)

@@ -16,6 +16,8 @@ from deploy.server.process import Server, serve
 from ingest.process.frame import Process
 from ingest.process.settings import ProcessSettings
 
+pytestmark = pytest.mark.slow
+
 MAX_AGE_S = 1.5
 THREADS = 40
 """Of the pool that answers requests, as the server's library sets it."""

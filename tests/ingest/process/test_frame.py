@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 JSON = {"FORGEWATCH_LOG_FORMAT": "json"}
 ENDLESS = "threading.Event().wait()"
 

@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from ingest.process.health import Heartbeat, serve_health
 
+pytestmark = pytest.mark.slow
+
 MAX_AGE_S = 1.0
 
 
