@@ -21,8 +21,8 @@ KEPT_MS = 24 * 3600 * 1000
 """A cluster can be looked at and labelled as long as it is in the list, and for this long after."""
 
 _REST = 2
-"""Seconds of rest for each second of processor time: all computing takes a third of a core at most. Counted by
-the wall clock, a busy host would make a person wait for minutes."""
+"""Seconds of rest for each second of processor time: all computing takes a third of a core at most.
+Counted by the wall clock, a busy host would make a person wait for minutes."""
 
 log = structlog.get_logger()
 
