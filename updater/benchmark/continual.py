@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memory.herding import herd, shares
+from memory.herding import herd
 from updater.benchmark.clock import seconds_in, timed
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.items import joined
@@ -109,7 +109,8 @@ class Continual:
         families = np.array(train.families)
         features = first_ones(herding_features(learnt, train, self.setup.torch_device)).numpy()
         counts = {name: len(kept) for name, kept in self.memory.items()} | train.counts()
-        places = shares(counts, self.setup.memory)
+        # As the papers share it: the same for every class, and what one cannot fill stays empty.
+        places = {name: min(self.setup.memory // len(counts), n) for name, n in counts.items()}
         new = {
             name: train.take(int(at) for at in mine[herd(features[mine], places[name])])
             for name in train.counts()

@@ -22,7 +22,7 @@ def step(labelled):
 
 def test_it_tells_how_much_of_the_time_is_waited_for_batches(step, monkeypatch):
     monkeypatch.setattr(speed, "_ROUNDS", 1)
-    ready = speed.training.ready_pools
+    ready = speed.loop.ready_pools
 
     def slow(*made_of):
         time.sleep(0.02)
