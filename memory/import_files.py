@@ -18,7 +18,7 @@ from memory.crop_store import CropStore
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, extend_label, open_label, reopen_label
-from memory.placement import place
+from memory.placement import conflict, place
 from memory.rows import exemplars_of, known_ids
 from memory.store import Store
 
@@ -182,11 +182,10 @@ def _arrival(
 
 
 def _note_known(done: Imported, path: str, family: str, known_as: str) -> None:
-    if family == known_as:
+    if (why := conflict(family, known_as)) is None:
         done.already += 1
     else:
-        what = f"as {known_as}" if known_as else "and has no label"
-        done.skipped.append(Skipped(path, f"the same bytes are in the memory {what}"))
+        done.skipped.append(Skipped(path, why))
 
 
 def _id(digest: str) -> str:

@@ -23,3 +23,13 @@ def place(path: str) -> tuple[str, str | None]:
     if family == IGNORE:
         raise LabelError("a folder cannot be ignored by its name")
     return family, rest[0] if len(rest) > 1 else None
+
+
+def conflict(family: str, known_as: str) -> str | None:
+    """Return why media is not taken in as family; None where the memory calls it that already.
+
+    known_as is what the memory calls the same bytes, "" where it gives them no name.
+    """
+    if family == known_as:
+        return None
+    return f"the same bytes are in the memory {f'as {known_as}' if known_as else 'without a label'}"

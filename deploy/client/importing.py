@@ -11,7 +11,7 @@ import httpx
 from deploy.client.http import Client, ClientError, ServerRefusedError
 from deploy.client.records import ImportDone, SkippedFile
 from memory.labels import LabelError
-from memory.placement import place
+from memory.placement import conflict, place
 
 _PART_FILES = 64
 _PART_BYTES = 2**25
@@ -79,11 +79,10 @@ def _unknown(
                     yield name, path.read_bytes()
                 except OSError as error:
                     count(_skipped(name, f"cannot be read: {error.strerror}"))
-            elif known[digest] == family:
+            elif (why := conflict(family, known[digest])) is None:
                 count(ImportDone(already=1))
             else:
-                called = f"as {known[digest]}" if known[digest] else "and has no label"
-                count(_skipped(name, f"the same bytes are in the memory {called}"))
+                count(_skipped(name, why))
 
 
 def _parts(files: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
