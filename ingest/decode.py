@@ -115,6 +115,7 @@ def image_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
     Raises DecodeError: unknown_format, too_many_pixels (a frame beyond max_pixels, seen before it is
     decoded), out_of_memory, or corrupt, for whatever else the decoder raises.
     """
+    others_limit = Image.MAX_IMAGE_PIXELS
     try:
         with warnings.catch_warnings():
             # Pillow only warns up to twice its limit; and it looks at extents that `size` does not show.
@@ -135,6 +136,8 @@ def image_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
     # Seen on damaged files: OSError, ValueError, SyntaxError, RuntimeError, struct.error, KeyError, ...
     except Exception as error:
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
+    finally:
+        Image.MAX_IMAGE_PIXELS = others_limit
 
 
 @cache

@@ -132,3 +132,10 @@ def test_a_picture_beyond_the_pixel_limit_is_refused_before_it_is_decoded(limit:
 
 def test_a_picture_at_the_pixel_limit_is_decoded() -> None:
     assert len(list(image_frames(encode(Image.new("RGB", (100, 100)), "PNG"), 8, 10_000))) == 1
+
+
+def test_the_pixel_limit_holds_for_one_picture_and_not_for_whoever_uses_pillow_after_it() -> None:
+    before = Image.MAX_IMAGE_PIXELS
+    pixels(encode(Image.new("RGB", (40, 30)), "PNG"))
+    assert rejected(b"GIF89a") == "corrupt"
+    assert before == Image.MAX_IMAGE_PIXELS
