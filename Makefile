@@ -1,6 +1,8 @@
 # The commands of README.md. Everything that they make lies in .venv/ and .forgewatch/.
 PYTHON ?= python3
 BIN := .venv/bin
+# Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadgroup
 
 .PHONY: demo up down check fast test lint lock readme clean
 
@@ -14,13 +16,13 @@ down: .venv/installed ## stop it and remove what it left
 	$(BIN)/forgewatch down
 
 test: .venv/installed lint ## every test; those marked system start a real broker and TorchServe
-	$(BIN)/pytest
+	$(PYTEST)
 
 check: .venv/installed ## lint, types and the tests that are fast, side by side: before each commit
 	$(MAKE) -j2 --output-sync lint fast
 
 fast: .venv/installed
-	$(BIN)/pytest -q -m "not slow and not system"
+	$(PYTEST) -q -m "not slow and not system"
 
 lint: .venv/installed
 	$(BIN)/ruff check .

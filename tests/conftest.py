@@ -19,6 +19,15 @@ from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each file to one of the processes that run tests, so that its fixtures are made once; and the loop's
+    files together to one, since they share a stack."""
+    for item in items:
+        folder = item.path.parent
+        shared = folder if folder.name == "loop" else item.path
+        item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(item.config.rootpath))))
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
     """The URL of a PostgreSQL server of these tests alone; it refuses to run as root, so `nobody` does."""
