@@ -20,7 +20,7 @@ from updater.settings import UpdaterSettings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file to one process, so that its fixtures are made once, and the files that share a stack too."""
+    """Give each file to one process, which makes its fixtures once, and files that share a stack too."""
     for item in items:
         folder = item.path.parent
         shared = folder if folder.name == "loop" else item.path
