@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadgroup
 
-.PHONY: demo up down check fast test lint lock readme clean
+.PHONY: demo up down check fast test lint chart-check lock readme clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -29,13 +29,16 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+chart-check: .venv/installed ## the chart alone, with every linter and schema; makes the tools that it needs
+	tests/helm/check.sh
+
 .venv/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-readme: .venv/installed ## the settings and the tree in each room's README.md, from the code
+readme: .venv/installed ## the settings and the tree in each room's README.md, the chart's schema and values, from the code
 	$(BIN)/python tests/test_readme.py
 
 lock: ## pins and hashes of everything in pyproject.toml; needs uv

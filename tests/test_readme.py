@@ -1,7 +1,8 @@
-"""Each room's README.md has its settings and its tree; run as a script, this writes them anew."""
+"""Each room's README.md has its settings and its tree; as a script, this writes them and the chart's anew."""
 
 import ast
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -99,3 +100,4 @@ if __name__ == "__main__":
             begin, end = markers(name)
             text = text.split(begin)[0] + begin + make(room) + end + text.split(end.lstrip("\n"))[1]
         readme(room).write_text(text)
+    runpy.run_path(str(ROOT / "tests/helm/test_chart_values.py"), run_name="__main__")

@@ -1,0 +1,173 @@
+{{/* The environment of each process: what the chart decides of a room's settings, and over it what settings.ROOM says. */}}
+
+{{- define "forgewatch.settings.process" -}}
+log_format: json
+{{- end }}
+
+{{- define "forgewatch.settings.ingest" -}}
+{{- $kafka := .Values.kafka -}}
+bootstrap_servers: {{ $kafka.bootstrapServers | quote }}
+security_protocol: {{ $kafka.securityProtocol }}
+{{- with $kafka.saslMechanism }}
+sasl_mechanism: {{ . }}
+{{- end }}
+{{- if $kafka.tlsSecret }}
+ssl_cafile: /etc/forgewatch/kafka/ca.crt
+{{- if $kafka.clientCertificate }}
+ssl_certfile: /etc/forgewatch/kafka/tls.crt
+ssl_keyfile: /etc/forgewatch/kafka/tls.key
+{{- end }}
+{{- end }}
+{{- if .Values.claimCheck.existingClaim }}
+claim_check_dir: /var/lib/forgewatch/media
+{{- end }}
+{{- end }}
+
+{{- define "forgewatch.settings.detector" -}}
+torchserve_url: http://127.0.0.1:8080
+torchserve_management_url: unix:/run/forgewatch/management.sock
+model_store_dir: /var/lib/forgewatch/model-store
+deploy_url: {{ include "forgewatch.deployUrl" . }}
+metrics_host: 0.0.0.0
+metrics_port: 9101
+{{- end }}
+
+{{- define "forgewatch.settings.memory" -}}
+crops_url: {{ quote .Values.objectStore.cropsUrl }}
+index_path: /var/lib/forgewatch/index/index
+metrics_host: 0.0.0.0
+metrics_port: 9102
+{{- end }}
+
+{{- define "forgewatch.settings.updater" -}}
+deploy_url: {{ include "forgewatch.deployUrl" . }}
+work_dir: /var/lib/forgewatch/work
+job_template: {{ include "forgewatch.name" (list . "run") }}
+metrics_host: 0.0.0.0
+metrics_port: 9103
+{{- end }}
+
+{{- define "forgewatch.settings.deploy" -}}
+url: {{ include "forgewatch.deployUrl" . }}
+host: 0.0.0.0
+port: 8700
+artifacts_url: {{ quote .Values.objectStore.artifactsUrl }}
+cache_dir: /tmp/artifacts
+metrics_host: 0.0.0.0
+metrics_port: 9104
+health_urls:
+  {{- range $room := list "detector" "memory" "updater" }}
+  {{ $room }}: http://{{ include "forgewatch.name" (list $ $room) }}:{{ include "forgewatch.setting" (list $ $room "metrics_port") }}/metrics
+  {{- end }}
+{{- end }}
+
+{{- define "forgewatch.deployUrl" -}}
+http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.deploy.port | default 8700 | int }}
+{{- end }}
+
+{{/* A room's settings as a YAML mapping: the chart's own under those of the values. Takes (list $ ROOM). */}}
+{{- define "forgewatch.settings" -}}
+{{- $own := include (printf "forgewatch.settings.%s" (index . 1)) (index . 0) | fromYaml }}
+{{- range $name, $value := index (index . 0).Values.settings (index . 1) }}
+{{- $_ := set $own $name $value }}
+{{- end }}
+{{- toYaml $own }}
+{{- end }}
+
+{{/* One setting as text. Takes (list $ ROOM NAME), and as a fourth what it is where neither the chart nor the values say. */}}
+{{- define "forgewatch.setting" -}}
+{{- $value := index (include "forgewatch.settings" (list (index . 0) (index . 1)) | fromYaml) (index . 2) }}
+{{- include "forgewatch.text" (kindIs "invalid" $value | ternary (last .) $value) }}
+{{- end }}
+
+{{/* A value as an environment variable has it: text as it is, all else as JSON, numbers without an exponent. */}}
+{{- define "forgewatch.text" -}}
+{{- kindIs "string" . | ternary . (toJson .) }}
+{{- end }}
+
+{{/* Environment variables of settings. Takes (list $ ROOM…). */}}
+{{- define "forgewatch.env" -}}
+{{- $root := first . }}
+{{- range $room := rest . }}
+{{- $prefix := eq $room "process" | ternary "" (printf "%s_" (upper $room)) }}
+{{- range $name, $value := include "forgewatch.settings" (list $root $room) | fromYaml }}
+- name: FORGEWATCH_{{ $prefix }}{{ upper $name }}
+  value: {{ include "forgewatch.text" $value | quote }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := $root.Values.env }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+
+{{/* A variable out of a Secret. Takes (list NAME SECRET KEY). */}}
+{{- define "forgewatch.secretEnv" -}}
+- name: {{ index . 0 }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ index . 1 | quote }}
+      key: {{ index . 2 | quote }}
+{{- end }}
+
+{{/* How the brokers know a pod. */}}
+{{- define "forgewatch.env.kafka" -}}
+{{- with .Values.kafka.saslSecret }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_INGEST_SASL_USERNAME" . "username") }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_INGEST_SASL_PASSWORD" . "password") }}
+{{- end }}
+{{- with .Values.kafka.keyPasswordKey }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_INGEST_SSL_PASSWORD" $.Values.kafka.tlsSecret .) }}
+{{- end }}
+{{- end }}
+
+{{/* The databases of some rooms. Takes (list $ ROOM…). */}}
+{{- define "forgewatch.env.database" -}}
+{{- $database := (first .).Values.database }}
+{{- range $room := rest . }}
+{{ include "forgewatch.secretEnv" (list (printf "FORGEWATCH_%s_DATABASE_URL" (upper $room)) $database.secret (index $database (printf "%sKey" $room))) }}
+{{- end }}
+{{- end }}
+
+{{/* The object store, by the variables that every client of S3 reads. */}}
+{{- define "forgewatch.env.objectStore" -}}
+{{- with .Values.objectStore }}
+{{- with .endpointUrl }}
+- name: AWS_ENDPOINT_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- with .region }}
+- name: AWS_REGION
+  value: {{ . | quote }}
+{{- end }}
+{{- with .secret }}
+{{ include "forgewatch.secretEnv" (list "AWS_ACCESS_KEY_ID" . "AWS_ACCESS_KEY_ID") }}
+{{ include "forgewatch.secretEnv" (list "AWS_SECRET_ACCESS_KEY" . "AWS_SECRET_ACCESS_KEY") }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Deploy's token. Takes (list $ ROOM) of who sends or asks for it. */}}
+{{- define "forgewatch.env.token" -}}
+{{- $name := eq (index . 1) "deploy" | ternary "FORGEWATCH_DEPLOY_TOKEN" (printf "FORGEWATCH_%s_DEPLOY_TOKEN" (upper (index . 1))) }}
+{{- with (index . 0).Values.deployToken }}
+{{ include "forgewatch.secretEnv" (list $name .secret .key) }}
+{{- end }}
+{{- end }}
+
+{{/* The updater's process and its runs read the same. */}}
+{{- define "forgewatch.env.updater" -}}
+{{- include "forgewatch.env" (list . "process" "memory" "updater") }}
+{{- include "forgewatch.env.database" (list . "memory" "updater") }}
+{{- include "forgewatch.env.objectStore" . }}
+{{- include "forgewatch.env.token" (list . "updater") }}
+{{- end }}
+
+{{/* Deploy reads every room's, and so does the hook that migrates. */}}
+{{- define "forgewatch.env.deploy" -}}
+{{- include "forgewatch.env" (list . "process" "ingest" "detector" "memory" "updater" "deploy") }}
+{{- include "forgewatch.env.kafka" . }}
+{{- include "forgewatch.env.database" (list . "memory" "updater" "deploy") }}
+{{- include "forgewatch.env.objectStore" . }}
+{{- include "forgewatch.env.token" (list . "deploy") }}
+{{- end }}

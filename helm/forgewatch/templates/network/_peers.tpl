@@ -1,0 +1,59 @@
+{{/* Rules of network policies. An empty list of peers would be nobody, a missing one is everybody; so "anywhere" leaves the list out. */}}
+
+{{/* Egress to peers of the values, or to anywhere, at some ports. Takes (list PEERS PORT…). */}}
+{{- define "forgewatch.egress" -}}
+- ports:
+    {{- range rest . }}
+    - {protocol: TCP, port: {{ int . }}}
+    {{- end }}
+  {{- with first . }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{- define "forgewatch.egress.kafka" -}}
+{{- $ports := list }}
+{{- range splitList "," .Values.kafka.bootstrapServers }}
+{{- $ports = append $ports (splitList ":" . | last) }}
+{{- end }}
+{{ include "forgewatch.egress" (prepend (uniq $ports) .Values.networkPolicy.kafkaTo) }}
+{{- end }}
+
+{{- define "forgewatch.egress.database" -}}
+{{ include "forgewatch.egress" (list .Values.networkPolicy.databaseTo .Values.database.port) }}
+{{- end }}
+
+{{- define "forgewatch.egress.objectStore" -}}
+{{- $url := urlParse (.Values.objectStore.endpointUrl | default "https://aws") }}
+{{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (eq $url.scheme "http" | ternary "80" "443") }}
+{{ include "forgewatch.egress" (list .Values.networkPolicy.objectStoreTo $port) }}
+{{- end }}
+
+{{/* Egress to a component of this release. Takes (list $ COMPONENT PORT). */}}
+{{- define "forgewatch.egress.component" -}}
+- ports:
+    - {protocol: TCP, port: {{ index . 2 }}}
+  to:
+    - podSelector:
+        matchLabels:
+          {{- include "forgewatch.selector" . | nindent 10 }}
+{{- end }}
+
+{{/* Ingress to a port from components of this release and from peers of the values. Takes (list $ PORT PEERS COMPONENT…). */}}
+{{- define "forgewatch.ingress" -}}
+{{- $root := index . 0 }}
+{{- if or (index . 2) (gt (len .) 3) }}
+- ports:
+    - {protocol: TCP, port: {{ index . 1 }}}
+  from:
+    {{- range slice . 3 }}
+    - podSelector:
+        matchLabels:
+          {{- include "forgewatch.selector" (list $root .) | nindent 10 }}
+    {{- end }}
+    {{- with index . 2 }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,187 @@
+"""The chart rendered by the helm that is installed: the tests of what it makes, without a cluster."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+SCENARIOS = ("minimal", "production", "gpu", "tls-sasl", "existing-secrets")
+KUBERNETES = "1.34.0"
+TOOLS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "forgewatch" / "kubernetes"
+"""Where `make chart-check` puts what it needs."""
+EVERY_API = ("keda.sh/v1alpha1", "monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1")
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The objects that the chart makes of some values."""
+
+    objects: list[Object]
+
+    def of(self, kind: str) -> list[Object]:
+        return [each for each in self.objects if each["kind"] == kind]
+
+    def one(self, kind: str, component: str) -> Object:
+        """The one object of a kind that a component has."""
+        (found,) = [each for each in self.of(kind) if component_of(each) == component]
+        return found
+
+    def pods(self) -> dict[str, Object]:
+        """The pod's template of each component that has pods."""
+        templates = {}
+        for each in self.objects:
+            spec = each.get("spec", {})
+            if template := spec.get("jobTemplate", {}).get("spec", spec).get("template"):
+                templates[component_of(each)] = template
+        return templates
+
+    def containers(self) -> Iterator[tuple[str, Object]]:
+        """COMPONENT/CONTAINER and the container, of each pod."""
+        for component, template in self.pods().items():
+            for each in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]:
+                yield f"{component}/{each['name']}", each
+
+    def container(self, name: str) -> Object:
+        """A container by COMPONENT/CONTAINER."""
+        return dict(self.containers())[name]
+
+
+def component_of(each: Object) -> str:
+    return str(each["metadata"]["labels"]["app.kubernetes.io/component"])
+
+
+Render = Callable[..., Manifests]
+
+
+def find_tool(name: str) -> str | None:
+    """Where a tool lies: on the path, or where `make chart-check` puts it."""
+    return shutil.which(name) or shutil.which(name, path=str(TOOLS / "bin"))
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], str | None]:
+    return find_tool
+
+
+class Chart:
+    """The chart, and how helm is asked about it."""
+
+    path = Path(__file__).parents[2] / "helm" / "forgewatch"
+
+    def values(self, scenario: str) -> Path:
+        return self.path / "ci" / f"{scenario}-values.yaml"
+
+    def run(
+        self, helm: str, *arguments: str, values: Object | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run helm for a cluster of the version that is tested, with more values over those of a file."""
+        given = ["-f", "-"] if values is not None else []
+        return subprocess.run(
+            [helm, *arguments, "--kube-version", KUBERNETES, *given],
+            input=json.dumps(values),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def template(self, scenario: str, name: str = "watch", apis: Sequence[str] = EVERY_API) -> list[str]:
+        """The arguments of `helm template` for a scenario."""
+        available = [word for api in apis for word in ("--api-versions", api)]
+        place = [name, str(self.path), "--namespace", "media"]
+        return ["template", *place, *available, "-f", str(self.values(scenario))]
+
+
+@pytest.fixture(scope="session")
+def chart() -> Chart:
+    return Chart()
+
+
+@pytest.fixture(scope="session", params=["helm", "helm3"])
+def each_helm(request: pytest.FixtureRequest) -> str:
+    """Each major of helm that is installed."""
+    if (found := find_tool(request.param)) is None:
+        pytest.skip(f"{request.param} is not installed; `make chart-check` brings it")
+    return found
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    if (found := find_tool("helm") or find_tool("helm3")) is None:
+        pytest.skip("helm is not installed; `make chart-check` brings it")
+    return found
+
+
+@pytest.fixture(scope="session")
+def render(helm: str, chart: Chart) -> Render:
+    """Give the objects of the chart, with some values over those of a scenario and every API at hand."""
+
+    @cache
+    def template(scenario: str, over: str, name: str, apis: tuple[str, ...]) -> str:
+        done = chart.run(helm, *chart.template(scenario, name, apis), values=json.loads(over))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def render(
+        scenario: str = "minimal",
+        over: Object | None = None,
+        name: str = "watch",
+        apis: tuple[str, ...] = EVERY_API,
+    ) -> Manifests:
+        rendered = template(scenario, json.dumps(over or {}), name, apis)
+        return Manifests([found for found in yaml.load_all(rendered, yaml.CSafeLoader) if found])
+
+    return render
+
+
+@pytest.fixture(params=SCENARIOS)
+def scenario(request: pytest.FixtureRequest) -> str:
+    """Each of the scenarios below helm/forgewatch/ci."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def refusal(each_helm: str, chart: Chart) -> Callable[..., str]:
+    """Give what helm says of values that it must refuse, over those of a scenario."""
+
+    def refusal(over: Object, scenario: str = "minimal") -> str:
+        done = chart.run(each_helm, *chart.template(scenario), values=over)
+        assert done.returncode != 0, f"taken: {over}"
+        return done.stderr
+
+    return refusal
+
+
+@pytest.fixture(scope="session")
+def kubeconform() -> Callable[[list[Object]], str]:
+    """Give what kubeconform says of objects by the schemas of their kinds: nothing if all is well."""
+    program, schemas = find_tool("kubeconform"), TOOLS / "schemas"
+    if program is None or not schemas.is_dir():
+        pytest.skip("kubeconform or its schemas are not there; `make chart-check` brings them")
+
+    def check(objects: list[Object]) -> str:
+        done = subprocess.run(
+            [
+                program,
+                "-strict",
+                "-schema-location",
+                f"{schemas}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
+                "-",
+            ],
+            input="\n---\n".join(map(json.dumps, objects)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    return check

@@ -1,0 +1,58 @@
+"""Two linters of security find nothing in any scenario; checks that are left out have a reason here."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+Tool = Callable[[str], str | None]
+
+NOT_KUBE_LINTER = {
+    "default-service-account": "a hook runs before the chart's account is there; its pod has no token",
+    "no-liveness-probe": "neither a run nor the hook serves anything; both end by themselves",
+    "no-readiness-probe": "neither a run nor the hook serves anything; both end by themselves",
+    "restart-policy": "podFailurePolicy demands Never, and a Job makes another pod by itself",
+}
+NOT_KUBE_SCORE = {
+    "container-resources": "no limit of processor time: it would throttle a batch while cores are idle",
+    "pod-probes": "readiness and liveness differ, but kube-score wants them of runs and hooks, too",
+}
+
+
+@pytest.fixture
+def rendered(render: Any, scenario: str) -> str:
+    return yaml.safe_dump_all(render(scenario).objects)
+
+
+def test_kube_linter_finds_nothing(tool: Tool, rendered: str) -> None:
+    if (program := tool("kube-linter")) is None:
+        pytest.skip("kube-linter is not installed; `make chart-check` brings it")
+    excluded = [word for check in NOT_KUBE_LINTER for word in ("--exclude", check)]
+    command = [program, "lint", "--format", "json", "--add-all-built-in", *excluded, "-"]
+    said = subprocess.run(command, input=rendered, capture_output=True, text=True, check=False).stdout
+    found = [
+        f"{each['Check']}: {each['Object']['K8sObject']['Name']}: {each['Diagnostic']['Message']}"
+        for each in json.loads(said)["Reports"] or []
+    ]
+    assert found == []
+
+
+def test_kube_score_finds_nothing_critical(tool: Tool, rendered: str) -> None:
+    if (program := tool("kube-score")) is None:
+        pytest.skip("kube-score is not installed; `make chart-check` brings it")
+    ignored = [word for check in NOT_KUBE_SCORE for word in ("--ignore-test", check)]
+    command = [program, "score", "--output-format", "json", *ignored, "-"]
+    said = subprocess.run(command, input=rendered, capture_output=True, text=True, check=False).stdout
+    found = [
+        f"{each['object_name']}: {check['check']['id']}: {comment['summary']}"
+        for each in json.loads(said)
+        for check in each["checks"] or []
+        if check["grade"] < 5 and not check["skipped"]
+        for comment in check["comments"] or [{"summary": ""}]
+    ]
+    assert found == []

@@ -1,0 +1,126 @@
+"""The network policies let through what the processes need and nothing else, as Kubernetes reads policies."""
+
+from typing import Any
+
+import pytest
+
+KAFKA, DATABASE, STORE, COLLECTOR, NAMES, KUBERNETES = 9092, 5432, 443, 4317, 53, 6443
+
+
+def leaves(found: Any, component: str, port: int, to: dict[str, str] | None) -> bool:
+    """Whether a component's pods may open a connection; to are the labels of a pod here, None is outside."""
+    return _passes(found, component, "Egress", "egress", "to", port, to)
+
+
+def enters(found: Any, component: str, port: int, source: dict[str, str] | None) -> bool:
+    """Whether a component's pods take a connection; source are the labels of a pod here, None is outside."""
+    return _passes(found, component, "Ingress", "ingress", "from", port, source)
+
+
+def _passes(found: Any, component: str, kind: str, rules: str, peers: str, port: int, other: Any) -> bool:
+    labels = found.pods()[component]["metadata"]["labels"]
+    policies = [
+        each["spec"]
+        for each in found.of("NetworkPolicy")
+        if each["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        and kind in each["spec"]["policyTypes"]
+    ]
+    if not policies:
+        return True
+    return any(
+        any(each["port"] == port for each in rule["ports"]) and _is_peer(rule.get(peers), other)
+        for policy in policies
+        for rule in policy.get(rules) or []
+    )
+
+
+def _is_peer(peers: Any, other: dict[str, str] | None) -> bool:
+    if peers is None:
+        return True
+    own = [peer["podSelector"]["matchLabels"] for peer in peers if set(peer) == {"podSelector"}]
+    return other is not None and any(selector.items() <= other.items() for selector in own)
+
+
+def between(found: Any, one: str, other: str, port: int) -> bool:
+    pods = found.pods()
+    ends = [pods[each]["metadata"]["labels"] for each in (one, other)]
+    return leaves(found, one, port, ends[1]) and enters(found, other, port, ends[0])
+
+
+PROCESSES = ("detector", "memory", "updater", "run", "deploy", "setup")
+NEEDED = {
+    "detector": {"kafka", "deploy"},
+    "memory": {"kafka", "database", "store"},
+    "updater": {"database", "store", "deploy", "kubernetes"},
+    "run": {"database", "store", "deploy"},
+    "deploy": {"kafka", "database", "store", "detector", "memory", "updater"},
+    "setup": {"kafka", "database"},
+}
+PORTS = {"detector": 9101, "memory": 9102, "updater": 9103, "run": 9103, "deploy": 8700, "setup": 9104}
+
+
+@pytest.mark.parametrize("component", PROCESSES)
+def test_a_process_reaches_what_it_needs_and_nothing_else(render: Any, component: str) -> None:
+    found = render(over={"networkPolicy": {"kubernetesTo": []}})
+    outside = {
+        "kafka": KAFKA,
+        "database": DATABASE,
+        "store": STORE,
+        "kubernetes": KUBERNETES,
+        "a collector": COLLECTOR,
+    }
+    reached = {name for name, port in outside.items() if leaves(found, component, port, None)}
+    reached |= {
+        other for other in PROCESSES if other != component and between(found, component, other, PORTS[other])
+    }
+    assert reached == NEEDED[component]
+    assert leaves(found, component, NAMES, None)
+
+
+def test_nobody_reaches_torchserve_or_a_port_that_is_not_named(render: Any) -> None:
+    found = render()
+    for component in PROCESSES:
+        for port in (8080, 8081, 22):
+            assert not enters(found, component, port, found.pods()["deploy"]["metadata"]["labels"])
+
+
+def test_metrics_are_read_from_the_namespace_of_the_values_alone(render: Any) -> None:
+    found = render(
+        over={"networkPolicy": {"metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]}}
+    )
+    for component in ("detector", "memory", "updater", "run"):
+        assert enters(found, component, PORTS[component], {"app": "prometheus"})
+        assert not enters(found, component, PORTS[component], {"app": "other"})
+    closed = render(over={"networkPolicy": {"metricsFrom": []}})
+    assert not enters(closed, "run", 9103, {"app": "prometheus"})
+    assert not enters(closed, "deploy", 9104, {"app": "prometheus"})
+
+
+def test_ports_are_those_of_the_brokers_the_database_and_the_store(render: Any) -> None:
+    found = render("existing-secrets")
+    assert leaves(found, "memory", 6432, None)
+    assert leaves(found, "memory", 8333, None)
+    assert not leaves(found, "memory", 5432, None)
+    assert not leaves(found, "memory", 443, None)
+    brokers = render("production", over={"networkPolicy": {"kafkaTo": []}})
+    assert {port for port in (9092, 9093, 9094) if leaves(brokers, "detector", port, None)} == {9093, 9094}
+
+
+def test_places_of_the_values_close_the_rest(render: Any) -> None:
+    found = render("production")
+    assert not leaves(found, "detector", 9093, None)
+    kafka = [
+        rule
+        for policy in found.of("NetworkPolicy")
+        for rule in policy["spec"].get("egress") or []
+        if {"protocol": "TCP", "port": 9093} in rule["ports"]
+    ]
+    place = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kafka"}}}
+    assert [rule["to"] for rule in kafka] == [[place]] * 4
+    assert all(leaves(found, component, COLLECTOR, None) for component in PROCESSES)
+
+
+def test_without_policies_all_is_open(render: Any) -> None:
+    found = render(over={"networkPolicy": {"enabled": False}})
+    assert found.of("NetworkPolicy") == []
+    assert leaves(found, "detector", DATABASE, None)

@@ -1,0 +1,230 @@
+"""What every pod of the chart is held to, and what each component's pod must have."""
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+LONG_RUNNING = ("detector", "memory", "updater", "deploy")
+
+
+def unrestricted(template: Any) -> list[str]:
+    """What the profile "restricted" of the Pod Security Standards (Kubernetes 1.34) has against a pod."""
+    spec, found = template["spec"], []
+    pod = spec.get("securityContext", {})
+    allowed = {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    found += [
+        f"volume {each['name']}" for each in spec.get("volumes", []) if not set(each) - {"name"} <= allowed
+    ]
+    found += [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    for each in [*spec.get("initContainers", []), *spec["containers"]]:
+        own = each.get("securityContext", {})
+        as_whole = pod | own
+        wrong = {
+            "privileged": own.get("privileged", False),
+            "escalation": own.get("allowPrivilegeEscalation") is not False,
+            "capabilities": own.get("capabilities") != {"drop": ["ALL"]},
+            "root": as_whole.get("runAsNonRoot") is not True or as_whole.get("runAsUser") == 0,
+            "seccomp": as_whole.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"),
+            "ports": any("hostPort" in port for port in each.get("ports", [])),
+            "proc": as_whole.get("procMount", "Default") != "Default",
+            "sysctls": bool(pod.get("sysctls")),
+        }
+        found += [f"{each['name']}: {what}" for what, is_wrong in wrong.items() if is_wrong]
+    return found
+
+
+def test_each_pod_is_restricted(render: Any, scenario: str) -> None:
+    pods = render(scenario).pods()
+    assert set(pods) == {*LONG_RUNNING, "run", "setup"}
+    assert {component: unrestricted(template) for component, template in pods.items()} == {
+        each: [] for each in pods
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        (("securityContext", "runAsUser"), 0, "worker: root"),
+        (("securityContext", "seccompProfile"), {}, "worker: seccomp"),
+        (("hostNetwork",), True, "hostNetwork"),
+        (("containers", 0, "securityContext", "allowPrivilegeEscalation"), True, "worker: escalation"),
+        (
+            ("containers", 0, "securityContext", "capabilities"),
+            {"drop": ["ALL"], "add": ["NET_RAW"]},
+            "worker: capabilities",
+        ),
+        (("initContainers", 0, "securityContext"), {}, "torchserve: capabilities"),
+        (("volumes", 0), {"name": "tmp", "hostPath": {"path": "/"}}, "volume tmp"),
+    ],
+)
+def test_what_is_not_restricted_is_seen(
+    render: Any, path: tuple[Any, ...], value: Any, complaint: str
+) -> None:
+    template = copy.deepcopy(render().pods()["detector"])
+    at = template["spec"]
+    for name in path[:-1]:
+        at = at[name]
+    at[path[-1]] = value
+    assert complaint in unrestricted(template)
+
+
+def test_each_container_has_an_unprivileged_user_a_root_that_is_read_only_and_a_temporary_folder(
+    render: Any, scenario: str
+) -> None:
+    found = render(scenario)
+    for component, template in found.pods().items():
+        security = template["spec"]["securityContext"]
+        assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (65532,) * 3, component
+        assert template["spec"]["enableServiceLinks"] is False, component
+        volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+        claims = found.one("StatefulSet", "memory")["spec"]["volumeClaimTemplates"]
+        volumes |= {each["metadata"]["name"]: each for each in claims}
+        for each in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]:
+            assert each["securityContext"]["readOnlyRootFilesystem"] is True, each["name"]
+            mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in each["volumeMounts"]}
+            assert mounts["/tmp"]["emptyDir"]["sizeLimit"], each["name"]
+            assert each["terminationMessagePolicy"] == "FallbackToLogsOnError"
+        mounted = {mount["name"] for _, each in found.containers() for mount in each["volumeMounts"]}
+        assert set(volumes) <= mounted
+
+
+def test_only_the_updater_gets_a_token_and_may_no_more_than_make_its_jobs(render: Any, scenario: str) -> None:
+    found = render(scenario)
+    tokens = {
+        name: template["spec"]["automountServiceAccountToken"] for name, template in found.pods().items()
+    }
+    assert tokens == dict.fromkeys(tokens, False) | {"updater": True}
+    (role,) = found.of("Role")
+    (bound,) = found.of("RoleBinding")
+    account = found.pods()["updater"]["spec"]["serviceAccountName"]
+    assert [subject["name"] for subject in bound["subjects"]] == [account]
+    assert account not in [
+        t["spec"]["serviceAccountName"] for name, t in found.pods().items() if name != "updater"
+    ]
+    allowed = {(kind, verb) for rule in role["rules"] for kind in rule["resources"] for verb in rule["verbs"]}
+    assert allowed == {("cronjobs", "get"), ("jobs", "create"), ("jobs", "list"), ("pods", "list")}
+    assert role["rules"][0]["resourceNames"] == [found.one("CronJob", "run")["metadata"]["name"]]
+    assert found.of("ClusterRole") == []
+
+
+def test_each_image_has_a_tag_and_the_digest_where_one_is_given(render: Any, scenario: str) -> None:
+    digest = re.compile(r"@sha256:[0-9a-f]{64}$")
+    for name, each in render(scenario).containers():
+        image, has_digest = digest.subn("", each["image"])
+        assert image.rpartition(":")[2] == "0.1.0", name
+        assert bool(has_digest) == (scenario == "production"), name
+        assert image.startswith("registry.example:5000/media/") == (scenario == "production"), name
+
+
+@pytest.mark.parametrize("name", ["detector/worker", "memory/memory", "updater/updater", "deploy/deploy"])
+def test_each_process_is_started_restarted_and_held_back_by_its_own_probes(render: Any, name: str) -> None:
+    container = render().container(name)
+    (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == "metrics"]
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/livez", "port": "metrics"}
+    # A command, since the kubelet shows what that says.
+    assert container["readinessProbe"]["exec"]["command"][-1] == f"http://127.0.0.1:{port}/readyz"
+
+
+def test_each_process_and_run_has_requests_and_a_limit_of_memory(render: Any, scenario: str) -> None:
+    for name, each in render(scenario).containers():
+        assert {"cpu", "memory", "ephemeral-storage"} <= set(each["resources"]["requests"]), name
+        assert {"memory", "ephemeral-storage"} <= set(each["resources"]["limits"]), name
+
+
+def test_torchserve_is_there_before_the_worker_and_until_after_it(render: Any) -> None:
+    (sidecar,) = render().pods()["detector"]["spec"]["initContainers"]
+    assert (sidecar["name"], sidecar["restartPolicy"]) == ("torchserve", "Always")
+    assert sidecar["startupProbe"]["exec"]["command"][-1] == "http://127.0.0.1:8080/ping"
+    own, worker = (
+        {m["mountPath"]: m["name"] for m in each["volumeMounts"]}
+        for each in (sidecar, render().container("detector/worker"))
+    )
+    for shared in ("/run/forgewatch", "/var/lib/forgewatch/model-store"):
+        assert own[shared] == worker[shared]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected_s"),
+    [
+        ({}, 20 + 2 + 30 + 30 + 15),
+        ({"detector": {"max_batch_duration_s": 7.5}}, 20 + 8 + 30 + 30 + 15),
+        (
+            {
+                "detector": {"torchserve_timeout_s": 90},
+                "ingest": {"decode_timeout_s": 5, "commit_timeout_s": 60},
+            },
+            5 + 2 + 90 + 60 + 15,
+        ),
+    ],
+)
+def test_a_worker_has_as_long_to_end_as_its_batch_may_take(
+    render: Any, settings: Any, expected_s: int
+) -> None:
+    found = render(over={"settings": settings})
+    assert found.pods()["detector"]["spec"]["terminationGracePeriodSeconds"] == expected_s
+
+
+def test_detectors_are_spread_and_one_at_a_time_may_be_drained(render: Any) -> None:
+    found = render()
+    spread = found.pods()["detector"]["spec"]["topologySpreadConstraints"]
+    assert {each["topologyKey"] for each in spread} == {
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    }
+    assert found.one("PodDisruptionBudget", "detector")["spec"]["maxUnavailable"] == 1
+    strategy = found.one("Deployment", "detector")["spec"]["strategy"]["rollingUpdate"]
+    assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_gpus_are_asked_for_by_resource_and_runtime_class(render: Any) -> None:
+    found = render("gpu")
+    assert found.container("detector/torchserve")["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert found.container("run/run")["resources"]["limits"]["nvidia.com/gpu"] == 4
+    assert "nvidia.com/gpu" not in found.container("detector/worker")["resources"]["limits"]
+    assert {name: t["spec"].get("runtimeClassName") for name, t in found.pods().items()} == dict.fromkeys(
+        found.pods()
+    ) | {"detector": "nvidia", "run": "nvidia"}
+    (shared,) = [each for each in found.pods()["run"]["spec"]["volumes"] if each["name"] == "shared-memory"]
+    assert shared["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+
+
+def test_a_run_goes_on_after_an_eviction_and_not_after_a_wrong_setting(render: Any) -> None:
+    cron = render().one("CronJob", "run")["spec"]
+    assert cron["suspend"] is True
+    job = cron["jobTemplate"]["spec"]
+    assert [(rule["action"], set(rule) - {"action"}) for rule in job["podFailurePolicy"]["rules"]] == [
+        ("Ignore", {"onPodConditions"}),
+        ("FailJob", {"onExitCodes"}),
+    ]
+    (work,) = [each for each in job["template"]["spec"]["volumes"] if each["name"] == "work"]
+    assert "persistentVolumeClaim" in work
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_the_hook_migrates_and_creates_topics_before_any_new_pod_and_may_run_again(render: Any) -> None:
+    found = render("production")
+    job = found.one("Job", "setup")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert "before-hook-creation" in job["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    assert found.container("setup/migrate")["command"] == ["forgewatch", "migrate"]
+    assert found.container("setup/topics")["command"] == [
+        "forgewatch",
+        "topics",
+        "--partitions",
+        "24",
+        "--replication",
+        "3",
+    ]
+    assert "setup" not in render(over={"setup": {"enabled": False}}).pods()

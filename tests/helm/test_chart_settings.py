@@ -1,0 +1,193 @@
+"""Each process gets an environment that its settings classes take, in every scenario, with any setting."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_settings import BaseSettings
+
+from deploy.environment import SETTINGS
+from deploy.settings import DeploySettings
+from detector.settings import DetectorSettings
+from ingest.process.settings import ProcessSettings, find_problems
+from ingest.settings import IngestSettings
+from memory.settings import MemorySettings
+from updater.settings import UpdaterSettings
+
+READ: dict[str, tuple[type[BaseSettings], ...]] = {
+    "detector/torchserve": (IngestSettings, DetectorSettings),
+    "detector/worker": (IngestSettings, DetectorSettings),
+    "memory/memory": (IngestSettings, MemorySettings),
+    "updater/updater": (MemorySettings, UpdaterSettings),
+    "run/run": (MemorySettings, UpdaterSettings),
+    "deploy/deploy": SETTINGS,
+    "setup/migrate": SETTINGS,
+    "setup/topics": SETTINGS,
+}
+COMING = ("ARTIFACTS_URL", "JOB_TEMPLATE")
+"""Settings that the chart gives and that the processes do not have yet."""
+SECRET = "postgresql://user:password@host/name"
+
+
+def environment(container: Any) -> dict[str, str]:
+    """What the container's variables are, with what a Secret may hold for those that come from one."""
+    return {each["name"]: each.get("value", SECRET) for each in container["env"]}
+
+
+@pytest.fixture
+def find(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Give what a process has against its container's environment."""
+
+    def find(name: str, container: Any) -> list[str]:
+        with monkeypatch.context() as patch:
+            for variable, value in environment(container).items():
+                patch.setenv(variable, value)
+            found = find_problems((ProcessSettings, *READ[name]))
+            return [str(problem) for problem in found if not problem.setting.endswith(COMING)]
+
+    return find
+
+
+def test_each_process_takes_the_environment_it_gets(render: Any, find: Any, scenario: str) -> None:
+    found = dict(render(scenario).containers())
+    assert set(found) == set(READ)
+    assert {name: find(name, each) for name, each in found.items()} == {name: [] for name in found}
+
+
+def test_a_variable_that_is_no_setting_would_be_seen(render: Any, find: Any) -> None:
+    container = render().container("detector/worker")
+    wrong = container | {"env": [*container["env"], {"name": "FORGEWATCH_DETECTOR_SPEED", "value": "11"}]}
+    assert [problem.partition(":")[0] for problem in find("detector/worker", wrong)] == [
+        "FORGEWATCH_DETECTOR_SPEED"
+    ]
+
+
+def test_no_variable_is_given_twice(render: Any, scenario: str) -> None:
+    for name, each in render(scenario).containers():
+        names = [variable["name"] for variable in each["env"]]
+        assert len(names) == len(set(names)), name
+
+
+def sample(name: str, field: dict[str, Any]) -> Any:
+    """A value that a setting takes and that is not its default."""
+    if "enum" in field:
+        return field["enum"][-1]
+    kind = field["type"]
+    if kind in ("integer", "number"):
+        least = max(field.get("minimum", 0), field.get("exclusiveMinimum", 0))
+        return least + (1_048_576 if "bytes" in name else 1 if kind == "integer" else 0.25)
+    if kind == "array":
+        return ["upsampled"]
+    if kind == "object":
+        return {"other": "http://127.0.0.1:1/metrics"}
+    return (
+        "0 3 * * *"
+        if name.endswith("_cron")
+        else "http://127.0.0.1:1234"
+        if name.endswith("url")
+        else "other"
+    )
+
+
+def test_each_setting_can_be_given_and_arrives_as_it_was_given(render: Any, chart: Any, find: Any) -> None:
+    rooms = json.loads((chart.path / "values.schema.json").read_text())["properties"]["settings"][
+        "properties"
+    ]
+    given = {
+        room: {name: sample(name, field) for name, field in part["properties"].items()}
+        for room, part in rooms.items()
+    }
+    del given["updater"]["schedule_interval_s"]  # excludes the other schedule
+    found = render(over={"settings": given})
+    for name, kinds in READ.items():
+        container = found.container(name)
+        assert find(name, container) == [], name
+        has = environment(container)
+        for kind in (ProcessSettings, *kinds):
+            prefix = str(kind.model_config["env_prefix"])
+            room = prefix.removeprefix("FORGEWATCH_").removesuffix("_").lower() or "process"
+            for setting, value in given[room].items():
+                arrived = has[f"{prefix}{setting.upper()}"]
+                assert (arrived if isinstance(value, str) else json.loads(arrived)) == value
+
+
+def test_secrets_come_from_secrets_alone(render: Any, scenario: str) -> None:
+    found = render(scenario)
+    for name, each in found.containers():
+        for variable in each["env"]:
+            secret = variable["name"].endswith(
+                ("USERNAME", "PASSWORD", "TOKEN", "DATABASE_URL", "ACCESS_KEY", "ACCESS_KEY_ID")
+            )
+            assert secret == ("secretKeyRef" in variable.get("valueFrom", {})), f"{name}: {variable['name']}"
+
+
+def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render: Any, scenario: str) -> None:
+    sidecar = render(scenario).container("detector/torchserve")
+    assert [each["name"] for each in sidecar["env"] if "valueFrom" in each] == []
+    assert not any("etc" in mount["mountPath"] for mount in sidecar["volumeMounts"])
+
+
+def test_a_worker_has_the_transactional_id_of_its_pod(render: Any) -> None:
+    for settings, group in (
+        ({}, DetectorSettings().group_id),
+        ({"detector": {"group_id": "other"}}, "other"),
+    ):
+        variables = render(over={"settings": settings}).container("detector/worker")["env"]
+        by_name = {each["name"]: each for each in variables}
+        assert by_name["FORGEWATCH_DETECTOR_TRANSACTIONAL_ID"]["value"] == f"{group}-$(POD_NAME)"
+        # Kubernetes fills in only what is named before.
+        names = list(by_name)
+        assert names.index("POD_NAME") < names.index("FORGEWATCH_DETECTOR_TRANSACTIONAL_ID")
+        assert by_name["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+def test_addresses_lead_to_services_of_the_release(render: Any) -> None:
+    found = render(over={"settings": {"memory": {"metrics_port": 9902}, "deploy": {"port": 8800}}})
+    ports = {f"{each['metadata']['name']}:{each['spec']['ports'][0]['port']}" for each in found.of("Service")}
+    has = environment(found.container("deploy/deploy"))
+    health = json.loads(has["FORGEWATCH_DEPLOY_HEALTH_URLS"])
+    assert set(health) == set(DeploySettings().health_urls)
+    urls = [
+        *health.values(),
+        environment(found.container("detector/worker"))["FORGEWATCH_DETECTOR_DEPLOY_URL"],
+    ]
+    urls += [
+        environment(found.container("run/run"))["FORGEWATCH_UPDATER_DEPLOY_URL"],
+        has["FORGEWATCH_DEPLOY_URL"],
+    ]
+    assert {url.removeprefix("http://").removesuffix("/metrics") for url in urls} == ports
+    assert found.container("memory/memory")["ports"][0]["containerPort"] == 9902
+
+
+def test_the_job_template_is_the_cron_job_of_the_release(render: Any) -> None:
+    found = render()
+    has = environment(found.container("updater/updater"))
+    assert has["FORGEWATCH_UPDATER_JOB_TEMPLATE"] == found.one("CronJob", "run")["metadata"]["name"]
+    assert has["FORGEWATCH_UPDATER_WORK_DIR"] in [
+        m["mountPath"] for m in found.container("run/run")["volumeMounts"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("detector/worker", "INGEST_SSL_CAFILE"),
+        ("detector/worker", "INGEST_SSL_CERTFILE"),
+        ("detector/worker", "INGEST_CLAIM_CHECK_DIR"),
+        ("detector/worker", "DETECTOR_MODEL_STORE_DIR"),
+        ("detector/torchserve", "DETECTOR_MODEL_STORE_DIR"),
+        ("memory/memory", "INGEST_SSL_KEYFILE"),
+        ("memory/memory", "MEMORY_INDEX_PATH"),
+        ("updater/updater", "UPDATER_WORK_DIR"),
+        ("run/run", "UPDATER_WORK_DIR"),
+        ("deploy/deploy", "INGEST_SSL_CAFILE"),
+        ("deploy/deploy", "DEPLOY_CACHE_DIR"),
+        ("setup/topics", "INGEST_SSL_CAFILE"),
+    ],
+)
+def test_each_path_that_a_process_is_told_of_is_mounted(render: Any, name: str, setting: str) -> None:
+    container = render("production", over={"kafka": {"clientCertificate": True}}).container(name)
+    path = Path(environment(container)[f"FORGEWATCH_{setting}"])
+    mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
+    assert any(mount in (path, *path.parents) for mount in mounts)

@@ -1,0 +1,193 @@
+"""Each value of the chart has a comment, a schema and a line in the README; as a script, this writes both.
+
+The schema's part about FORGEWATCH_… settings is made of the rooms' own classes, so a setting that is new
+there can be given, and a wrong one is refused with its name before anything is installed.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic_settings import BaseSettings
+
+from deploy.environment import SETTINGS
+from ingest.process.settings import ProcessSettings
+
+CHART = Path(__file__).parents[2] / "helm" / "forgewatch"
+BEGIN, END = "<!-- values -->\n", "<!-- end of values -->\n"
+
+DECIDED = {
+    "ingest": {
+        "bootstrap_servers",
+        "security_protocol",
+        "sasl_mechanism",
+        "sasl_username",
+        "sasl_password",
+        "ssl_cafile",
+        "ssl_certfile",
+        "ssl_keyfile",
+        "ssl_password",
+        "claim_check_dir",
+    },
+    "detector": {
+        "transactional_id",
+        "torchserve_management_url",
+        "model_store_dir",
+        "deploy_url",
+        "deploy_token",
+    },
+    "memory": {"database_url", "crops_url", "index_path"},
+    "updater": {"database_url", "deploy_url", "deploy_token", "work_dir", "job_template"},
+    "deploy": {"token", "database_url", "artifacts_url", "cache_dir"},
+}
+"""Settings that another value decides, such as the name of a Secret: there is one place for each."""
+
+COMING = {"artifacts_url", "job_template"}
+"""Settings that the chart gives and that the processes do not have yet."""
+
+ROOMS: dict[str, type[BaseSettings]] = {
+    "process": ProcessSettings,
+    **{str(kind.model_config["env_prefix"]).split("_")[1].lower(): kind for kind in SETTINGS},
+}
+
+
+def settings_schema(room: str) -> dict[str, Any]:
+    """The JSON schema of what a room's settings may be given as values."""
+    fields = ROOMS[room].model_json_schema()["properties"]
+    given = {name: _field(field) for name, field in fields.items() if name not in DECIDED.get(room, set())}
+    return {"type": "object", "additionalProperties": False, "properties": given}
+
+
+def _field(field: dict[str, Any]) -> dict[str, Any]:
+    (kind,) = [kind for kind in field.get("anyOf", [field]) if kind.get("type") != "null"]
+    kept = {name: value for name, value in kind.items() if name not in ("title", "default", "format")}
+    if kept["type"] == "integer" and "port" in field["title"].lower().split():
+        kept["minimum"] = 1024  # a container of no privileges, and probes that must know the port
+    return {"description": field["description"], **kept}
+
+
+def schema() -> dict[str, Any]:
+    """The chart's schema with what is made of the code and of the comments written anew."""
+    found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+    for room in ROOMS:
+        found["properties"]["settings"]["properties"][room] = settings_schema(room)
+    for path, comment, _ in values():
+        at = found
+        for name in path:
+            at = at.get("properties", {}).get(
+                name, {}
+            )  # what is behind a $ref is described once, there or not
+        at["description"] = comment
+    return found
+
+
+def values() -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Path, comment and default of each value; of a group that has no comment, of what is in it."""
+    text = (CHART / "values.yaml").read_text()
+    yield from _values((), yaml.compose(text), text.splitlines())
+
+
+def _values(at: tuple[str, ...], node: Any, lines: list[str]) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    for key, value in node.value:
+        path, line = (*at, key.value), key.start_mark.line
+        comment: list[str] = []
+        while line and lines[line - 1].strip().startswith("# "):
+            line -= 1
+            comment.insert(0, lines[line].strip().removeprefix("# "))
+        if comment:
+            yield path, " ".join(comment), yaml.safe_load(yaml.serialize(value))
+        elif not isinstance(value, yaml.MappingNode):
+            yield path, "", None
+        if isinstance(value, yaml.MappingNode) and value.value and not value.flow_style and not _whole(path):
+            yield from _values(path, value, lines)
+
+
+def _whole(path: tuple[str, ...]) -> bool:
+    return path[-1] == "resources"
+
+
+def table() -> str:
+    """The README's table of values."""
+    lines = ["| value | default | what |", "| --- | --- | --- |"]
+    for path, comment, default in values():
+        shown = "" if path[0] == "settings" and len(path) == 1 else f"`{json.dumps(default)}`"
+        lines.append(f"| `{'.'.join(path)}` | {shown} | {comment} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_each_value_has_a_comment():
+    assert [".".join(path) for path, comment, _ in values() if not comment] == []
+
+
+def test_the_schema_is_that_of_the_settings_classes_and_of_the_comments():
+    assert json.loads((CHART / "values.schema.json").read_text()) == schema(), "run `make readme`"
+
+
+def test_the_readme_has_each_value_with_its_default():
+    assert (CHART / "README.md").read_text().split(BEGIN)[1].split(END)[0] == table(), "run `make readme`"
+
+
+def _objects(at: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(part, dict):
+        if part.get("type") == "object":
+            yield at, part
+        for name, inner in part.items():
+            yield from _objects(f"{at}.{name}", inner)
+
+
+def test_no_object_of_the_schema_takes_what_it_does_not_know():
+    """Maps of free names say what their values are; `global` and the kinds of affinity are not ours."""
+    free = {
+        "affinity.properties.nodeAffinity",
+        "affinity.properties.podAffinity",
+        "affinity.properties.podAntiAffinity",
+    }
+    loose = [
+        at
+        for at, part in _objects("", json.loads((CHART / "values.schema.json").read_text()))
+        if "additionalProperties" not in part
+    ]
+    assert {at.removeprefix(".definitions.").removeprefix(".properties.") for at in loose} == free | {
+        "global"
+    }
+
+
+def test_each_value_is_in_the_schema_and_each_of_the_schema_is_a_value():
+    described = schema()
+    assert sorted(_leaves(yaml.safe_load((CHART / "values.yaml").read_text()), described, described)) == []
+
+
+def _leaves(given: Any, part: dict[str, Any], root: dict[str, Any], at: str = "") -> Iterator[str]:
+    part = root["definitions"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+    if not isinstance(given, dict) or "properties" not in part or at.endswith("resources."):
+        return
+    known = set(part["properties"]) - {"global"}
+    if not at.startswith("settings."):
+        yield from (f"{at}{name}" for name in known ^ set(given) if not at.endswith("affinity."))
+    for name in known & set(given):
+        yield from _leaves(given[name], part["properties"][name], root, f"{at}{name}.")
+
+
+@pytest.mark.parametrize("room", DECIDED)
+def test_what_another_value_decides_is_a_setting(room):
+    assert DECIDED[room] - COMING <= set(ROOMS[room].model_fields)
+
+
+def test_what_another_value_decides_is_set(render: Any) -> None:
+    everything = {
+        "kafka": {"clientCertificate": True, "keyPasswordKey": "password"},
+        "claimCheck": {"existingClaim": "media"},
+    }
+    found = render("tls-sasl", over=everything)
+    has = {variable["name"] for _, each in found.containers() for variable in each["env"]}
+    assert {f"FORGEWATCH_{room}_{name}".upper() for room, names in DECIDED.items() for name in names} <= has
+
+
+if __name__ == "__main__":
+    (CHART / "values.schema.json").write_text(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n")
+    readme = (CHART / "README.md").read_text()
+    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
+    (CHART / "README.md").write_text(readme[:begin] + table() + readme[end:])
