@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadgroup
 
-.PHONY: demo up down check fast test lint chart-check lock readme clean
+.PHONY: demo up down check fast test lint chart-check chart-e2e lock readme clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo

@@ -1,0 +1,86 @@
+"""The chart comes up under the profile `restricted`, takes release 0, and a photograph gets its verdict."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import skimage
+from rich.console import Console
+
+from deploy.demo.operator import Operator
+from detector.artifact import EVALUATION, load
+from updater.deploy_client import DeployClient
+from updater.records import Candidate, Evaluation
+from updater.settings import UpdaterSettings
+
+pytestmark = pytest.mark.cluster
+
+PHOTOGRAPH = Path(skimage.__file__).parent / "data" / "coffee.png"
+
+
+@pytest.fixture(scope="module")
+def operator(chart: Any, kafka: Any, secrets: Any) -> Operator:
+    """The command line on the node, which reaches the Service by its name."""
+    settings = {
+        "FORGEWATCH_DEPLOY_URL": f"http://{chart.name}-deploy.{chart.kubectl.namespace}.svc.cluster.local:8700",
+        "FORGEWATCH_DEPLOY_TOKEN": secrets["deploy-token"]["token"],
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": kafka.broker.bootstrap,
+    }
+    return Operator(Console(width=120), settings)
+
+
+def test_all_but_the_detector_is_ready_before_there_is_a_release(chart: Any) -> None:
+    for component in ("deploy", "memory", "updater"):
+        (pod,) = chart.pods(component)
+        assert {"type": "Ready", "status": "True"}.items() <= next(
+            condition for condition in pod["status"]["conditions"] if condition["type"] == "Ready"
+        ).items()
+    assert not chart.pods("detector")
+
+
+def test_the_namespace_refuses_what_is_not_restricted(chart: Any) -> None:
+    container = {"name": "c", "image": "localhost/pause:1", "securityContext": {"privileged": True}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    said = chart.kubectl("apply", "-f", "-", stdin=json.dumps(pod), check=False)
+    assert 'violates PodSecurity "restricted' in said
+
+
+def test_the_network_policies_are_taken(chart: Any) -> None:
+    policies = chart.kubectl.get("networkpolicies")["items"]
+    denied = [policy for policy in policies if policy["spec"]["podSelector"] == {}]
+    print(f"  {len(policies)} policies; for every pod: {[p['metadata']['name'] for p in denied]}")
+    assert len(policies) >= 4
+
+
+def test_release_zero_is_approved_and_a_photograph_gets_its_verdict(
+    chart: Any, stream: Any, operator: Operator
+) -> None:
+    (folder,) = (Path(os.environ["FORGEWATCH_CLUSTER"]) / "release-0").glob("*/")
+    artifact = load(folder)
+    judged = (folder / EVALUATION).read_bytes()
+    evaluation = Evaluation.model_validate_json(judged)
+    candidate = Candidate(
+        digest=artifact.digest,
+        evaluation_digest=hashlib.sha256(judged).hexdigest(),
+        parent=evaluation.parent,
+        update=evaluation.update,
+        classes=evaluation.classes,
+        gates=evaluation.gates,
+    )
+    settings = operator.settings
+    with DeployClient(
+        UpdaterSettings(
+            deploy_url=settings["FORGEWATCH_DEPLOY_URL"], deploy_token=settings["FORGEWATCH_DEPLOY_TOKEN"]
+        )
+    ) as updater:
+        updater.put(artifact)
+        updater.propose(candidate)
+    assert operator.approve_newest() == artifact.digest
+    chart.upgrade("detector.replicas=1")
+    position = operator.ask("send", str(PHOTOGRAPH))["id"]
+    verdict = chart.kubectl.until("a verdict", lambda: stream.traffic.verdicts.get(position))
+    print(f"  {PHOTOGRAPH.name}: {verdict.label}, release {verdict.release[:12]}")
+    assert verdict.release == artifact.digest

@@ -1,0 +1,141 @@
+"""While the chart is scaled, upgraded and disturbed, each item gets one answer: none lost, none twice."""
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+pytestmark = pytest.mark.cluster
+
+PROCESSES = ("deployment/detector", "deployment/deploy", "deployment/updater", "statefulset/memory")
+
+
+def scale_out(chart: Any) -> None:
+    chart.scale(3)
+    assert len(chart.pods("detector")) == 3
+
+
+def scale_in(chart: Any) -> None:
+    chart.scale(1)
+    chart.kubectl.until("one detector", lambda: len(chart.pods("detector")) == 1)
+
+
+def other_values(chart: Any) -> None:
+    chart.upgrade("settings.detector.max_batch_items=16")
+
+
+def other_image(chart: Any) -> None:
+    """The same images under another tag, as far as the pods can tell another version: each is made anew."""
+    (pod,) = chart.pods("detector")
+    for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
+        name = container["image"]
+        ctr("images", "tag", "--force", name, name.rpartition(":")[0] + ":next")
+    for component in ("deploy", "updater", "memory"):
+        (pod,) = chart.pods(component)
+        name = pod["spec"]["containers"][0]["image"]
+        ctr("images", "tag", "--force", name, name.rpartition(":")[0] + ":next")
+    chart.upgrade("image.tag=next")
+    assert {image(pod).rpartition(":")[2] for pod in chart.pods("detector")} == {"next"}
+
+
+def back(chart: Any) -> None:
+    chart.rollback()
+    chart.rolled_out(*PROCESSES)
+    assert "next" not in {image(pod).rpartition(":")[2] for pod in chart.pods("detector")}
+
+
+def killed(chart: Any) -> None:
+    """The worker's container ends without a word; the kubelet starts it again."""
+    (pod,) = chart.pods("detector")
+    worker = next(each for each in pod["status"]["containerStatuses"] if each["name"] == "worker")
+    ctr("tasks", "kill", "--signal", "SIGKILL", worker["containerID"].removeprefix("containerd://"))
+    chart.kubectl.until(
+        "the worker is started again",
+        lambda: any(
+            each["restartCount"] > worker["restartCount"] and each["ready"]
+            for each in chart.pods("detector")[0]["status"]["containerStatuses"]
+            if each["name"] == "worker"
+        ),
+    )
+
+
+def deleted(chart: Any) -> None:
+    """The whole pod goes at once, as with its node."""
+    (pod,) = chart.pods("detector")
+    chart.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+    chart.rolled_out("deployment/detector")
+
+
+def drained(chart: Any) -> None:
+    """The only node: every pod is evicted, and may come back once the node takes pods again."""
+    chart.kubectl("drain", "node1", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=5m")
+    assert not any(
+        chart.pods(component) and running(chart, component) for component in ("detector", "deploy")
+    )
+    chart.kubectl("uncordon", "node1")
+    chart.rolled_out(*PROCESSES)
+
+
+CHANGES = {
+    "scaled 1 to 3": scale_out,
+    "scaled 3 to 1": scale_in,
+    "upgraded to other values": other_values,
+    "upgraded to another image tag": other_image,
+    "rolled back by helm": back,
+    "a worker killed": killed,
+    "a pod deleted without grace": deleted,
+    "the node drained": drained,
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_each_item_has_one_answer_while(chart: Any, stream: Any, what: str) -> None:
+    change: Callable[[Any], None] = CHANGES[what]
+    with stream.loaded(what):
+        change(chart)
+    row = stream.rows[-1]
+    assert row.verdicts
+    assert row.dead_letters
+    assert (row.lost, row.twice) == (0, 0)
+
+
+def test_what_is_sent_while_no_detector_runs_is_answered_later(chart: Any, stream: Any) -> None:
+    """Before it is answered it counts as lost, so that the count can find what is."""
+    chart.scale(0)
+    chart.kubectl.until("no detector", lambda: not chart.kubectl.get("pods", "-l", DETECTORS)["items"])
+    sent = stream.send(4)
+    stream.await_answers(sent, timeout_s=3)
+    assert stream.count("", sent, 0).lost == 4
+    chart.scale(1)
+    stream.await_answers(sent)
+    assert (stream.count("", sent, 0).lost, stream.count("", sent, 0).twice) == (0, 0)
+
+
+def test_over_all_that_was_sent_nothing_is_lost_and_nothing_came_twice_and_the_count_would_see_it(
+    kafka: Any, stream: Any
+) -> None:
+    row = stream.count("in all", stream.traffic.sent, sum(row.seconds for row in stream.rows))
+    stream.rows.append(row)
+    assert (row.lost, row.twice) == (0, 0)
+    verdict = stream.traffic.verdicts[next(iter(stream.traffic.verdicts))]
+    producer = KafkaProducer(bootstrap_servers=kafka.broker.bootstrap)
+    producer.send("forgewatch.verdicts", verdict.model_dump_json().encode(), key=b"a second answer").get(30)
+    producer.close()
+    assert stream.await_that(lambda: stream.count("", stream.traffic.sent, 0).twice == 1)
+
+
+DETECTORS = "app.kubernetes.io/component=detector"
+
+
+def image(pod: Any) -> str:
+    return str(pod["spec"]["containers"][0]["image"])
+
+
+def running(chart: Any, component: str) -> bool:
+    return any(pod["status"]["phase"] == "Running" for pod in chart.pods(component))
+
+
+def ctr(*arguments: str) -> None:
+    subprocess.run(["ctr", "-n", "k8s.io", *arguments], check=True, capture_output=True)

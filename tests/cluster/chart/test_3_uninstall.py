@@ -1,0 +1,45 @@
+"""What a user brought (volumes, rows, objects, topics) stays when the chart goes; a new install finds it."""
+
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient
+from sqlalchemy import create_engine, inspect, text
+
+pytestmark = pytest.mark.cluster
+
+
+def test_uninstall_leaves_the_data_and_a_new_install_goes_on_with_it(
+    chart: Any, stream: Any, values: Any, secrets: Any, kafka: Any, postgresql: str, object_store: Any
+) -> None:
+    chart.scale(0)  # what is counted must stand still
+    before = data(chart, kafka, postgresql, object_store)
+    print(f"\n  {before}")
+    assert all(before.values())
+    chart.uninstall()
+    chart.kubectl.until("no pods", lambda: not chart.kubectl.get("pods")["items"])
+    assert data(chart, kafka, postgresql, object_store) == before
+    with stream.loaded("uninstalled and installed again"):
+        chart.install({**values, "detector": {**values["detector"], "replicas": 1}}, secrets)
+    assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
+
+
+def data(chart: Any, kafka: Any, postgresql: str, object_store: Any) -> dict[str, Any]:
+    """How much of everything there is."""
+    engine = create_engine(postgresql.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as connection:
+        tables = inspect(connection).get_table_names()
+        rows = {
+            name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in tables
+        }
+    engine.dispose()
+    admin = KafkaAdminClient(bootstrap_servers=kafka.broker.bootstrap)
+    topics = sorted(name for name in admin.list_topics() if name.startswith("forgewatch."))
+    admin.close()
+    volumes = sorted(each["metadata"]["name"] for each in chart.kubectl.get("pvc")["items"])
+    return {
+        "rows": rows,
+        "objects": object_store.objects(),
+        "topics": topics,
+        "volumes": volumes,
+    }

@@ -1,0 +1,52 @@
+"""Where a Secret, the right password or a bucket is missing, the pod says why, and nothing is lost."""
+
+import json
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+
+def test_without_its_secret_the_pod_waits_and_says_which(chart: Any, stream: Any, secrets: Any) -> None:
+    with stream.loaded("the Kafka Secret is missing"):
+        chart.kubectl("delete", "secret", "kafka")
+        chart.renew("detector")
+        said = chart.describes("detector", 'secret "kafka" not found')
+        assert not chart.ready("detector")
+        chart.bring({"kafka": secrets["kafka"]})
+        chart.rolled_out("deployment/detector")
+    print(f"  {said}")
+    assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
+
+
+def test_a_broker_that_refuses_is_named_in_the_log_and_by_describe(
+    chart: Any, stream: Any, secrets: Any
+) -> None:
+    with stream.loaded("the broker refuses the password"):
+        chart.bring({"kafka": secrets["kafka"] | {"password": "wrong"}})
+        chart.renew("detector")
+        said = chart.describes("detector", "cannot start")
+        assert not chart.ready("detector")
+        chart.bring({"kafka": secrets["kafka"]})
+        chart.rolled_out("deployment/detector")
+    print(f"  {said}")
+    assert "uthentication" in reason(said)
+    assert "wrong" not in said  # the password
+    assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
+
+
+@pytest.mark.parametrize(("value", "component"), [("cropsUrl", "memory"), ("artifactsUrl", "deploy")])
+def test_a_bucket_that_is_not_there_is_named(chart: Any, stream: Any, value: str, component: str) -> None:
+    with stream.loaded(f"the bucket of {value} is not there"):
+        chart.upgrade(f"objectStore.{value}=s3://nowhere/{component}", wait=False)
+        said = chart.describes(component, "nowhere")
+        chart.rollback()
+        chart.rolled_out("statefulset/memory", "deployment/deploy", "deployment/detector")
+    print(f"  {said}")
+    assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
+
+
+def reason(said: str) -> str:
+    """What a log line gives as the error."""
+    return str(json.loads(said[said.index("{") : said.rindex("}") + 1])["error"])
