@@ -27,12 +27,14 @@ up)
   setsid unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc \
     bash "$here/node.sh" "$dir" "$bin" > "$dir/node.log" 2>&1 < /dev/null &
   outer=$!
+  until pgrep -P "$outer" > "$dir/first.pid"; do kill -0 "$outer"; sleep 0.05; done
+  trap '[ $? = 0 ] || { tail "$dir/node.log" >&2; "$0" down "$dir"; }' EXIT
+  trap 'exit 130' INT TERM
   for _ in $(seq 3000); do  # ten minutes: images of several GB may have to be unpacked
     [ -e "$dir/started" ] && break
-    kill -0 "$outer" 2>/dev/null || { cat "$dir/node.log" >&2; exit 1; }
+    kill -0 "$outer"
     sleep 0.2
   done
-  pgrep -P "$outer" > "$dir/first.pid"
   for _ in $(seq 600); do
     "$0" run "$dir" kubectl get node node1 2>/dev/null | grep -q ' Ready ' && exit 0
     sleep 0.2

@@ -86,12 +86,12 @@ await store version
 store containers ls -q | xargs -r ctr -n k8s.io containers rm
 for image in images/*.tar; do
   # A tar is taken in once: its name and the second of its making are noted beside the store.
-  note=containerd/taken-in-$(basename "$image")-$(stat -c %Y "$image")
-  if [ -e "$image" ] && [ ! -e "$note" ]; then
-    echo "taking in $image"
-    rm -f "containerd/taken-in-$(basename "$image")-"*
-    store images import --no-unpack=false "$image" && touch "$note"
-  fi
+  note=containerd/taken-in-$(basename "$image")
+  made=$(stat -c %Y "$image")
+  [ "$(cat "$note" 2>/dev/null)" = "$made" ] && continue
+  echo "taking in $image"
+  store images import "$image"
+  echo "$made" > "$note"
 done
 kill "$alone"
 wait "$alone" || true
