@@ -32,6 +32,9 @@ lint: .venv/installed
 chart-check: .venv/installed ## the chart alone, with every linter and schema; makes the tools that it needs
 	tests/helm/check.sh
 
+chart-e2e: .venv/installed ## the chart on a real one-node Kubernetes; as root, and an hour at most the first time
+	tests/cluster/e2e.sh
+
 .venv/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r requirements.lock
