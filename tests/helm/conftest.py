@@ -82,12 +82,12 @@ class Chart:
         return self.path / "ci" / f"{scenario}-values.yaml"
 
     def run(
-        self, helm: str, *arguments: str, values: Object | None = None
+        self, helm: str, *arguments: str, values: Object | None = None, kubernetes: str = KUBERNETES
     ) -> "subprocess.CompletedProcess[str]":
-        """Run helm for a cluster of the version that is tested, with more values over those of a file."""
+        """Run helm for a cluster of a version, with more values over those of a file."""
         given = ["-f", "-"] if values is not None else []
         return subprocess.run(
-            [helm, *arguments, "--kube-version", KUBERNETES, *given],
+            [helm, *arguments, "--kube-version", kubernetes, *given],
             input=json.dumps(values),
             capture_output=True,
             text=True,

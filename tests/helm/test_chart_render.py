@@ -71,8 +71,10 @@ def test_each_selector_finds_pods_of_its_release(render: Any, scenario: str) -> 
         assert any(selector.items() <= each.items() for each in labels), selector
 
 
-def test_custom_resources_are_only_made_where_their_api_is(render: Any) -> None:
-    custom = {"ScaledObject", "TriggerAuthentication", "PodMonitor", "PrometheusRule", "HTTPRoute"}
+def test_custom_resources_are_only_made_where_their_api_is(render: Any, chart: Any) -> None:
+    custom = {"ScaledObject", "TriggerAuthentication", "PodMonitor", "HTTPRoute"}
+    if any(chart.path.glob("rules/*.yaml")):
+        custom.add("PrometheusRule")
     with_all, with_none = render("production"), render("production", apis=())
     assert custom <= {each["kind"] for each in with_all.objects}
     assert custom.isdisjoint(each["kind"] for each in with_none.objects)

@@ -1,7 +1,10 @@
 {{/* What a schema cannot say: values that need or exclude one another. Each line names the value. */}}
 
 {{- define "forgewatch.checks" -}}
-{{- $wrong := concat (include "forgewatch.checks.required" . | fromYamlArray) (include "forgewatch.checks.kafka" . | fromYamlArray) (include "forgewatch.checks.scale" . | fromYamlArray) (include "forgewatch.checks.deploy" . | fromYamlArray) (include "forgewatch.checks.updater" . | fromYamlArray) }}
+{{- $wrong := list }}
+{{- range list "required" "env" "kafka" "scale" "deploy" "updater" }}
+{{- $wrong = concat $wrong (include (printf "forgewatch.checks.%s" .) $ | fromYamlArray) }}
+{{- end }}
 {{- with $wrong }}
 {{- fail (printf "\n\nwrong values:\n- %s\n" (join "\n- " .)) }}
 {{- end }}
@@ -22,6 +25,16 @@
 {{- end }}
 {{- if not .Values.deployToken.secret }}
 - "deployToken.secret is missing: the name of your Secret with a token under the key {{ .Values.deployToken.key }}"
+{{- end }}
+{{- end }}
+
+{{- define "forgewatch.checks.env" -}}
+{{- range $name, $_ := .Values.env }}
+{{- if hasPrefix "FORGEWATCH_" $name }}
+- "env.{{ $name }} is a setting: give it under settings, or by the value that decides it"
+{{- else if or (hasPrefix "AWS_" $name) (eq $name "POD_NAME") }}
+- "env.{{ $name }} is what the chart gives itself: see objectStore"
+{{- end }}
 {{- end }}
 {{- end }}
 
