@@ -4,7 +4,6 @@ Everything is a convolution, a matrix product, a mean or a top-k, so that the fe
 ONNX with the network; nothing is rounded into bins, so a difference of 1e-4 in stays small.
 """
 
-import itertools
 import math
 
 import torch
@@ -12,26 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.edge_detail import EdgeDetail
+from detector.feature_columns import WIDTH
 from detector.local_noise import LocalNoise, noise_levels
 
 _RINGS = 16
-_WIDTHS = {
-    "residuals": 42,
-    "autocorrelation": 30,
-    "spectrum": 37,
-    "blocks": 127,
-    "grid": 28,
-    "local noise": 18,
-    "edges": 18,
-    "colour": 42,
-}
-"""Of the groups of features, in their order."""
-WIDTH = sum(_WIDTHS.values())
-_TRACES = ("residuals", "spectrum", "local noise", "edges")
-_ENDS = dict(zip(_WIDTHS, itertools.accumulate(_WIDTHS.values()), strict=True))
-TRACES: tuple[slice, ...] = tuple(slice(_ENDS[name] - _WIDTHS[name], _ENDS[name]) for name in _TRACES)
-"""The columns of those groups that each see one kind of trace: a forgery that disturbs one group alone is
-drowned in a distance over all columns."""
 
 
 class ForensicFeatures(nn.Module):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 
 from memory.crop_store import CropsDamagedError, CropsMissingError, CropStore
-from memory.features import FEATURE_VERSION, features_of, one_torch_thread
+from memory.features import FEATURE_VERSION, features_of
 from memory.rows import feature_versions, renew_features
 from memory.schema import exemplars
 from memory.store import Store
@@ -71,8 +71,7 @@ def _computed(crops: CropStore, items: Sequence[tuple[str, str]]) -> dict[str, N
     found = {}
     for item, digest in items:
         try:
-            with one_torch_thread():
-                found[item] = features_of(crops.load(digest))
+            found[item] = features_of(crops.load(digest))
         except (CropsMissingError, CropsDamagedError, ValueError) as error:
             log.error("features cannot be computed anew", exemplar=item, error=str(error))
     return found

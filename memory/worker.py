@@ -20,7 +20,7 @@ from ingest.sink import CommitError, TransactionalSink
 from memory import metrics
 from memory.clustering import keep_clustered
 from memory.crop_store import CropStore, CropsUnavailableError
-from memory.features import FEATURE_VERSION, WIDTH, features_of, one_torch_thread
+from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.reextract import reextract
@@ -178,8 +178,7 @@ def arrival_of(record: InRecord) -> Arrival:
     verdict, features = message.verdict, message.features
     if message.feature_version != FEATURE_VERSION and len(message.crops):
         try:
-            with one_torch_thread():
-                features = features_of(message.crops)
+            features = features_of(message.crops)
         except ValueError as error:
             raise UnfitItemError("bad_features", str(error)) from error
     return check(

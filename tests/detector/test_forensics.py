@@ -3,7 +3,8 @@ import pytest
 import scipy.fft
 import torch
 
-from detector.forensics import TRACES, ForensicFeatures
+from detector.feature_columns import TRACES
+from detector.forensics import ForensicFeatures
 
 
 def crops(seed: int, count: int = 2, side: int = 64) -> torch.Tensor:

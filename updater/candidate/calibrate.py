@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.forensics import TRACES, WIDTH
+from detector.feature_columns import TRACES, WIDTH
 from detector.gate import GateParameters, Term, decide
 from detector.network import Network, NetworkOutput
 from detector.reference import Reference

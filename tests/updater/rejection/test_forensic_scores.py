@@ -9,7 +9,7 @@ from pytorch_ood.detector import Mahalanobis
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
-from detector.forensics import TRACES, WIDTH
+from detector.feature_columns import TRACES, WIDTH
 from detector.scores.neighbours import nearest, own_distance
 from detector.scores.registry import SCORES
 from updater.candidate.calibrate import (
