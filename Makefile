@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadgroup
 
-.PHONY: demo up down check fast test lint chart-check chart-e2e lock readme clean
+.PHONY: demo up down check fast test lint chart-check chart-e2e images lock readme clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -44,9 +44,18 @@ chart-e2e: .venv/installed ## the chart on a real one-node Kubernetes; as root, 
 readme: .venv/installed ## the settings and the tree in each room's README.md, the chart's schema and values, from the code
 	$(BIN)/python tests/test_readme.py
 
-lock: ## pins and hashes of everything in pyproject.toml; needs uv
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-		--quiet --extra dev --extra postgres pyproject.toml -o requirements.lock
+PIN := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet \
+	--custom-compile-command "make lock"
+
+lock: ## pins and hashes of everything in pyproject.toml, and of what each image has; needs uv
+	$(PIN) --extra local --extra dev --extra postgres pyproject.toml -o requirements.lock
+	$(PIN) -c requirements.lock --extra postgres pyproject.toml -o helm/images/worker.lock
+	$(PIN) -c requirements.lock --extra postgres --extra torchserve pyproject.toml -o helm/images/torchserve.lock
+	$(PIN) -c requirements.lock --extra postgres --extra updater pyproject.toml -o helm/images/updater.lock
+	$(PIN) helm/images/build.in -o helm/images/build.lock
+
+images: ## the container images; BASE=IMAGE for another base, INDEX=URL for an index that has torch for the CPU
+	BASE="$(BASE)" INDEX="$(INDEX)" helm/images/build.sh $(TARGETS)
 
 clean: ## all but the source
 	rm -rf .venv .forgewatch

@@ -10,7 +10,7 @@ from deploy.client.http import ClientError
 from deploy.client.kafka import StreamError
 from deploy.environment import SETTINGS
 from deploy.local.processes import StackError
-from ingest.process.settings import UNREADABLE, explain
+from ingest.process.settings import ROOMS, UNREADABLE, explain
 from memory.store import ExemplarMemoryError
 
 _FAILURES = (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError)
@@ -34,6 +34,9 @@ def complaint(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] | No
             return 1, [first], log
         case _ if isinstance(error, _FAILURES):
             return 1, [str(error)], []
+        case ModuleNotFoundError() if error.name and error.name.partition(".")[0].upper() not in ROOMS:
+            lacking = f"{error.name}, which is not installed here"
+            return 1, [f"this command needs {lacking}; Forgewatch's extra `local` has all of it"], []
         case OSError():
             return 1, [f"{error.filename}: {error.strerror}" if error.filename else str(error)], []
     return None

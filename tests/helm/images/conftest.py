@@ -1,0 +1,107 @@
+"""The images, built from this tree by podman on a base that is there already: without one, the tests skip."""
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+BASE = os.environ.get("BASE", "localhost/forgewatch-base:bookworm")
+LOCAL_CONF = ROOT / ".forgewatch/images/containers.conf"
+HARDENED = (
+    *("--read-only", "--read-only-tmpfs=false", "--tmpfs=/tmp:mode=1777", "--cap-drop=all"),
+    "--security-opt=no-new-privileges",
+)
+
+
+@dataclass
+class Podman:
+    """podman, and what was started with it."""
+
+    environment: dict[str, str]
+    started: list[str] = field(default_factory=list)
+    pods: list[str] = field(default_factory=list)
+
+    def __call__(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
+        """What a podman command says on its standard output."""
+        done = subprocess.run(
+            ["podman", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout
+
+    def run(self, *arguments: str | Path) -> str:
+        """Run a hardened container to its end; what it said."""
+        return self("run", "--rm", "--pull=never", *HARDENED, *arguments)
+
+    def start(self, *arguments: str | Path) -> str:
+        """Start a hardened container; its name."""
+        name = f"forgewatch-{uuid.uuid4().hex[:12]}"
+        self.started.append(name)
+        self("run", "--detach", "--pull=never", "--name", name, *HARDENED, *arguments)
+        return name
+
+    def make_pod(self) -> str:
+        """Make a pod of this host's network, in which containers can be started; its name."""
+        name = f"forgewatch-{uuid.uuid4().hex[:12]}"
+        self("pod", "create", "--network=host", "--infra=false", "--name", name)
+        self.pods.append(name)
+        return name
+
+    def end(self) -> None:
+        """Remove what was started, with its volumes."""
+        for name in reversed(self.started):
+            self("rm", "--force", "--volumes", "--time=1", name, check=False)
+        for pod in self.pods:
+            self("pod", "rm", "--force", pod, check=False)
+            volumes = self("volume", "ls", "--quiet", f"--filter=name={pod}").split()
+            self("volume", "rm", "--force", *volumes, check=False)
+        self.started.clear()
+        self.pods.clear()
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[Podman]:
+    """podman, where it and a base image are there."""
+    if shutil.which("podman") is None:
+        pytest.skip("podman is not installed")
+    environment = dict(os.environ)
+    if LOCAL_CONF.is_file():
+        environment.setdefault("CONTAINERS_CONF", str(LOCAL_CONF))
+    opened = Podman(environment)
+    if subprocess.run(["podman", "image", "exists", BASE], env=environment, check=False).returncode:
+        pytest.skip(f"there is no image {BASE}: helm/images/debian_base.sh makes one without any registry")
+    yield opened
+    opened.end()
+
+
+def built(podman: Podman, target: str) -> str:
+    """The name of an image made from this tree; what has not changed is not built anew."""
+    environment = podman.environment | {"BASE": BASE, "BUILDER": "podman"}
+    done = subprocess.run(
+        [ROOT / "helm/images/build.sh", target], env=environment, capture_output=True, text=True, timeout=3600
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    names = podman("images", "--format", "{{.Repository}}:{{.Tag}}", f"forgewatch/{target}").split()
+    return names[0]
+
+
+@pytest.fixture(scope="session")
+def worker(podman: Podman) -> str:
+    """The image of the light processes."""
+    return built(podman, "worker")
+
+
+@pytest.fixture(scope="session")
+def torchserve_image(podman: Podman) -> str:
+    """TorchServe's image."""
+    return built(podman, "torchserve")

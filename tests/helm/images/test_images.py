@@ -1,0 +1,155 @@
+"""The images as they lie in podman's store, and single containers of them, hardened as in a cluster."""
+
+import json
+import re
+import subprocess
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+from PIL import Image
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[3]
+Podman = Any
+MAX_WORKER_BYTES = 700_000_000
+SNIPPET = """
+import sys
+from ingest.decode import DecodeError
+from ingest.records import CropPlan, MediaPlan
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+import psutil
+with Sandbox(IngestSettings(max_decode_processor_s=2)) as box:
+    (child,) = psutil.Process().children()
+    status = dict(line.split(":\\t", 1) for line in open(f"/proc/{child.pid}/status").read().splitlines())
+    for name in ("photo.jpg", "hostile.gif", "photo.jpg"):
+        try:
+            decoded = box.submit(open(f"/media/{name}", "rb").read(), MediaPlan(crops=CropPlan())).result(60)
+            print(name, decoded.format, decoded.width)
+        except DecodeError as error:
+            print(name, error.reason)
+print("seccomp", status["Seccomp"], "no new privileges", status["NoNewPrivs"])
+"""
+
+
+def inspected(podman: Podman, image: str) -> dict[str, Any]:
+    (found,) = json.loads(podman("image", "inspect", image))
+    return dict(found)
+
+
+def locked(target: str) -> set[tuple[str, str]]:
+    """Name and version of each distribution that a lock names for this platform."""
+    lines = re.findall(r"^([a-z0-9].*?)(?: \\)?$", (ROOT / f"helm/images/{target}.lock").read_text(), re.M)
+    wanted = [Requirement(line) for line in lines]
+    return {
+        (one.name.replace("_", "-"), str(one.specifier).removeprefix("=="))
+        for one in wanted
+        if one.marker is None or one.marker.evaluate()
+    }
+
+
+@pytest.fixture(params=["worker", "torchserve_image"])
+def image(request: pytest.FixtureRequest) -> str:
+    name: str = request.getfixturevalue(request.param)
+    return name
+
+
+def test_the_worker_is_small_enough(podman: Podman, worker: str) -> None:
+    assert inspected(podman, worker)["Size"] <= MAX_WORKER_BYTES
+
+
+def test_an_image_says_who_it_runs_as_what_it_writes_and_how_it_is_watched(
+    podman: Podman, image: str
+) -> None:
+    found = inspected(podman, image)
+    config = found["Config"]
+    assert (config["User"], config["StopSignal"]) == ("65532:65532", "SIGTERM")
+    assert set(config["Volumes"]) == {"/var/lib/forgewatch", "/run/forgewatch"}
+    assert "healthcheck.py" in found["Healthcheck"]["Test"][-1]
+    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert re.fullmatch("[0-9a-f]{40}", config["Labels"]["org.opencontainers.image.revision"])
+
+
+def test_nothing_of_the_machine_that_built_it_stays_in_an_image(podman: Podman, image: str) -> None:
+    found = inspected(podman, image)
+    said = " ".join(found["Config"]["Env"]) + json.dumps(found["History"])
+    assert not re.search("PIP_CERT=|CA_BUNDLE|PROXY|index-url https?:", said, re.IGNORECASE)
+    assert (
+        podman.run(image, "sh", "-c", "ls /etc/pip.conf /run/ca.pem /run/secrets 2>/dev/null || true") == ""
+    )
+    certificates = podman.run(image, "sh", "-c", "sha256sum < /etc/ssl/certs/ca-certificates.crt")
+    ours = subprocess.run(["sha256sum", "/etc/ssl/certs/ca-certificates.crt"], capture_output=True, text=True)
+    assert certificates.split()[0] != ours.stdout.split()[0]
+
+
+@pytest.mark.parametrize("target", ["worker", "torchserve"])
+def test_the_bill_of_materials_is_the_lock_and_forgewatch(
+    podman: Podman, target: str, request: pytest.FixtureRequest
+) -> None:
+    image = request.getfixturevalue({"torchserve": "torchserve_image"}.get(target, target))
+    bill = json.loads(podman.run(image, "cat", "/opt/venv/share/forgewatch/sbom.cdx.json"))
+    held = {(one["name"].lower().replace("_", "-"), one["version"]) for one in bill["components"]}
+    assert {name for name, _ in held} >= {"forgewatch"} or bill["metadata"]["component"][
+        "name"
+    ] == "forgewatch"
+    assert {one for one in held if one[0] != "forgewatch"} == locked(target)
+
+
+def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(podman: Podman, image: str) -> None:
+    script = (
+        "id -u; grep -E '^Cap(Eff|Bnd)' /proc/self/status;"
+        "for at in / /opt /opt/venv /etc /run /var/lib /home /tmp /var/lib/forgewatch /run/forgewatch;"
+        "do touch $at/x 2>/dev/null && echo $at; done; true"
+    )
+    uid, *capabilities, a, b, c = podman.run(image, "sh", "-c", script).splitlines()
+    assert uid == "65532"
+    assert {line.split()[1] for line in capabilities} == {"0000000000000000"}
+    assert [a, b, c] == ["/tmp", "/var/lib/forgewatch", "/run/forgewatch"]
+
+
+def test_no_image_beside_the_updaters_has_torch(podman: Podman, image: str) -> None:
+    found = podman.run(image, "sh", "-c", "ls /opt/venv/lib/python3*/site-packages")
+    assert not re.search(r"^(torch-|nvidia|triton|timm)", found, re.MULTILINE)
+
+
+def test_media_is_decoded_in_the_sandbox_and_hostile_media_ends_there(
+    podman: Podman, worker: str, tmp_path: Path
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.jpg")
+    frame = BytesIO()
+    Image.fromarray(pixels[:8, :8]).save(frame, "GIF")
+    # A GIF's screen may be any size: this one says 65535 x 65535.
+    (tmp_path / "hostile.gif").write_bytes(frame.getvalue()[:6] + b"\xff" * 4 + frame.getvalue()[10:])
+    (tmp_path / "photo.jpg").chmod(0o644)
+    tmp_path.chmod(0o755)
+    said = podman.run(f"--volume={tmp_path}:/media:ro", worker, "python3", "-c", SNIPPET).splitlines()
+    assert said == [
+        "photo.jpg JPEG 640",
+        "hostile.gif too_many_pixels",
+        "photo.jpg JPEG 640",
+        "seccomp 2 no new privileges 1",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("status", "--help"), ("benchmark", "--help")])
+def test_the_command_line_works_without_torch(
+    podman: Podman, worker: str, arguments: tuple[str, ...]
+) -> None:
+    assert "Usage: forgewatch" in podman.run(worker, "forgewatch", *arguments)
+
+
+@pytest.mark.parametrize("command", ["demo", "up", "throughput", "benchmark speed"])
+def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
+    podman: Podman, worker: str, command: str
+) -> None:
+    done = podman.run(worker, "sh", "-c", f"forgewatch {command} 2>&1; echo $?").splitlines()
+    *said, code = done
+    assert code == "1"
+    assert len(said) == 1
+    assert re.match(r"forgewatch: this command needs \w+, which is not installed here", said[0])
