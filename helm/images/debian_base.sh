@@ -21,6 +21,7 @@ sources=/etc/apt/sources.list.d/debian.sources
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mmdebstrap --quiet --variant=minbase --include=ca-certificates,python3,python3-venv \
+    --aptopt='APT::Install-Recommends "false"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
     --customize-hook='rm -rf "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' \

@@ -58,9 +58,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def await_started(process: "subprocess.Popen[str]") -> dict[str, str]:
     assert process.stderr is not None
     for line in process.stderr:
-        event: dict[str, str] = json.loads(line)
-        if event["event"] == "started":
-            return event
+        for event in events([line]):
+            if event["event"] == "started":
+                return event
     raise AssertionError("it ended before it had started")
 
 
@@ -71,7 +71,12 @@ def await_answers(event: dict[str, str]) -> None:
 
 def said(process: "subprocess.Popen[str]") -> list[dict[str, str]]:
     _, lines = process.communicate(timeout=60)
-    return [json.loads(line) for line in lines.splitlines()]
+    return events(lines.splitlines())
+
+
+def events(lines: list[str]) -> list[dict[str, str]]:
+    """What the process itself logs; the JVM has a word of its own to say on the same stream."""
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 @pytest.mark.parametrize(
