@@ -5,6 +5,7 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,19 @@ from memory.labels import extend_label, open_label
 from memory.settings import MemorySettings
 from memory.store import Store
 from updater.settings import UpdaterSettings
+
+_ROOM = Path(__file__).parent
+_TRAIN_NETWORKS = ("training", "learners", "rejection/heads", "benchmark", "test_runner")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what trains networks as slow, all of it: most of these tests take more than a second."""
+    for item in items:
+        if item.path.is_relative_to(_ROOM):
+            name = str(item.path.relative_to(_ROOM))
+            if name.startswith(_TRAIN_NETWORKS):
+                item.add_marker(pytest.mark.slow)
+
 
 CROP_PX = 64
 

@@ -12,8 +12,6 @@ from updater.benchmark.results import figure_of
 from updater.candidate.calibrate import reals
 from updater.training.step import Options
 
-pytestmark = pytest.mark.slow
-
 
 def test_the_matrix_is_square_and_empty_where_a_task_is_not_yet_learnt(whole):
     matrix = whole[0].accuracies()

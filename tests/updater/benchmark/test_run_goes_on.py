@@ -17,8 +17,6 @@ from updater.learners.methods import LEARNERS
 from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.step import Options
 
-pytestmark = pytest.mark.slow
-
 
 class StopError(Exception):
     pass

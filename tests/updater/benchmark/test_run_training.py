@@ -7,8 +7,6 @@ import pytest
 
 from updater.benchmark.continual import Continual
 
-pytestmark = pytest.mark.slow
-
 
 def test_the_budget_is_never_exceeded_and_a_shrinking_class_keeps_its_best(
     stream, tmp_path, monkeypatch, small, silent

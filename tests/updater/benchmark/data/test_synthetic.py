@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from ingest.records import CropPlan
@@ -15,8 +14,6 @@ from updater.benchmark.data.synthetic import load_synthetic
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.stream import FROZEN, REAL, SPLITS, digest, make
-
-pytestmark = pytest.mark.slow
 
 PLAN = CropPlan(crop_px=64, patches=1, face_patches=0)
 FROZEN_LOOK = Path(__file__).with_name("synthetic_stream_frozen.json")

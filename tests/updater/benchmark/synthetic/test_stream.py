@@ -66,7 +66,6 @@ def _auc(real: np.ndarray, fake: np.ndarray) -> float:
     return float(roc_auc_score(is_fake[known], values[known]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_a_file_says_of_itself_does_not_tell_fake_from_real(family, metadata):
     aucs = {name: _auc(metadata[REAL][name], metadata[family][name]) for name in metadata[REAL]}
@@ -89,7 +88,6 @@ def test_the_same_number_gives_the_same_file(family):
     assert make(3, "stream", family, 5) != make(4, "stream", family, 5)
 
 
-@pytest.mark.slow
 def test_parallel_processes_give_the_files_that_one_process_gives():
     wanted = [(family, index) for family in (REAL, "blended", "autoencoded") for index in range(2)]
     seen = []
@@ -104,7 +102,6 @@ def test_no_photograph_is_in_two_splits():
     assert all(path.is_file() for path in everywhere)
 
 
-@pytest.mark.slow
 def test_splits_share_no_group(batch):
     train = {sample.group for samples in batch.values() for sample in samples}
     others = [
