@@ -6,12 +6,23 @@ that they do not pile up.
 
 import time
 from collections.abc import Sequence
+from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from detector.artifact import version_of
-from detector.batch import Judged
+from detector.batch import Judged, Reason, Stage
+from detector.records import Label
+from ingest.decode import DecodeReason
+from ingest.envelope import EnvelopeReason
 
+OUTCOMES = ("served", "retried", "refused")
+_REASONS: dict[Stage, tuple[str, ...]] = {
+    "envelope": (*get_args(EnvelopeReason), "unexpected"),
+    "decode": (*get_args(DecodeReason), "unexpected"),
+    "score": get_args(Reason),
+    "commit": ("record_too_large",),
+}
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 CONSUMED = Counter("forgewatch_detector_consumed", "Records taken from the media topic and committed")
@@ -58,6 +69,13 @@ UNCONFIRMED_ROLLOUTS = Counter(
     "forgewatch_detector_unconfirmed_rollouts", "Records of the releases topic that deploy did not confirm"
 )
 
+# A counter that first shows with its first events has no increase that a rate would see.
+for _outcome in OUTCOMES:
+    SWAPS.labels(_outcome)
+for _stage, _reasons in _REASONS.items():
+    for _reason in _reasons:
+        DEAD_LETTERS.labels(_stage, _reason)
+
 
 def count_committed(judged: Sequence[Judged]) -> None:
     """Count a batch whose transaction was committed, at that moment."""
@@ -75,6 +93,15 @@ def count_committed(judged: Sequence[Judged]) -> None:
         VERDICTS.labels(verdict.label, release).inc()
         ENERGY.labels(release).observe(verdict.energy)
         UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
+
+
+def serve_release(release: str) -> None:
+    """Show that a release scores, and its series, at zero where they are new."""
+    for label in get_args(Label):
+        VERDICTS.labels(label, release)
+    for histogram in (ENERGY, UNKNOWN_SCORE):
+        histogram.labels(release)
+    SERVING.labels(release).set(1)
 
 
 def forget_release(release: str) -> None:

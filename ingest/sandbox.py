@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Self, get_args
 
 import structlog
 
 from ingest import metrics
 from ingest.child import Child, KilledError, SandboxUnavailableError
-from ingest.decode import DecodeError
+from ingest.decode import DecodeError, DecodeReason
 from ingest.records import Decoded, MediaPlan
 from ingest.settings import IngestSettings
 
@@ -33,6 +33,10 @@ _MOST_TRIES = 3
 # taken for killed by what the item needs; a smaller one for a victim of what else the host does.
 _BLAMED_SHARE = 0.25
 _CLOSE_TIMEOUT_S = 60.0
+
+# A counter that first shows with its first events has no increase that a rate would see.
+for _reason in ("aged", "killed", "busy", *get_args(DecodeReason)):
+    metrics.SANDBOX_RESTARTS.labels(_reason)
 
 _Media = bytes | Callable[[], bytes]
 _Item = tuple[_Media, MediaPlan, "Future[Decoded]"]

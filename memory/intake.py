@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,15 @@ from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows, known_ids
 from memory.store import ExemplarMemoryError
 
+UnfitReason = Literal["no_message", "no_crops", "bad_features", "refused"]
+"""refused: by the database."""
+
 
 class UnfitItemError(ExemplarMemoryError, MediaError):
-    """Fatal for the item: it cannot be compared or learnt.
+    """Fatal for the item: it cannot be compared or learnt. reason is an UnfitReason."""
 
-    reason is no_message, no_crops, bad_features or refused (by the database).
-    """
+    def __init__(self, reason: UnfitReason, message: str) -> None:
+        super().__init__(reason, message)
 
 
 @dataclass(frozen=True)

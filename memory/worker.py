@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from threading import Event, Thread
+from typing import get_args
 from uuid import uuid4
 
 import structlog
@@ -22,7 +23,7 @@ from memory.clustering import keep_clustered
 from memory.crop_store import CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index import Index
-from memory.intake import Arrival, UnfitItemError, check, remember
+from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
 from memory.reextract import reextract
 from memory.retention import Retention, sweep
 from memory.rows import load_offsets, save_offsets
@@ -33,6 +34,10 @@ from memory.store import RefusedRowError, Store, StoreUnavailableError
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
 log = structlog.get_logger()
+
+# A counter that first shows with its first events has no increase that a rate would see.
+for _reason in (*get_args(UnfitReason), "unexpected"):
+    metrics.DEAD_LETTERS.labels(_reason)
 
 
 def run(ingest: IngestSettings, settings: MemorySettings, stop: Event, heartbeat: Heartbeat) -> None:

@@ -7,10 +7,12 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from ingest.process.frame import PROCESS
 from updater.records import RunState
 from updater.runs import RunTable
 
 REGISTRY = CollectorRegistry()
+REGISTRY.register(PROCESS)
 
 RUNS = Gauge(
     "forgewatch_updater_runs",

@@ -191,6 +191,7 @@ class Publisher:
             if problem is not None and problem != self.problem:
                 log.warning("the releases topic differs from the ledger", problem=problem)
             self.problem = problem
+            metrics.TOPIC_AGREES.set(problem is None)
             self._wake.wait(wait_s)
 
 

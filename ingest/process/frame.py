@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import structlog
+from prometheus_client import Gauge
 from pydantic_settings import BaseSettings
 
 from ingest.process.health import Heartbeat
@@ -22,6 +23,10 @@ DONE, FAILED, WRONG_SETTING = 0, 1, 2
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger()
+
+PROCESS = Gauge(
+    "forgewatch_process_info", "1, with what this process is: detector, memory, updater or deploy", ["room"]
+)
 
 
 class WrongSettingError(Exception):
@@ -100,6 +105,7 @@ def run(room: str, kinds: Sequence[type[BaseSettings]], body: Callable[[Process]
         return _refuse(problems)
     process = Process(settings)
     process.meet_signals()
+    PROCESS.labels(room).set(1)
     try:
         return body(process) or DONE
     except SystemExit as end:

@@ -1,6 +1,8 @@
+import pytest
 from prometheus_client import REGISTRY, generate_latest
 
-from detector.metrics import ENERGY, SERVING, UNKNOWN_SCORE, VERDICTS, forget_release
+import ingest.sandbox  # noqa: F401 - what it counts
+from detector.metrics import ENERGY, SERVING, UNKNOWN_SCORE, VERDICTS, forget_release, serve_release
 
 
 def lines_about(release: str) -> list[str]:
@@ -24,3 +26,28 @@ def test_a_retired_release_leaves_no_series_behind() -> None:
 
 def test_forgetting_a_release_that_never_scored_is_no_error() -> None:
     forget_release("never seen")
+
+
+def test_a_release_that_begins_to_score_shows_its_series_at_zero() -> None:
+    serve_release("new")
+    for label in ("real", "fake", "unknown"):
+        labels = {"label": label, "release": "new"}
+        assert REGISTRY.get_sample_value("forgewatch_detector_verdicts_total", labels) == 0
+    assert REGISTRY.get_sample_value("forgewatch_detector_energy_count", {"release": "new"}) == 0
+    assert REGISTRY.get_sample_value("forgewatch_detector_serving", {"release": "new"}) == 1
+    forget_release("new")
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("forgewatch_detector_swaps_total", {"outcome": "refused"}),
+        ("forgewatch_detector_dead_letters_total", {"stage": "decode", "reason": "unknown_format"}),
+        ("forgewatch_detector_dead_letters_total", {"stage": "envelope", "reason": "dataref_missing"}),
+        ("forgewatch_detector_dead_letters_total", {"stage": "commit", "reason": "record_too_large"}),
+        ("forgewatch_ingest_sandbox_restarts_total", {"reason": "timeout"}),
+    ],
+)
+def test_a_counter_is_there_before_its_first_event(name: str, labels: dict[str, str]) -> None:
+    # One whose first value is 100 has an increase of 0, and nobody is told.
+    assert REGISTRY.get_sample_value(name, labels) is not None
