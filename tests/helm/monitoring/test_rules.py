@@ -1,0 +1,93 @@
+"""The rules: promtool takes them, each alert fires and does not fire in its tests, and each has a runbook."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CHART = Path(__file__).parents[3] / "helm" / "forgewatch"
+RULES = sorted((CHART / "rules").glob("*.yaml"))
+TESTS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
+RUNBOOKS = sorted((CHART / "runbooks").glob("Forgewatch*.md"))
+SECTIONS = ["Cause", "How to see it", "What to do", "How to know that it is over"]
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus"
+)
+
+
+def rules() -> list[dict[str, Any]]:
+    return [
+        rule
+        for path in RULES
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def alerts_of_tests(fires: bool) -> set[str]:
+    """The alerts of which a test says that they fire, or that they do not."""
+    cases = (
+        case
+        for path in TESTS
+        for test in yaml.safe_load(path.read_text())["tests"]
+        for case in test["alert_rule_test"]
+    )
+    return {case["alertname"] for case in cases if bool(case["exp_alerts"]) == fires}
+
+
+@needs_promtool
+def test_promtool_takes_the_rules() -> None:
+    checked = subprocess.run(["promtool", "check", "rules", *RULES], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@needs_promtool
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_each_alert_fires_when_it_should_and_says_so_in_figures(path: Path) -> None:
+    done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("fires", [True, False])
+def test_every_alert_has_a_test_that_it_fires_and_one_that_it_does_not(fires: bool) -> None:
+    assert alerts_of_tests(fires) == set(alerts())
+
+
+def test_an_alerts_name_is_unique() -> None:
+    names = [rule["alert"] for rule in rules() if "alert" in rule]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_every_alert_says_how_bad_it_is_and_names_its_runbook(name: str) -> None:
+    alert = alerts()[name]
+    assert alert["labels"]["severity"] in {"critical", "warning"}
+    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
+    runbook = CHART.parents[1] / alert["annotations"]["runbook_url"]
+    assert runbook.parent == CHART / "runbooks"
+    # The windows of one objective share a page.
+    assert re.fullmatch(rf"{runbook.stem}(\d[hd])?", name)
+    assert runbook.is_file()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((CHART / "runbooks").glob("Forgewatch*.md")), ids=lambda path: path.stem
+)
+def test_every_runbook_has_its_four_sections_and_its_alert(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith(f"# {path.stem}\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    assert all(part.strip() for part in re.split(r"^#.*$", text, flags=re.MULTILINE)[1:])
+    assert path.name in {Path(alert["annotations"]["runbook_url"]).name for alert in alerts().values()}
+    for linked in re.findall(r"\]\(([^)]*)\)", text):
+        assert (path.parent / linked).is_file(), linked
