@@ -50,6 +50,11 @@ class DeploySettings(BaseSettings):
         },
         description="the metrics address of each process that `forgewatch status` asks how it does, as JSON",
     )
+    prometheus_url: str | None = Field(
+        None,
+        description="a Prometheus with the rules of helm/forgewatch, for `forgewatch status` and `doctor` to "
+        "ask what fires; none by default",
+    )
     min_free_bytes: int = Field(
         2**30, gt=0, description="free disk below which `forgewatch doctor` complains, bytes"
     )

@@ -12,10 +12,12 @@ from deploy.cli.output import (
     short,
 )
 from deploy.client.http import ClientError
+from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
 from deploy.client.records import ProcessHealth, Status
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive
 from deploy.local.supervisor import Kept
+from deploy.settings import DeploySettings
 
 
 def status(as_json: JsonFlag = False) -> None:
@@ -30,7 +32,7 @@ def status(as_json: JsonFlag = False) -> None:
             _show_kept(kept)
         raise
     if as_json:
-        return print_json({**found.model_dump(mode="json"), "kept_alive": kept})
+        return print_json({**found.model_dump(mode="json"), "kept_alive": kept, "alerts": _alerts()})
     _headline(found)
     print_table(
         "lag",
@@ -64,6 +66,7 @@ def status(as_json: JsonFlag = False) -> None:
         ([p.name, _state(p), p.address, p.problem] for p in found.processes),
     )
     _show_kept(kept)
+    _show_alerts(_alerts())
 
 
 def doctor(as_json: JsonFlag = False) -> None:
@@ -96,6 +99,26 @@ def _kept() -> list[Kept] | str:
         return kept_alive()
     except StackError as error:
         return str(error).partition("\n")[0]
+
+
+def _alerts() -> list[Alert] | str | None:
+    """What fires, why that is not known, or None where there is no Prometheus."""
+    url = DeploySettings().prometheus_url
+    try:
+        return None if url is None else firing_alerts(url)
+    except PrometheusError as error:
+        return str(error)
+
+
+def _show_alerts(alerts: list[Alert] | str | None) -> None:
+    if isinstance(alerts, str):
+        say(f"what alerts fire is not known: {alerts}")
+    elif alerts:
+        print_table(
+            "alerts that fire",
+            ["alert", "severity", "what", "what to do"],
+            ([a.name, a.severity, a.description, a.runbook_url] for a in alerts),
+        )
 
 
 def _show_kept(kept: list[Kept] | str) -> None:

@@ -22,6 +22,7 @@ class Ports:
     memory_metrics: int = 9102
     updater_metrics: int = 9103
     deploy_metrics: int = 9104
+    prometheus: int = 9090
 
 
 def free_ports() -> Ports:

@@ -17,7 +17,7 @@ from deploy.local.addresses import default_ports
 from deploy.local.processes import StackError, session
 from deploy.local.record import HOME, StackRecord, read_environment, read_record
 from deploy.local.serving import await_verdicts
-from deploy.local.stack import Stack
+from deploy.local.stack import HOW_TO_HAVE_PROMETHEUS, PROMETHEUS_URL, Stack
 from deploy.local.supervisor import Supervisor
 
 
@@ -120,6 +120,7 @@ Kafka            {broker}, no authentication
 TorchServe       {settings["FORGEWATCH_DETECTOR_TORCHSERVE_URL"]}
 API              {settings["FORGEWATCH_DEPLOY_URL"]}/docs
 metrics          {_metrics(settings)}
+Prometheus       {settings.get(PROMETHEUS_URL, HOW_TO_HAVE_PROMETHEUS)}
 state and logs   {home / "run"}
 settings         {home / "stack.env"}
 

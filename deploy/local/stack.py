@@ -1,4 +1,4 @@
-"""The whole stack on one host: broker, topics, deploy, TorchServe, memory, updater, detector.
+"""The whole stack on one host: broker, topics, deploy, TorchServe, memory, updater, detector, Prometheus.
 
 Everything that it makes lies below one folder: `run/` with the state and the logs, `stack.env` with
 the settings that reach it, `stack.json` with the supervisord that keeps its processes alive. `cache/`
@@ -18,9 +18,10 @@ from typing import Literal, Self
 import httpx
 from rich.console import Console
 
+from deploy.local import prometheus
 from deploy.local.addresses import Ports, free_ports, stack_settings
 from deploy.local.broker import CACHE, start_broker
-from deploy.local.processes import Child, wait_until
+from deploy.local.processes import Child, StackError, wait_until
 from deploy.local.record import StackRecord, write_environment, write_record
 from deploy.local.sockets import socket_folder
 from deploy.local.supervisor import Supervisor, start_supervisor
@@ -35,6 +36,10 @@ _PARTITIONS = 4
 # for one that has no core just now.
 _PROCESS = {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 _READY_TIMEOUT_S = 90.0
+
+PROMETHEUS_URL = "FORGEWATCH_DEPLOY_PROMETHEUS_URL"
+"""The setting that says where Prometheus answers; a stack without one has none."""
+HOW_TO_HAVE_PROMETHEUS = "not installed; for alerts: apt-get install prometheus, then `forgewatch up` anew"
 
 Answer = Literal["metrics", "livez", "readyz"]
 
@@ -122,6 +127,7 @@ class Stack:
             self._start_workers({"memory": memory, "updater": updater}, "readyz")
             # It is ready once there is a release to score by, which may be made later.
             self._start_workers({"detector": self.ports.detector_metrics}, "livez")
+            self._start_prometheus()
             write_environment(self.environment_path, self.settings)
         except BaseException:
             self.stop()
@@ -162,6 +168,26 @@ class Stack:
             security_protocol="PLAINTEXT",
         )
         ensure_topics(ingest, all_topics(ingest, DetectorSettings(), _PARTITIONS))
+
+    def _start_prometheus(self) -> None:
+        """Start it where it is installed; the stack does without it, too."""
+        if prometheus.installed() is None:
+            self._console.print(f"  {'Prometheus':<14}{HOW_TO_HAVE_PROMETHEUS}", highlight=False)
+            return
+        rooms = {
+            "detector": self.ports.detector_metrics,
+            "memory": self.ports.memory_metrics,
+            "updater": self.ports.updater_metrics,
+            "deploy": self.ports.deploy_metrics,
+        }
+        folder, port = self.run / "prometheus", self.ports.prometheus
+        try:
+            with self._step("Prometheus", f"http://127.0.0.1:{port}"):
+                url = prometheus.start_prometheus(folder, port, rooms, launch=self.supervisor.launch)
+        except StackError as error:
+            self._console.print(f"  Prometheus does not start, and the stack goes on without it: {error}")
+        else:
+            self.settings[PROMETHEUS_URL] = url
 
     def _start_workers(self, ports: Mapping[str, int], probe: Answer) -> None:
         """Start processes side by side and wait until each answers the probe at its port."""

@@ -1,0 +1,62 @@
+"""What a Prometheus says of Forgewatch: which alerts fire."""
+
+from typing import Any
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+_TIMEOUT_S = 5.0
+_OURS = "Forgewatch"
+
+
+class PrometheusError(Exception):
+    """Prometheus cannot be asked, or answers what it should not; the text says why in one line."""
+
+
+class Alert(BaseModel):
+    """An alert that fires: its name, how bad it is, what it says in figures, and where its runbook is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    severity: str
+    description: str
+    runbook_url: str
+
+
+def firing_alerts(url: str) -> list[Alert]:
+    """Give the alerts of helm/forgewatch/rules that fire now, by their names. Raises PrometheusError.
+
+    url is the address of a Prometheus server. One that has none of the rules is an error: its silence says
+    nothing.
+    """
+    groups = _get(url, "rules", type="alert").get("groups", [])
+    rules = [rule for group in groups for rule in group["rules"] if rule["name"].startswith(_OURS)]
+    if not rules:
+        raise PrometheusError(f"{url} has none of the rules of helm/forgewatch/rules")
+    if broken := [f"{rule['name']}: {rule['lastError']}" for rule in rules if rule.get("lastError")]:
+        raise PrometheusError(f"{url} cannot evaluate {'; '.join(broken)}")
+    try:
+        found = [
+            Alert(
+                name=rule["name"],
+                severity=alert["labels"]["severity"],
+                description=alert["annotations"]["description"],
+                runbook_url=alert["annotations"]["runbook_url"],
+            )
+            for rule in rules
+            for alert in rule["alerts"]
+            if alert["state"] == "firing"
+        ]
+    except (KeyError, ValidationError) as error:
+        raise PrometheusError(f"{url} has rules of another form: {error}") from error
+    return sorted(found, key=lambda alert: alert.name)
+
+
+def _get(url: str, what: str, **parameters: str) -> dict[str, Any]:
+    try:
+        answer = httpx.get(f"{url}/api/v1/{what}", params=parameters, timeout=_TIMEOUT_S, trust_env=False)
+        data: dict[str, Any] = answer.raise_for_status().json()["data"]
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError) as error:
+        raise PrometheusError(f"{url} does not answer as Prometheus does: {error}") from error
+    return data
