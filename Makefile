@@ -44,7 +44,9 @@ chart-e2e: .venv/installed ## the chart on a real one-node Kubernetes; as root, 
 readme: .venv/installed ## the settings and the tree in each room's README.md, the chart's schema and values, from the code
 	$(BIN)/python tests/test_readme.py
 
-<<<<<<< HEAD
+dashboards: .venv/installed ## the JSON of helm/forgewatch/dashboards, from helm/dashboards
+	$(BIN)/python -m helm.dashboards
+
 PIN := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet \
 	--custom-compile-command "make lock"
 
@@ -57,14 +59,6 @@ lock: ## pins and hashes of everything in pyproject.toml, and of what each image
 
 images: ## the container images; BASE=IMAGE for another base, INDEX=URL for an index that has torch for the CPU
 	BASE="$(BASE)" INDEX="$(INDEX)" helm/images/build.sh $(TARGETS)
-=======
-dashboards: .venv/installed ## the JSON of helm/forgewatch/dashboards, from helm/dashboards
-	$(BIN)/python -m helm.dashboards
-
-lock: ## pins and hashes of everything in pyproject.toml; needs uv
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-		--quiet --extra dev --extra postgres pyproject.toml -o requirements.lock
->>>>>>> 7fb02dd (Three Grafana dashboards, made from a source with Grafana's own builders; each panel says what is normal and what to do)
 
 clean: ## all but the source
 	rm -rf .venv .forgewatch
