@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.slow
@@ -59,15 +59,22 @@ def text(part: dict[str, Any]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.fixture(scope="module")
+def schemas_say(tool: Callable[[str], str | None], request: pytest.FixtureRequest) -> Any:
+    """What kubeconform says, where it is installed; without it the objects only have to be readable."""
+    return request.getfixturevalue("kubeconform") if tool("kubeconform") else lambda objects: ""
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_the_schema_takes_renders_or_is_refused_in_a_line(
-    data: st.DataObject, helm: str, chart: Any, kubeconform: Callable[..., str]
+    data: st.DataObject, helm: str, chart: Any, schemas_say: Callable[..., str]
 ) -> None:
     root = json.loads((chart.path / "values.schema.json").read_text())
     room = data.draw(st.sampled_from([name for name in root["properties"] if name not in LEFT_OUT]))
     over = {room: data.draw(of_schema(root["properties"][room], root))}
     done = chart.run(helm, *chart.template("minimal"), values=over)
+    event(f"{room}: {'refused' if done.returncode else 'rendered'}")
     if done.returncode != 0:
         refused = done.stderr.partition("wrong values:\n")[2]
         assert refused.startswith("- "), done.stderr
@@ -75,4 +82,4 @@ def test_whatever_the_schema_takes_renders_or_is_refused_in_a_line(
         return
     objects = [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
     assert {"Deployment", "StatefulSet", "CronJob", "Service"} <= {each["kind"] for each in objects}
-    assert kubeconform(objects) == ""
+    assert schemas_say(objects) == ""
