@@ -80,7 +80,8 @@ class Chart:
     def ready(self, component: str) -> bool:
         """Whether each of a component's pods is ready."""
         conditions = [each for pod in self.pods(component) for each in pod["status"].get("conditions", [])]
-        return all(each["status"] == "True" for each in conditions if each["type"] == "Ready")
+        ready = [each["status"] for each in conditions if each["type"] == "Ready"]
+        return bool(ready) and set(ready) == {"True"}
 
     def describes(self, component: str, text: str) -> str:
         """The line with this text in what `kubectl describe` says of a component's pods, awaited."""
