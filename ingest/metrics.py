@@ -2,9 +2,15 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from ingest.lag import Lag
+
 MEDIA = Counter("forgewatch_ingest_media", "Records read from the media topic.")
 MEDIA_BYTES = Counter("forgewatch_ingest_media_bytes", "Bytes of the values read from the media topic.")
 LAG = Gauge("forgewatch_ingest_lag_records", "Records of the assigned partitions that are not read yet.")
+LAG_SECONDS = Lag(
+    "forgewatch_ingest_lag_seconds",
+    "Age of the oldest record of the assigned partitions that has no answer; 0: none.",
+)
 DECODE_SECONDS = Histogram(
     "forgewatch_ingest_decode_seconds",
     "Seconds that one item spent in a decoding process.",
@@ -18,6 +24,7 @@ TRANSACTION_SECONDS = Histogram(
     "Seconds from the first record of a transaction to its commit.",
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
+TRANSACTIONS = Counter("forgewatch_ingest_transactions", "Transactions that were committed.")
 TRANSACTIONS_FAILED = Counter(
     "forgewatch_ingest_transactions_failed", "Transactions that failed; each throws its producer away."
 )

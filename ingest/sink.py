@@ -121,6 +121,8 @@ class TransactionalSink:
         except Exception as error:
             self._fail(error)
         metrics.TRANSACTION_SECONDS.observe(time.monotonic() - began)
+        metrics.TRANSACTIONS.inc()
+        metrics.LAG_SECONDS.answered(offsets)
         if self._requests.unanswered:
             log.warning("transactional request sent again", requests=self._requests.unanswered)
             self._discard()

@@ -9,6 +9,7 @@ from kafka.errors import AuthorizationError
 
 from ingest import metrics
 from ingest.access import refused
+from ingest.lag import reaches, records_behind
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
 
@@ -44,7 +45,6 @@ class Source:
             heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
             max_partition_fetch_bytes=4 * settings.max_record_bytes,
         )
-        self._next: dict[TopicPartition, int] = {}
         self._paused = False
         self._consumer.subscribe([self._topic], listener=_Rebalanced(self))
 
@@ -69,11 +69,11 @@ class Source:
         except AuthorizationError as error:
             raise refused(error, self._options) from error
         records = [_in_record(record) for batch in polled.values() for record in batch]
-        for partition, batch in polled.items():
-            self._next[partition] = batch[-1].offset + 1
         metrics.MEDIA.inc(len(records))
         metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
-        metrics.LAG.set(self.lag())
+        reached = reaches(self._consumer)
+        metrics.LAG.set(records_behind(reached))
+        metrics.LAG_SECONDS.polled(records, reached)
         return records
 
     def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], int]:
@@ -105,6 +105,7 @@ class Source:
                 self._consumer.seek_to_beginning(partition)
             else:
                 self._consumer.seek(partition, committed)
+                metrics.LAG_SECONDS.answered({(partition.topic, partition.partition): committed})
 
     def joined(self) -> bool:
         """Whether the group has let this member in, be it with partitions or as one in reserve."""
@@ -122,10 +123,7 @@ class Source:
 
     def lag(self) -> int:
         """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
-        # Not by position(), which may wait for the broker.
-        read = ((partition, self._next.get(partition)) for partition in self._consumer.assignment())
-        ends = ((self._consumer.highwater(partition), after) for partition, after in read)
-        return sum(max(0, end - after) for end, after in ends if end is not None and after is not None)
+        return records_behind(reaches(self._consumer))
 
     def close(self) -> None:
         """Leave the group, so that another member takes the partitions at once."""
@@ -147,6 +145,7 @@ class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         log.info("partitions assigned", partitions=sorted(partition.partition for partition in assigned))
+        metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)
         if self._source._paused:
             self._source.pause()
 

@@ -8,9 +8,11 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.errors import AuthorizationError
 
 from ingest.access import refused
+from ingest.lag import reaches, records_behind
 from ingest.records import InRecord
 from ingest.settings import IngestSettings, kafka_options
 from ingest.source import SESSION_TIMEOUT_MS
+from memory import metrics
 from memory.settings import MemorySettings
 
 
@@ -68,11 +70,15 @@ class UnknownsSource:
             # What was just fetched is from Kafka's idea of a position.
             self.rewind()
             return []
-        return [
+        records = [
             InRecord(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
             for batch in polled.values()
             for r in batch
         ]
+        reached = reaches(self._consumer)
+        metrics.LAG.set(records_behind(reached))
+        metrics.LAG_SECONDS.polled(records, reached)
+        return records
 
     def rewind(self) -> None:
         """Go to the stored offsets, or to the beginning where none is stored; raises what `stored` does."""
@@ -90,11 +96,6 @@ class UnknownsSource:
         """Whether the group has let this member in, be it with partitions or as one in reserve."""
         return bool(self._consumer.group_metadata().generation_id >= 0)
 
-    def lag(self) -> int:
-        """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
-        ends = {p: self._consumer.highwater(p) for p in self._consumer.assignment()}
-        return sum(max(0, end - self._consumer.position(p)) for p, end in ends.items() if end is not None)
-
 
 class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
     """Notes that positions are not the database's. The client swallows errors here, so it does no more."""
@@ -107,3 +108,4 @@ class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._source._misplaced = True
+        metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)

@@ -1,0 +1,140 @@
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from ingest.lag import Lag, Reach, records_behind
+from ingest.records import InRecord
+
+A, B = ("media", 0), ("media", 1)
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def lag(clock: Clock, registry: CollectorRegistry) -> Iterator[Lag]:
+    return Lag("waiting_seconds", "Age.", registry, clock)
+
+
+def record(offset: int, at_s: float, place: tuple[str, int] = A) -> InRecord:
+    return InRecord(*place, offset, int(at_s * 1000), None, b"", ())
+
+
+def test_there_is_no_sample_until_the_consumer_is_in_its_group(lag: Lag, registry: CollectorRegistry) -> None:
+    lag.polled([record(0, 900)], {})
+    assert generate_latest(registry) == b""
+    lag.assigned([])
+    assert b"waiting_seconds 0.0" in generate_latest(registry)
+
+
+def test_a_partition_that_stands_still_grows_older_though_nothing_is_polled(lag: Lag, clock: Clock) -> None:
+    lag.assigned([A])
+    lag.polled([record(7, 990), record(8, 995)], {A: Reach(9, 9, fetched=True)})
+    assert lag.seconds() == 10
+    clock.now += 3600
+    assert lag.seconds() == 3610
+    lag.answered({A: 8})
+    assert lag.seconds() == 3605
+    lag.answered({A: 9})
+    assert lag.seconds() == 0
+
+
+def test_the_oldest_counts_and_not_the_first_where_producers_clocks_differ(lag: Lag) -> None:
+    lag.assigned([A])
+    lag.polled([record(0, 999), record(1, 900), record(2, 998)], {})
+    assert lag.seconds() == 100
+
+
+def test_a_timestamp_of_the_future_is_no_negative_age_and_none_counts_from_when_it_was_read(
+    lag: Lag, clock: Clock
+) -> None:
+    lag.assigned([A])
+    lag.polled([record(0, 5000)], {})
+    assert lag.seconds() == 0
+    lag.answered({A: 1})
+    lag.polled([InRecord(*A, 1, -1, None, b"", ())], {})
+    clock.now += 5
+    assert lag.seconds() == 5
+
+
+def test_what_is_not_read_yet_is_no_older_than_the_record_before_it(lag: Lag, clock: Clock) -> None:
+    lag.assigned([A])
+    lag.polled([record(0, 400)], {A: Reach(1, 50, fetched=True)})
+    lag.answered({A: 1})
+    assert lag.seconds() == 600
+    clock.now += 60
+    assert lag.seconds() == 660
+
+
+def test_after_a_quiet_day_a_new_record_has_not_waited_for_a_day(lag: Lag, clock: Clock) -> None:
+    lag.assigned([A])
+    lag.polled([record(0, 1000)], {A: Reach(1, 1, fetched=True)})
+    lag.answered({A: 1})
+    clock.now += 86_400
+    lag.polled([], {A: Reach(1, 1, fetched=True)})
+    clock.now += 0.5
+    lag.polled([], {A: Reach(1, 2, fetched=True)})
+    assert lag.seconds() == 0.5
+    clock.now += 10
+    assert lag.seconds() == 10.5
+
+
+def test_a_backlog_of_which_nothing_was_read_counts_from_when_it_was_seen(lag: Lag, clock: Clock) -> None:
+    lag.assigned([A])
+    lag.polled([], {A: Reach(0, 9, fetched=True)})
+    clock.now += 4
+    lag.polled([], {A: Reach(0, 9, fetched=True)})
+    assert lag.seconds() == 4
+
+
+def test_a_paused_partition_is_not_taken_for_one_that_is_read_to_its_end(lag: Lag, clock: Clock) -> None:
+    lag.assigned([A])
+    lag.polled([], {A: Reach(3, 5, fetched=True)})
+    clock.now += 30
+    lag.polled([], {A: Reach(5, 5, fetched=False)})
+    assert lag.seconds() == 30
+
+
+def test_partitions_of_another_member_are_forgotten_and_the_others_are_not(lag: Lag) -> None:
+    lag.assigned([A, B])
+    lag.polled([record(4, 500), record(2, 800, B)], {})
+    lag.assigned([B])
+    assert lag.seconds() == 200
+
+
+def test_what_another_member_answered_in_between_is_forgotten_once_the_position_says_so(lag: Lag) -> None:
+    lag.assigned([A])
+    lag.polled([record(4, 500), record(5, 700)], {})
+    lag.assigned([A])
+    assert lag.seconds() == 500
+    lag.polled([record(5, 700)], {A: Reach(6, 6, fetched=True)})
+    assert lag.seconds() == 300
+    lag.answered({A: 6})
+    assert lag.seconds() == 0
+
+
+def test_records_that_are_read_again_count_once(lag: Lag) -> None:
+    lag.assigned([A])
+    for _ in range(3):
+        lag.polled([record(4, 500), record(5, 700)], {A: Reach(6, 6, fetched=True)})
+    lag.answered({A: 6})
+    assert lag.seconds() == 0
+
+
+def test_the_records_behind_are_those_of_all_partitions() -> None:
+    assert records_behind({A: Reach(3, 10, fetched=True), B: Reach(5, 4, fetched=False)}) == 7
