@@ -1,7 +1,7 @@
 """What the detector worker measures of itself, for Prometheus.
 
-The label `release` is a release's short name. `forget_release` takes a retired one's series out, so
-that they do not pile up.
+The label `release` is a release's short name, and `family` one of its classes. `forget_release` takes a
+retired one's series out, so that they do not pile up.
 """
 
 import time
@@ -27,6 +27,9 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 CONSUMED = Counter("forgewatch_detector_consumed", "Records taken from the media topic and committed")
 VERDICTS = Counter("forgewatch_detector_verdicts", "Verdicts committed", ["label", "release"])
+FAKES = Counter(
+    "forgewatch_detector_fakes", "Verdicts committed that call an item fake", ["family", "release"]
+)
 DEAD_LETTERS = Counter("forgewatch_detector_dead_letters", "Dead letters committed", ["stage", "reason"])
 END_TO_END = Histogram(
     "forgewatch_detector_end_to_end_seconds",
@@ -53,6 +56,10 @@ UNKNOWN_SCORE = Histogram(
     buckets=(-10, -5, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 10, 15, 25),
 )
 MODEL_RETRIES = Counter("forgewatch_detector_model_retries", "Requests to TorchServe that were tried again")
+TORCHSERVE_READY = Gauge(
+    "forgewatch_detector_torchserve_ready",
+    "1 where TorchServe has a ready worker for each release that scores; asked when scraped",
+)
 SWAPS = Counter("forgewatch_detector_swaps", "Changes of the release that scores", ["outcome"])
 SERVING = Gauge("forgewatch_detector_serving", "1 for each release that scores", ["release"])
 UNSERVED_SINCE = Gauge(
@@ -91,14 +98,18 @@ def count_committed(judged: Sequence[Judged]) -> None:
             continue
         release = version_of(verdict.release)
         VERDICTS.labels(verdict.label, release).inc()
+        if verdict.label == "fake" and verdict.family is not None:
+            FAKES.labels(verdict.family, release).inc()
         ENERGY.labels(release).observe(verdict.energy)
         UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
 
 
-def serve_release(release: str) -> None:
-    """Show that a release scores, and its series, at zero where they are new."""
+def serve_release(release: str, families: Sequence[str]) -> None:
+    """Show that a release of these families scores, and its series, at zero where they are new."""
     for label in get_args(Label):
         VERDICTS.labels(label, release)
+    for family in families:
+        FAKES.labels(family, release)
     for histogram in (ENERGY, UNKNOWN_SCORE):
         histogram.labels(release)
     SERVING.labels(release).set(1)
@@ -106,6 +117,5 @@ def serve_release(release: str) -> None:
 
 def forget_release(release: str) -> None:
     """Drop the series of a release that is no longer loaded."""
-    for labels in (ENERGY, UNKNOWN_SCORE, SERVING):
+    for labels in (ENERGY, UNKNOWN_SCORE, SERVING, VERDICTS, FAKES):
         labels.remove_by_labels({"release": release})
-    VERDICTS.remove_by_labels({"release": release})

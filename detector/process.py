@@ -1,9 +1,13 @@
 """The detector's process: the parts of one worker slot, opened in order, and the worker's loop."""
 
+import tempfile
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 from kafka.errors import KafkaError
+from prometheus_client import REGISTRY
 
+from detector import metrics
 from detector.holdings import Holdings
 from detector.loading import Loader
 from detector.releases import ReleaseFollower
@@ -13,6 +17,7 @@ from detector.torchserve import TorchServe, TorchServeError
 from detector.wanted import Wanted
 from detector.worker import Worker
 from ingest.access import absent, require_entry
+from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import serve_health
 from ingest.sandbox import Sandbox, SandboxUnavailableError
@@ -22,6 +27,8 @@ from ingest.source import Source
 from ingest.transactional_id import own_transactional_id
 
 _PROBE_TIMEOUT_S = 1.0
+_SCRAPE_TIMEOUT_S = 3.0
+"""Prometheus waits 10 s for all metrics together unless told otherwise."""
 
 
 def work(process: Process) -> None:
@@ -50,6 +57,13 @@ def work(process: Process) -> None:
         )
         sink = parts.enter_context(TransactionalSink(ingest, transactional_id))
         source = parts.enter_context(Source(ingest, settings.group_id))
+        metrics.TORCHSERVE_READY.set_function(
+            lambda: float(unready(torchserve, serving, _SCRAPE_TIMEOUT_S) is None)
+        )
+        parts.callback(metrics.TORCHSERVE_READY.set_function, lambda: 0.0)
+        REGISTRY.register(
+            Disks({"model_store": settings.model_store_dir, "tmp": Path(tempfile.gettempdir())})
+        )
         process.started(health=address, group=settings.group_id, transactional_id=transactional_id)
         Worker(
             source, sandbox, torchserve, serving, sink, ingest, settings, process.stop, process.heartbeat
@@ -58,11 +72,14 @@ def work(process: Process) -> None:
 
 def hindrance(ingest: IngestSettings, torchserve: TorchServe, serving: Serving) -> str | None:
     """Give in one line why a file would get no verdict now though the loop goes on; None: it would."""
-    if problem := absent(kafka_options(ingest), _PROBE_TIMEOUT_S):
-        return problem
+    return absent(kafka_options(ingest), _PROBE_TIMEOUT_S) or unready(torchserve, serving)
+
+
+def unready(torchserve: TorchServe, serving: Serving, timeout_s: float | None = None) -> str | None:
+    """Give in one line why TorchServe would not score with each release that it should; None: it would."""
     route = serving.route
     try:
-        served = torchserve.versions()
+        served = torchserve.versions(timeout_s)
     except TorchServeError as error:
         return f"TorchServe does not answer: {error}"
     for artifact in route.releases.values() if route else ():

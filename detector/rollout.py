@@ -153,7 +153,7 @@ class Serving:
         for digest in routed.keys() - before.keys():
             self._leaving.pop(digest, None)
             metrics.SWAPS.labels("served").inc()
-            metrics.serve_release(version_of(digest))
+            metrics.serve_release(version_of(digest), routed[digest].manifest.classes[1:])
             log.info("release live", release=version_of(digest), canary=digest != stable.digest)
         # What comes back is probed anew.
         self._ready = {digest: artifact for digest, artifact in self._ready.items() if digest in routed}

@@ -156,10 +156,10 @@ class TorchServe:
             raise ProbeError(f"version {artifact.version} does not score as it must: {'; '.join(wrong)}")
         return worst
 
-    def versions(self) -> dict[str, Served]:
-        """The registered versions."""
+    def versions(self, timeout_s: float | None = None) -> dict[str, Served]:
+        """The registered versions; None waits as long for them as for any answer of the management."""
         try:
-            reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/all")
+            reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/all", timeout_s=timeout_s)
         except VersionMissingError:
             return {}
         return {model["modelVersion"]: Served(_has_ready_worker(model)) for model in reply.json()}

@@ -3,10 +3,12 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import get_protocol
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
@@ -27,6 +29,12 @@ class CropsMissingError(ExemplarMemoryError):
 
 class CropsDamagedError(ExemplarMemoryError):
     """Fatal for the item: what is stored is not what was written."""
+
+
+def local_folder(url: str) -> Path | None:
+    """Return the folder of this host that fsspec takes the URL for; None where it is none."""
+    files: Any = fsspec.get_filesystem_class(get_protocol(url))
+    return Path(files._strip_protocol(url)) if issubclass(files, LocalFileSystem) else None
 
 
 class CropStore:

@@ -31,6 +31,12 @@ def require_openable(setting: str, database_url: str) -> None:
         raise WrongSettingError(setting, "an SQLite file is needed: several processes open it")
 
 
+def folder_of(database_url: str) -> Path | None:
+    """Return the folder of an SQLite file; None for a database that a server keeps."""
+    url = make_url(database_url)
+    return Path(str(url.database)).parent if url.get_backend_name() == "sqlite" else None
+
+
 def open_engine(database_url: str) -> Engine:
     """Return an engine for an SQLAlchemy URL; an SQLite file is made where it is missing.
 

@@ -10,7 +10,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from memory.rows import counts
+from ingest.lag import Lag
+from memory.rows import count_clusters, counts
 from memory.store import Store, StoreUnavailableError
 
 CONSUMED = Counter("forgewatch_memory_consumed", "Messages taken from the unknowns topic and committed.")
@@ -38,6 +39,16 @@ BATCH_MESSAGES = Histogram(
     "forgewatch_memory_batch_messages", "Messages of one transaction.", buckets=(1, 2, 4, 8, 16, 32, 64)
 )
 LAG = Gauge("forgewatch_memory_lag_records", "Records of the assigned partitions that are not read yet.")
+LAG_SECONDS = Lag(
+    "forgewatch_memory_lag_seconds",
+    "Age of the oldest message of the assigned partitions that is not remembered; 0: none.",
+)
+MAX_CLUSTERED = Gauge(
+    "forgewatch_memory_max_clustered_exemplars", "The most unknowns that are clustered at once: the setting."
+)
+REHEARSAL_BUDGET = Gauge(
+    "forgewatch_memory_rehearsal_budget_exemplars", "The most exemplars that are rehearsed: the setting."
+)
 INDEXED = Gauge("forgewatch_memory_index_exemplars", "Exemplars in the search index.")
 SNAPSHOT_TIME = Gauge(
     "forgewatch_memory_index_snapshot_timestamp_seconds", "When the index was last saved; 0: not yet."
@@ -53,13 +64,13 @@ CLUSTERING_FAILURES = Counter(
 
 
 class Fill(Collector):
-    """Counts the shelves when it is scraped, so that every process's writes show."""
+    """Counts the shelves and the clusters when it is scraped, so that every process's writes show."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield one gauge by shelf and family; nothing where the database does not answer."""
+        """Yield the counts; nothing where the database does not answer."""
         fill = GaugeMetricFamily(
             "forgewatch_memory_exemplars",
             "Exemplars by shelf and family; the family of unlabelled ones is empty.",
@@ -67,12 +78,17 @@ class Fill(Collector):
         )
         try:
             with self._store.read() as connection:
-                found = counts(connection)
+                found, waiting = counts(connection), count_clusters(connection)
         except StoreUnavailableError:
             return
         for (shelf, family), n in found.items():
             fill.add_metric([shelf, family or ""], n)
         yield fill
+        yield GaugeMetricFamily(
+            "forgewatch_memory_clusters_waiting",
+            "Clusters that wait for a person's label, as last computed.",
+            value=waiting,
+        )
 
 
 def snapshot_saved() -> None:

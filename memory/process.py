@@ -1,16 +1,20 @@
 """The memory's process: the parts of one memory worker, opened in order, and the worker's loop."""
 
+import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 
 from prometheus_client import REGISTRY
 
 from ingest.access import BrokerRefusedError, absent, require_entry
+from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import serve_health
 from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import SinkError
 from memory import metrics
-from memory.database import require_openable
+from memory.crop_store import local_folder
+from memory.database import folder_of, require_openable
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
 from memory.worker import run
@@ -26,7 +30,10 @@ def work(process: Process) -> None:
         require_openable("FORGEWATCH_MEMORY_DATABASE_URL", settings.database_url)
         store = Store(settings.database_url)
         parts.callback(store.close)
+        metrics.MAX_CLUSTERED.set(settings.max_clustered)
+        metrics.REHEARSAL_BUDGET.set(settings.rehearsal_budget)
         REGISTRY.register(metrics.Fill(store))
+        REGISTRY.register(Disks(_folders(settings)))
         address = parts.enter_context(
             serve_health(
                 settings.metrics_host,
@@ -47,3 +54,12 @@ def hindrance(ingest: IngestSettings, store: Store) -> str | None:
     except StoreUnavailableError as error:
         return str(error)
     return absent(kafka_options(ingest), _PROBE_TIMEOUT_S)
+
+
+def _folders(settings: MemorySettings) -> dict[str, Path | None]:
+    return {
+        "crops": local_folder(settings.crops_url),
+        "database": folder_of(settings.database_url),
+        "index": settings.index_path.parent,
+        "tmp": Path(tempfile.gettempdir()),
+    }

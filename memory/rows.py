@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, func, insert, select, update
 
 from memory.records import Exemplar, Shelf, Split
-from memory.schema import exemplars, offsets
+from memory.schema import clusters, exemplars, offsets
 from memory.store import ExemplarMemoryError, current_revision
 
 _IDS_PER_STATEMENT = 500
@@ -182,6 +182,12 @@ def counts(connection: Connection) -> dict[tuple[Shelf, str | None], int]:
     query = select(exemplars.c.shelf, exemplars.c.family, func.count())
     rows = connection.execute(query.group_by(exemplars.c.shelf, exemplars.c.family))
     return {(shelf, family): n for shelf, family, n in rows}
+
+
+def count_clusters(connection: Connection) -> int:
+    """Return how many clusters are in the list, without the one of what fits nowhere."""
+    listed = clusters.c.place.is_not(None) & clusters.c.unclustered.is_not(True)
+    return connection.scalar(select(func.count()).where(listed)) or 0
 
 
 def crops_in_use(connection: Connection, digests: Collection[str]) -> set[str]:

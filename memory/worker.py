@@ -57,7 +57,6 @@ def run(ingest: IngestSettings, settings: MemorySettings, stop: Event, heartbeat
                 while not stop.is_set():
                     heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")
                     worker.take(source.poll())
-                    metrics.LAG.set(source.lag())
                     worker.keep_house()
         except RETRYABLE as error:
             metrics.FAILURES.inc()
@@ -139,6 +138,7 @@ class Worker:
                 self._settings.near_duplicate_distance,
             )
             save_offsets(connection, {(r.topic, r.partition): r.offset + 1 for r in records})
+        metrics.LAG_SECONDS.answered({(r.topic, r.partition): r.offset + 1 for r in records})
         metrics.CONSUMED.inc(len(records))
         metrics.BATCH_MESSAGES.observe(len(records))
         metrics.REMEMBERED.inc(len(done.new))

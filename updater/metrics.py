@@ -1,11 +1,17 @@
-"""The updater's Prometheus metrics. Seconds and ratios; every label has a fixed set of values."""
+"""The updater's Prometheus metrics. Seconds and ratios; every label has a fixed set of values.
+
+They have a registry of their own, since deploy imports this room and has metrics of its own to show.
+"""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
 
 from ingest.process.frame import PROCESS
 from updater.records import RunState
@@ -13,13 +19,9 @@ from updater.runs import RunTable
 
 REGISTRY = CollectorRegistry()
 REGISTRY.register(PROCESS)
+ProcessCollector(registry=REGISTRY)
+PlatformCollector(registry=REGISTRY)
 
-RUNS = Gauge(
-    "forgewatch_updater_runs",
-    "Update runs by their state, as the database has them",
-    ["state"],
-    registry=REGISTRY,
-)
 STAGE_SECONDS = Gauge(
     "forgewatch_updater_stage_duration_seconds",
     "How long each stage of the last update took",
@@ -36,13 +38,41 @@ WAITING = Gauge(
     "Exemplars labelled since the labels that the last update saw",
     registry=REGISTRY,
 )
+DUE = Gauge(
+    "forgewatch_updater_due_timestamp_seconds",
+    "When the next scheduled update comes due, Unix time; 0: there is no schedule",
+    registry=REGISTRY,
+)
 
 
-def show_runs(table: RunTable) -> None:
-    """Set the gauges of runs by state; a state in which no run is reads 0."""
-    counted = table.count_by_state()
-    for state in get_args(RunState):
-        RUNS.labels(state).set(counted.get(state, 0))
+class Runs(Collector):
+    """Counts the runs when it is scraped, so that every runner's writes show, also while one works."""
+
+    def __init__(self, table: RunTable) -> None:
+        self._table = table
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges by state; nothing where the database does not answer."""
+        counts = GaugeMetricFamily(
+            "forgewatch_updater_runs",
+            "Update runs by their state, as the database has them",
+            labels=["state"],
+        )
+        ended = GaugeMetricFamily(
+            "forgewatch_updater_run_ended_timestamp_seconds",
+            "When the latest of the runs that ended so did, Unix time; no sample where none has",
+            labels=["state"],
+        )
+        try:
+            counted, latest = self._table.count_by_state(), self._table.ended_by_state()
+        except SQLAlchemyError:
+            return
+        for state in get_args(RunState):
+            counts.add_metric([state], counted.get(state, 0))
+        for state, at in latest.items():
+            ended.add_metric([state], at.timestamp())
+        yield counts
+        yield ended
 
 
 @contextmanager

@@ -1,19 +1,24 @@
 """The updater's process: its parts opened in order, then the schedule and the queue, or the queue once."""
 
+import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 
 import structlog
+from apscheduler.triggers.base import BaseTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingest.process.disk import Disks
 from ingest.process.frame import DONE, FAILED, Process, failing_on
 from ingest.process.health import serve_health
-from memory.database import require_openable
+from memory.database import folder_of, require_openable
 from memory.migrate import UnknownLayoutError
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
-from updater import schedule
-from updater.metrics import REGISTRY
+from updater import metrics, schedule
+from updater.gpus import devices
 from updater.runner import Parts, open_parts
+from updater.runs import utc_now
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since
 from updater.worker import run, run_once
@@ -37,10 +42,14 @@ def work(process: Process) -> None:
                 settings.metrics_port,
                 process.heartbeat,
                 lambda: hindrance(parts),  # not asked before the first beat
-                REGISTRY,
+                metrics.REGISTRY,
             )
         )
         parts = opened.enter_context(open_parts(settings, memory))
+        for collector in (metrics.Runs(parts.table), Disks(_folders(settings)), *devices()):
+            metrics.REGISTRY.register(collector)
+        if (trigger := schedule.build_trigger(settings)) is not None:
+            metrics.DUE.set_function(lambda: _due(trigger))
         scheduler = schedule.start(settings, parts.table, lambda seen: labelled_since(parts.store, seen))
         opened.callback(scheduler.shutdown)
         process.started(health=address)
@@ -77,3 +86,16 @@ def _settings() -> tuple[UpdaterSettings, MemorySettings]:
     require_openable("FORGEWATCH_UPDATER_DATABASE_URL", settings.database_url)
     require_openable("FORGEWATCH_MEMORY_DATABASE_URL", memory.database_url)
     return settings, memory
+
+
+def _folders(settings: UpdaterSettings) -> dict[str, Path | None]:
+    return {
+        "work": settings.work_dir,
+        "database": folder_of(settings.database_url),
+        "tmp": Path(tempfile.gettempdir()),
+    }
+
+
+def _due(trigger: BaseTrigger) -> float:
+    due = schedule.next_due(trigger, utc_now())
+    return 0.0 if due is None else due.timestamp()

@@ -12,7 +12,7 @@ from typing import Self
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from updater.metrics import PROGRESS, show_runs
+from updater.metrics import PROGRESS
 from updater.runs import Lease, LeaseLostError, RunTable
 
 BEATS_A_LEASE = 4
@@ -82,7 +82,6 @@ class LeaseHeartbeat:
         while not self._left.wait(self._period_s):
             try:
                 self._table.heartbeat(self._lease, *self._at)
-                show_runs(self._table)
             except LeaseLostError as error:
                 self._lost = error
                 return

@@ -177,6 +177,13 @@ class RunTable:
             rows = connection.execute(select(runs.c.state, func.count().label("runs")).group_by(runs.c.state))
             return {row.state: row.runs for row in rows}
 
+    def ended_by_state(self) -> dict[str, datetime]:
+        """Return when the latest run ended in each state in which any has."""
+        latest = select(runs.c.state, func.max(runs.c.finished_at).label("at"))
+        with self._reader.connect() as connection:
+            rows = connection.execute(latest.where(runs.c.finished_at.is_not(None)).group_by(runs.c.state))
+            return {row.state: row.at for row in rows}
+
     def _claimable(self, now: datetime) -> UpdateRun | None:
         with self._reader.connect() as connection:
             running = connection.execute(select(runs).where(runs.c.state == "running")).mappings().first()

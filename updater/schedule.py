@@ -44,6 +44,12 @@ def due_slot(trigger: BaseTrigger, now: datetime, grace_s: float) -> datetime | 
     return newest
 
 
+def next_due(trigger: BaseTrigger, now: datetime) -> datetime | None:
+    """Return the first time after `now` at which the trigger is due; None if there is none."""
+    due: datetime | None = trigger.get_next_fire_time(None, now)
+    return due
+
+
 def request_scheduled(
     table: RunTable, trigger: BaseTrigger, now: datetime, grace_s: float
 ) -> UpdateRun | None:

@@ -63,7 +63,6 @@ def run(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> None:
         while not stop.is_set():
             problem = None
             try:
-                metrics.show_runs(parts.table)
                 metrics.WAITING.set(labelled_since(parts.store, parts.table.labels_seen()))
                 worked = _step(parts, runner, stop, show)
                 if worked is not None and worked.state == "queued" and not stop.is_set():

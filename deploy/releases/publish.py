@@ -144,6 +144,7 @@ class Publisher:
         # The topic first: what is read of the ledger after it is never older than what it wrote there.
         found = read_topic(self._options, self._topic, self._timeout_s)
         events = self._ledger.events()
+        metrics.show(events)
         wanted, newest = fold(events).rollout(self._ledger.id), found.newest
         if wanted is None:
             if newest is None:

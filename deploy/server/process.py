@@ -2,11 +2,14 @@
 
 import asyncio
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import uvicorn
 from fastapi.concurrency import run_in_threadpool
+from prometheus_client import REGISTRY
 
 from deploy.releases import metrics
 from deploy.releases.ledger import Ledger, LedgerError
@@ -14,9 +17,12 @@ from deploy.server.access import refuse_insecure
 from deploy.server.app import create_app
 from deploy.server.services import ServicesError, open_services
 from deploy.settings import DeploySettings
+from detector.artifact import EVALUATION
+from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import Heartbeat, serve_health
-from memory.database import require_openable
+from memory.crop_store import local_folder
+from memory.database import folder_of, require_openable
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -42,6 +48,12 @@ def work(process: Process) -> None:
         )
         parts = opened.enter_context(open_services(settings))
         metrics.show(parts.ledger.events())
+        REGISTRY.register(
+            metrics.Evaluations(
+                parts.ledger.events, lambda digest: parts.artifacts.file(digest, EVALUATION).read_bytes()
+            )
+        )
+        REGISTRY.register(Disks(_folders(settings, MemorySettings())))
         listener = opened.enter_context(_listener(settings.host, settings.port))
         opened.enter_context(parts.publisher)
         config = uvicorn.Config(
@@ -103,3 +115,12 @@ def _listener(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise OSError(f"cannot listen at {host}:{port}: {error.strerror}") from error
+
+
+def _folders(settings: DeploySettings, memory: MemorySettings) -> dict[str, Path | None]:
+    return {
+        "artifacts": settings.artifacts_dir,
+        "database": folder_of(settings.database_url),
+        "crops": local_folder(memory.crops_url),
+        "tmp": Path(tempfile.gettempdir()),
+    }

@@ -2,7 +2,19 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 
 import ingest.sandbox  # noqa: F401 - what it counts
-from detector.metrics import ENERGY, SERVING, UNKNOWN_SCORE, VERDICTS, forget_release, serve_release
+from detector.batch import Judged
+from detector.metrics import (
+    ENERGY,
+    FAKES,
+    SERVING,
+    UNKNOWN_SCORE,
+    VERDICTS,
+    count_committed,
+    forget_release,
+    serve_release,
+)
+from detector.records import Label, Timings, Verdict
+from ingest.records import InRecord, MediaItem
 
 
 def lines_about(release: str) -> list[str]:
@@ -15,6 +27,8 @@ def test_a_retired_release_leaves_no_series_behind() -> None:
     for release in ("retired", "live"):
         for label in ("real", "fake", "unknown"):
             VERDICTS.labels(label, release).inc()
+        for family in ("gan", "blend"):
+            FAKES.labels(family, release).inc()
         ENERGY.labels(release).observe(-3)
         UNKNOWN_SCORE.labels(release).observe(1)
         SERVING.labels(release).set(1)
@@ -29,7 +43,9 @@ def test_forgetting_a_release_that_never_scored_is_no_error() -> None:
 
 
 def test_a_release_that_begins_to_score_shows_its_series_at_zero() -> None:
-    serve_release("new")
+    serve_release("new", ["gan"])
+    fakes = {"family": "gan", "release": "new"}
+    assert REGISTRY.get_sample_value("forgewatch_detector_fakes_total", fakes) == 0
     for label in ("real", "fake", "unknown"):
         labels = {"label": label, "release": "new"}
         assert REGISTRY.get_sample_value("forgewatch_detector_verdicts_total", labels) == 0
@@ -51,3 +67,45 @@ def test_a_release_that_begins_to_score_shows_its_series_at_zero() -> None:
 def test_a_counter_is_there_before_its_first_event(name: str, labels: dict[str, str]) -> None:
     # One whose first value is 100 has an increase of 0, and nobody is told.
     assert REGISTRY.get_sample_value(name, labels) is not None
+
+
+def judged(label: Label, family: str | None) -> Judged:
+    item = MediaItem(
+        topic="media", partition=0, offset=0, timestamp_ms=0, source="camera", digest="", size_bytes=1
+    )
+    verdict = Verdict(
+        id="media-0-0",
+        item=item,
+        kind="image",
+        format="PNG",
+        width=1,
+        height=1,
+        label=label,
+        family=family,
+        family_probability=0.9,
+        fake_probability=0.9,
+        energy=0,
+        novelty=1,
+        unknown_score=0,
+        unknown_threshold=2,
+        fake_threshold=0.5,
+        neighbours=(),
+        regions=(),
+        release="c" * 64,
+        timings=Timings(decode_s=0, model_s=0),
+    )
+    return Judged(InRecord("media", 0, 0, 0, None, b"", ()), verdict, None, None, "score")
+
+
+def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likeliest_one() -> None:
+    count_committed(
+        [judged("fake", "gan"), judged("fake", "gan"), judged("unknown", "gan"), judged("real", None)]
+    )
+    counted = {
+        (sample.labels["family"], sample.labels["release"]): sample.value
+        for metric in FAKES.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_total")
+    }
+    assert counted == {("gan", "cccccccccccc"): 2}
+    forget_release("cccccccccccc")

@@ -9,7 +9,7 @@ from memory.clustering import KEPT_MS, keep_clustered, renew
 from memory.intake import Arrival
 from memory.labels import label, undo
 from memory.review import Listed, UnknownClusterError, freshness, list_clusters, members_of
-from memory.rows import now_ms
+from memory.rows import count_clusters, now_ms
 from memory.settings import MemorySettings
 from memory.store import Store, StoreUnavailableError
 
@@ -172,3 +172,22 @@ def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(
     thread.join(60)
     assert not thread.is_alive()
     assert len(only(store).members) == 10
+
+
+def test_the_clusters_that_wait_are_counted_without_what_fits_nowhere(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make
+) -> None:
+    def waiting() -> int:
+        with store.read() as connection:
+            return count_clusters(connection)
+
+    assert waiting() == 0
+    fill([make(i) for i in range(20)])
+    renew(store, settings)
+    assert not only(store).unclustered
+    assert waiting() == 1
+    label(store, list(only(store).members), "ignore", "ada")
+    fill([make(i) for i in range(20, 25)])
+    renew(store, settings)
+    assert only(store).unclustered
+    assert waiting() == 0

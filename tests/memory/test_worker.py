@@ -110,6 +110,7 @@ def test_the_fill_of_the_memory_is_counted_by_shelf_and_family(
     text = generate_latest(registry).decode()
     assert 'forgewatch_memory_exemplars{family="gan",shelf="rehearsal"} 2.0' in text
     assert 'forgewatch_memory_exemplars{family="",shelf="unknown"} 3.0' in text
+    assert "forgewatch_memory_clusters_waiting 0.0" in text
 
 
 def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":

@@ -1,0 +1,80 @@
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from deploy.releases.artifacts import ArtifactMissingError
+from deploy.releases.metrics import Evaluations, show
+
+A, B, C = (letter * 64 for letter in "abc")
+NewHistory = Callable[..., Any]
+LIVE_A = (("propose", A), ("approve", A), ("promote", A))
+LIVE_B = (*LIVE_A, ("propose", B), ("approve", B), ("promote", B))
+
+
+def served() -> dict[tuple[str, str], float]:
+    (metric,) = (metric for metric in REGISTRY.collect() if metric.name == "forgewatch_deploy_serve")
+    return {(sample.labels["slot"], sample.labels["release"]): sample.value for sample in metric.samples}
+
+
+def evaluation(registry: CollectorRegistry, role: str, measure: str) -> float | None:
+    return registry.get_sample_value("forgewatch_deploy_evaluation", {"role": role, "measure": measure})
+
+
+def test_what_is_to_be_served_is_the_live_release_alone(new_history: NewHistory) -> None:
+    show(new_history().events)
+    assert served() == {}
+    show(new_history(*LIVE_A).events)
+    assert served() == {("stable", A[:12]): 1}
+    show(new_history(*LIVE_B).events)
+    assert served() == {("stable", B[:12]): 1}
+    show(new_history(*LIVE_B, ("rollback", B)).events)
+    assert served() == {("stable", A[:12]): 1}
+
+
+def test_the_oldest_that_waits_for_an_approval_says_since_when(new_history: NewHistory) -> None:
+    def since() -> float | None:
+        return REGISTRY.get_sample_value("forgewatch_deploy_proposed_since_timestamp_seconds")
+
+    events = new_history(*LIVE_A, ("propose", B), ("propose", C)).events
+    later = tuple(replace(event, at=event.at + timedelta(hours=event.sequence)) for event in events)
+    show(later)
+    assert since() == later[3].at.timestamp()
+    show(new_history(*LIVE_A, ("propose", B), ("approve", B)).events)
+    assert since() == 0
+
+
+def test_the_live_release_and_the_one_before_show_their_stored_evaluations(new_history: NewHistory) -> None:
+    history = new_history(*LIVE_A)
+    read: list[str] = []
+
+    def stored(digest: str) -> bytes:
+        read.append(digest)
+        found: bytes = history.evidence(digest).evaluation
+        return found
+
+    registry = CollectorRegistry()
+    registry.register(Evaluations(lambda: history.events, stored))
+    assert evaluation(registry, "live", "unseen_auc") == 0.9
+    assert evaluation(registry, "live", "af") is None
+    assert evaluation(registry, "previous", "aa") is None
+    for wish in LIVE_B[3:]:
+        assert history.wish(*wish)
+    assert evaluation(registry, "live", "af") == 0
+    assert evaluation(registry, "previous", "reals_fake") == 0.01
+    assert read == [A, B]
+
+
+def test_an_evaluation_that_is_gone_or_not_what_was_approved_is_not_shown(new_history: NewHistory) -> None:
+    history = new_history(*LIVE_A)
+    given = history.evidence(A).evaluation
+
+    def gone(digest: str) -> bytes:
+        raise ArtifactMissingError(digest)
+
+    for stored in (gone, lambda _: given.replace(b"0.9", b"1.0"), lambda _: b"{}"):
+        registry = CollectorRegistry()
+        registry.register(Evaluations(lambda: history.events, stored))
+        assert evaluation(registry, "live", "aa") is None

@@ -1,0 +1,38 @@
+import math
+
+import pytest
+
+from updater.candidate.figures import figures
+
+
+def test_the_first_release_has_forgotten_nothing_and_no_figure_for_it(make_evaluation):
+    found = figures(make_evaluation(("real", "blend", "gan"), named=0.8))
+    assert found == {
+        "aa": pytest.approx((0.98 + 0.8 + 0.8) / 3),
+        "unseen_auc": 0.9,
+        "reals_unknown": 0.01,
+        "reals_fake": 0.01,
+    }
+
+
+def test_forgetting_is_of_the_old_families_alone_and_negative_where_they_are_forgotten(make_evaluation):
+    evaluation = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"), named=0.7)
+    before = evaluation.before.classes
+    unlike = before | {"gan": before["gan"].model_copy(update={"named": 0.0})}
+    evaluation = evaluation.model_copy(
+        update={"before": evaluation.before.model_copy(update={"classes": unlike})}
+    )
+    assert figures(evaluation)["af"] == pytest.approx(0.7 - 0.9)
+
+
+def test_a_figure_that_is_no_number_is_left_out(make_evaluation):
+    evaluation = make_evaluation()
+    after = evaluation.after.model_copy(update={"rejection_auroc": math.nan})
+    assert "unseen_auc" not in figures(evaluation.model_copy(update={"after": after}))
+
+
+def test_a_class_that_waits_for_more_items_is_not_the_release_s(make_evaluation):
+    evaluation = make_evaluation(("real", "blend", "gan"), named=0.5)
+    assert figures(evaluation.model_copy(update={"classes": ("real", "blend")}))["aa"] == pytest.approx(
+        (0.98 + 0.5) / 2
+    )
