@@ -51,8 +51,8 @@ PIN := uv pip compile --universal --python-version 3.11 --generate-hashes --no-e
 	--custom-compile-command "make lock"
 
 lock: ## pins and hashes of everything in pyproject.toml, and of what each image has; needs uv
-	$(PIN) --extra local --extra dev --extra postgres pyproject.toml -o requirements.lock
-	$(PIN) -c requirements.lock --extra postgres pyproject.toml -o helm/images/worker.lock
+	$(PIN) --extra local --extra dev --extra otel --extra postgres pyproject.toml -o requirements.lock
+	$(PIN) -c requirements.lock --extra otel --extra postgres pyproject.toml -o helm/images/worker.lock
 	$(PIN) -c requirements.lock --extra postgres --extra torchserve pyproject.toml -o helm/images/torchserve.lock
 	$(PIN) -c requirements.lock --extra postgres --extra updater pyproject.toml -o helm/images/updater.lock
 	$(PIN) helm/images/build.in -o helm/images/build.lock

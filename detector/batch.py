@@ -24,10 +24,12 @@ from detector.tensors import ModelOutput, Request
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.unknowns import encode
 from detector.verdicts import Origin, build
-from ingest.envelope import open_envelope
+from ingest.envelope import open_envelope, trace_of
+from ingest.item_fields import about
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
 from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
+from ingest.trace_context import TraceContext
 
 VERDICT_TYPE = "io.forgewatch.verdict"
 
@@ -90,11 +92,17 @@ class Judged:
     unknown: bytes | None
     error: MediaError | None
     stage: Stage
+    trace: TraceContext | None
+    """Where the producer says that it is in a trace."""
+    release: str
+    """Short name of the release that it was routed to."""
 
     @classmethod
-    def failed(cls, record: InRecord, stage: Stage, error: MediaError) -> "Judged":
+    def failed(
+        cls, record: InRecord, stage: Stage, error: MediaError, trace: TraceContext | None, release: str
+    ) -> "Judged":
         """A record that gets no verdict."""
-        return cls(record, None, None, error, stage)
+        return cls(record, None, None, error, stage, trace, release)
 
 
 @dataclass(frozen=True)
@@ -109,18 +117,13 @@ class Batch:
         return {opened.artifact.digest for opened in self.opened}
 
 
-def item_id(record: InRecord) -> str:
-    """topic-partition-offset: the id of a record's verdict, and what routes it."""
-    return f"{record.topic}-{record.partition}-{record.offset}"
-
-
 def open_batch(
     records: Sequence[InRecord], route: Route, sandbox: Sandbox, settings: IngestSettings
 ) -> Batch:
     """Have the sandbox open each record's envelope and decode its media; returns while that goes on."""
 
     def opened(record: InRecord) -> Opened:
-        artifact, media = route.pick(item_id(record)), Media(record, settings)
+        artifact, media = route.pick(record.id), Media(record, settings)
         decoding = sandbox.submit(media, artifact.manifest.contract.media_plan)
         return Opened(record, artifact, media, decoding, time.perf_counter())
 
@@ -150,8 +153,11 @@ def judge(
             raise BatchAbandonedError("the sandbox was closed") from error
         except Exception as error:
             stage: Stage = "envelope" if opened.media.item is None else "decode"
-            reason = error if isinstance(error, MediaError) else _unexpected(error)
-            judged[place] = Judged.failed(opened.record, stage, reason)
+            trace = opened.media.item.trace if opened.media.item else trace_of(opened.record.headers)
+            release = opened.artifact.version
+            fields = about(opened.record, release=release, trace=trace)
+            reason = error if isinstance(error, MediaError) else _unexpected(error, fields)
+            judged[place] = Judged.failed(opened.record, stage, reason, trace, release)
         else:
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
@@ -161,8 +167,12 @@ def judge(
     return [judged[place] for place in range(len(batch.opened))]
 
 
-def verdict_headers(verdict: Verdict) -> list[tuple[str, bytes]]:
-    """The attributes of the CloudEvent (Kafka binding, binary mode) whose data is the verdict's JSON."""
+def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[str, bytes]]:
+    """The attributes of the CloudEvent (Kafka binding, binary mode) whose data is the verdict's JSON.
+
+    The producer's place in a trace is among them as the item came with it (CloudEvents' extension distributed
+    tracing). trace is the place that the verdict itself has, which goes into the headers of W3C.
+    """
     attributes = {
         "ce_specversion": "1.0",
         "ce_id": verdict.id,
@@ -171,7 +181,9 @@ def verdict_headers(verdict: Verdict) -> list[tuple[str, bytes]]:
         "ce_subject": verdict.item.media_id or verdict.id,
         "content-type": "application/json",
     }
-    return [(name, value.encode()) for name, value in attributes.items()]
+    named = [(name, value.encode()) for name, value in attributes.items()]
+    begun = verdict.item.trace
+    return named + (begun.headers("ce_") if begun else []) + (trace.headers() if trace else [])
 
 
 def _judge_apart(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Judged]:
@@ -182,23 +194,32 @@ def _judge_apart(part: list[Ready], score: Score, unknown_bytes: int) -> dict[in
         log.warning(
             "request refused as too large: set max_request_bytes below TorchServe's max_request_size",
             request_bytes=request_bytes(part),
-            items=len(part),
+            **_about(part),
         )
         half = (len(part) + 1) // 2
         apart, failed = [part[:half], part[half:]], UnscorableError("request_too_large", error)
     except TorchServeRefusedError as error:
         apart, failed = [[one] for one in part], UnscorableError("refused", error)
     except Exception as error:
-        apart, failed = [[one] for one in part], _unexpected(error)
+        apart, failed = [[one] for one in part], _unexpected(error, _about(part))
     if len(part) == 1:
-        return {part[0].place: Judged.failed(part[0].record, "score", failed)}
+        alone, release = part[0], part[0].artifact.version
+        return {alone.place: Judged.failed(alone.record, "score", failed, alone.item.trace, release)}
     judged: dict[int, Judged] = {}
     for smaller in apart:
         judged |= _judge_apart(smaller, score, unknown_bytes)
     return judged
 
 
-def _unexpected(error: Exception) -> UnscorableError:
+def _about(part: list[Ready]) -> dict[str, object]:
+    """The log's fields about the items of one request."""
+    first, release = part[0], part[0].artifact.version
+    if len(part) == 1:
+        return about(first.record, release=release, trace=first.item.trace)
+    return {"items": [one.record.id for one in part], "release": release}
+
+
+def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
     """What a dead letter says of an error that nobody foresaw; raised on where it is no item's fault."""
     host = isinstance(error, OSError) and error.errno in _HOST_ERRNOS
     if host or isinstance(error, MemoryError | BatchAbandonedError | SandboxUnavailableError):
@@ -208,6 +229,7 @@ def _unexpected(error: Exception) -> UnscorableError:
         "unexpected error of an item or of others in its request",
         error=f"{type(error).__name__}: {error}",
         at=f"{at.filename}:{at.lineno}",
+        **fields,
     )
     return UnscorableError("unexpected", error)
 
@@ -219,7 +241,7 @@ def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Jud
     output = score(artifact, request)
     model_s = (time.perf_counter() - started) / len(part)
     origins = [
-        Origin(item_id(one.record), one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
+        Origin(one.record.id, one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
     ]
     verdicts = build(origins, items, output, artifact)
     judged = {}
@@ -234,5 +256,7 @@ def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Jud
                 artifact.manifest.feature_version,
                 unknown_bytes,
             )
-        judged[one.place] = Judged(one.record, verdict, unknown, None, "score")
+        judged[one.place] = Judged(
+            one.record, verdict, unknown, None, "score", one.item.trace, artifact.version
+        )
     return judged

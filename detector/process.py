@@ -24,6 +24,7 @@ from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import CommitError, SinkRefusedError, TransactionalSink
 from ingest.source import Source
+from ingest.tracing import exporting
 from ingest.transactional_id import own_transactional_id
 
 _PROBE_TIMEOUT_S = 1.0
@@ -44,6 +45,7 @@ def work(process: Process) -> None:
                 lambda: hindrance(ingest, torchserve, serving),  # not asked before the first beat
             )
         )
+        spans = parts.enter_context(exporting("detector", settings.group_id))
         require_entry(kafka_options(ingest), ingest.request_timeout_s)
         torchserve = parts.enter_context(TorchServe(settings))
         follower = parts.enter_context(ReleaseFollower(ingest, settings.releases_topic))
@@ -65,9 +67,8 @@ def work(process: Process) -> None:
             Disks({"model_store": settings.model_store_dir, "tmp": Path(tempfile.gettempdir())})
         )
         process.started(health=address, group=settings.group_id, transactional_id=transactional_id)
-        Worker(
-            source, sandbox, torchserve, serving, sink, ingest, settings, process.stop, process.heartbeat
-        ).run()
+        beat, stop = process.heartbeat, process.stop
+        Worker(source, sandbox, torchserve, serving, sink, ingest, settings, stop, beat, spans).run()
 
 
 def hindrance(ingest: IngestSettings, torchserve: TorchServe, serving: Serving) -> str | None:

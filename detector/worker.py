@@ -24,6 +24,7 @@ from detector.batch import (
 from detector.contract import CROPS
 from detector.rollout import Serving
 from detector.settings import DetectorSettings
+from detector.tell import tell
 from detector.tensors import ModelOutput, Request
 from detector.torchserve import TorchServe, TorchServeUnavailableError
 from ingest.dead_letters import dead_letter
@@ -33,17 +34,32 @@ from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from ingest.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.source import Source
+from ingest.trace_context import TraceContext
+from ingest.tracing import Span, Spans
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A batch with what the broker needs to accept its offsets: those, and the membership of its round."""
+    """A batch with what the broker needs to accept its offsets: those, and the membership of its round.
+
+    began_ns is when it was taken, Unix time in nanoseconds.
+    """
 
     records: list[InRecord]
     batch: Batch
     group_metadata: Any
+    began_ns: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is sent for one record, and the span that ends once it was committed."""
+
+    judged: Judged
+    span: Span | None
+    sent: list[OutRecord]
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,7 @@ class Worker:
     settings: DetectorSettings
     stop: threading.Event
     heartbeat: Heartbeat
+    spans: Spans | None = None
 
     def run(self) -> None:
         """Take, judge, commit, until told to stop.
@@ -111,9 +128,10 @@ class Worker:
         records = self.source.poll(most, self.settings.poll_timeout_s if wait else 0.0)
         if not records:
             return None
+        began_ns = time.time_ns()
         assert self.serving.route is not None
         batch = open_batch(records, self.serving.route, self.sandbox, self.ingest)
-        return Taken(records, batch, self.source.group_metadata())
+        return Taken(records, batch, self.source.group_metadata(), began_ns)
 
     def _judge(self, batch: Batch) -> list[Judged]:
         room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
@@ -131,7 +149,11 @@ class Worker:
                         return self.torchserve.predict(artifact, request)
                 except TorchServeUnavailableError as error:
                     metrics.MODEL_RETRIES.inc()
-                    log.warning("TorchServe does not answer, trying again", error=str(error))
+                    log.warning(
+                        "TorchServe does not answer, trying again",
+                        release=artifact.version,
+                        error=str(error),
+                    )
                     self.serving.heal(artifact)
                     self._wait_as_member(f"TorchServe does not answer: {error}")
                     if self.serving.route and artifact.digest not in self.serving.route.releases:
@@ -142,37 +164,47 @@ class Worker:
 
     def _commit(self, taken: Taken, judged: Sequence[Judged]) -> None:
         offsets = self.source.offsets_after(taken.records)
-        outputs = [(result, self._outputs(result)) for result in judged]
+        answers = [self._answer(result, self._span(result, taken.began_ns)) for result in judged]
         while True:
-            records = [record for _, sent in outputs for record in sent]
+            records = [record for answer in answers for record in answer.sent]
             try:
                 self.sink.commit(records, offsets, taken.group_metadata)
             except RecordTooLargeError as error:
-                outputs = [self._lessened(result, sent, error) for result, sent in outputs]
+                answers = [self._lessened(answer, error) for answer in answers]
             else:
-                return metrics.count_committed([result for result, _ in outputs])
+                break
+        metrics.count_committed([answer.judged for answer in answers])
+        for answer in answers:
+            tell(answer.judged, answer.span)
 
-    def _lessened(
-        self, judged: Judged, sent: list[OutRecord], error: RecordTooLargeError
-    ) -> tuple[Judged, list[OutRecord]]:
+    def _span(self, judged: Judged, began_ns: int) -> Span | None:
+        return None if self.spans is None else self.spans.begin(judged.record, judged.trace, began_ns)
+
+    def _answer(self, judged: Judged, span: Span | None) -> Answer:
+        return Answer(judged, span, self._outputs(judged, judged.trace if span is None else span.context))
+
+    def _lessened(self, answer: Answer, error: RecordTooLargeError) -> Answer:
         """Put a dead letter, which always fits, in place of what an item's answer has too large."""
-        if not any(record is error.record for record in sent):
-            return judged, sent
+        judged = answer.judged
+        if not any(record is error.record for record in answer.sent):
+            return answer
         if judged.verdict is None:
             raise error
-        failed = Judged.failed(judged.record, "commit", UnscorableError("record_too_large", error))
-        return failed, self._outputs(failed)
+        reason = UnscorableError("record_too_large", error)
+        failed = Judged.failed(judged.record, "commit", reason, judged.trace, judged.release)
+        return self._answer(failed, answer.span)
 
-    def _outputs(self, judged: Judged) -> list[OutRecord]:
+    def _outputs(self, judged: Judged, trace: TraceContext | None) -> list[OutRecord]:
         verdict, settings = judged.verdict, self.settings
         if verdict is None:
             assert judged.error is not None
             return [dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
-        headers = tuple(verdict_headers(verdict))
+        headers = tuple(verdict_headers(verdict, trace))
         data = verdict.model_dump_json().encode()
         records = [OutRecord(settings.verdicts_topic, judged.record.key, data, headers)]
         if judged.unknown is not None:
-            records.append(OutRecord(settings.unknowns_topic, verdict.id.encode(), judged.unknown, ()))
+            onwards = tuple(trace.headers()) if trace else ()
+            records.append(OutRecord(settings.unknowns_topic, verdict.id.encode(), judged.unknown, onwards))
         return records
 
     def _rewind(self) -> None:

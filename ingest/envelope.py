@@ -3,15 +3,17 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from cloudevents.core.base import BaseCloudEvent
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, from_structured_event
 
 from ingest import claim_check
+from ingest.item_fields import told
 from ingest.records import MediaError, MediaItem
 from ingest.settings import IngestSettings
+from ingest.trace_context import TRACEPARENT, TRACESTATE, TraceContext, of_headers, trace_context
 
 EnvelopeReason = Literal[
     "null_value",
@@ -24,15 +26,15 @@ EnvelopeReason = Literal[
     "dataref_refused",
     "dataref_missing",
 ]
-Headers = Iterable[tuple[str, bytes | None]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 _STRUCTURED = "application/cloudevents"
 _JSON = _STRUCTURED + "+json"
 _SPECVERSIONS = ("1.0", "0.3")
+_OF_TRACES = ("ce_traceparent", "ce_tracestate")
 # These attributes travel on into the verdict, its headers, the memory's rows and a person's terminal.
 _MAX_ATTRIBUTE_CHARS = 1024
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_MAX_TOLD_CHARS = 300
 
 
 class EnvelopeError(MediaError):
@@ -53,8 +55,10 @@ def open_envelope(
     A content type of application/cloudevents… makes the value a structured event; otherwise a ce_…
     header makes the headers a binary event; otherwise a value that is a JSON object with a specversion
     is a structured event, since clients are in use that say the data's content type there or none;
-    otherwise the value is the media. Media in the record goes before a dataref beside it. Returns the
-    item, whose texts are free of control characters and surrogates, and its bytes, which may be empty.
+    otherwise the value is the media. Media in the record goes before a dataref beside it. The place in a
+    trace is the event's (CloudEvents' extension distributed tracing) before the headers' traceparent and
+    tracestate; a malformed one counts as none. Returns the item, whose texts are free of control
+    characters and surrogates, and its bytes, which may be empty.
 
     Raises EnvelopeError, with one clear reason, and nothing else.
     """
@@ -78,6 +82,7 @@ def open_envelope(
     for attribute, text in (("id", media_id), ("source", source), ("content type", declared)):
         if text is not None:
             _require_text(attribute, text, "bad_header" if event is None else "bad_event")
+    trace = trace_of(headers, event)
     media = _media(media, dataref, settings)
     item = MediaItem(
         topic=topic,
@@ -89,8 +94,16 @@ def open_envelope(
         declared_type=declared,
         digest=hashlib.sha256(media).hexdigest(),
         size_bytes=len(media),
+        traceparent=trace and trace.traceparent,
+        tracestate=trace and trace.tracestate,
     )
     return item, media
+
+
+def trace_of(headers: Headers, event: BaseCloudEvent | None = None) -> TraceContext | None:
+    """Give the place in a trace that a record names, by its structured event where it has one."""
+    extension = event and trace_context(event.get_extension(TRACEPARENT), event.get_extension(TRACESTATE))
+    return extension or of_headers(headers, "ce_") or of_headers(headers)
 
 
 def _media(inline: bytes | None, dataref: object, settings: IngestSettings) -> bytes:
@@ -109,14 +122,14 @@ def _media(inline: bytes | None, dataref: object, settings: IngestSettings) -> b
 
 
 def _event_headers(headers: Headers) -> dict[str, str]:
-    """Keep the headers that an event is made of, as text, names in lower case.
+    """Keep the headers that an event is made of, as text, names in lower case; not those about a trace.
 
     A null header is an attribute that is not set: clients write one for each that they know.
     """
     named = {}
     for raw_name, raw in headers:
         name = raw_name.lower()
-        if raw is None or (name != "content-type" and not name.startswith("ce_")):
+        if raw is None or name in _OF_TRACES or (name != "content-type" and not name.startswith("ce_")):
             continue
         try:
             named[name] = raw.decode("utf-8")
@@ -133,7 +146,7 @@ def _binary(named: dict[str, str]) -> BaseCloudEvent:
         return from_binary_event(KafkaMessage(headers=raw, key=None, value=b""))
     # Here and below: attributes of the wrong type make the library fail in more ways than it names.
     except Exception as error:
-        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {_told(error)}") from error
+        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {told(error)}") from error
 
 
 def _looks_structured(value: bytes | None) -> bool:
@@ -151,17 +164,21 @@ def _structured(essence: str, value: bytes | None) -> tuple[BaseCloudEvent, byte
     try:
         document = json.loads(value.decode())
     except (ValueError, RecursionError) as error:
-        raise EnvelopeError("bad_event", f"the value is no JSON document: {_told(error)}") from error
+        raise EnvelopeError("bad_event", f"the value is no JSON document: {told(error)}") from error
     if not isinstance(document, dict):
         raise EnvelopeError("bad_event", "the value is no JSON object")
     # The format allows null for what is not set; the library does not.
     given = {name: content for name, content in document.items() if content is not None}
+    if (trace := trace_context(given.get(TRACEPARENT), given.get(TRACESTATE))) is None:
+        given.pop(TRACEPARENT, None)
+    if trace is None or trace.tracestate is None:
+        given.pop(TRACESTATE, None)
     _check(given)
     try:
         text = value if len(given) == len(document) else json.dumps(given).encode()
         event = from_structured_event(KafkaMessage(headers={}, key=None, value=text))
     except Exception as error:
-        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {_told(error)}") from error
+        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {told(error)}") from error
     media = event.get_data()
     if media is not None and not isinstance(media, bytes):
         raise EnvelopeError("no_media", "a structured event carries its media in data_base64")
@@ -193,8 +210,3 @@ def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:
 
 def _essence(content_type: str) -> str:
     return content_type.lower().partition(";")[0].strip()
-
-
-def _told(error: Exception) -> str:
-    """An error's text in one printable line: it may quote what a stranger sent."""
-    return str(error)[:_MAX_TOLD_CHARS].encode("unicode_escape").decode()

@@ -185,8 +185,7 @@ def _note(
         return
     _noted[partition] = offset
     metrics.CORRUPT_BATCHES.inc()
-    at = f"{partition.topic}-{partition.partition}-{offset}"
-    log.error(event, offset=at, error=str(error))
+    log.error(event, topic=partition.topic, partition=partition.partition, offset=offset, error=str(error))
 
 
 def _mend(buffer: bytearray, position: int) -> None:

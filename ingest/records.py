@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from ingest.trace_context import TraceContext, trace_context
+
 MediaKind = Literal["image", "video"]
 
 
@@ -35,6 +37,11 @@ class InRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
+    @property
+    def id(self) -> str:
+        """topic-partition-offset."""
+        return f"{self.topic}-{self.partition}-{self.offset}"
+
 
 @dataclass(frozen=True, slots=True)
 class OutRecord:
@@ -60,6 +67,15 @@ class MediaItem(BaseModel):
     declared_type: str | None = Field(None, description="the content type that the producer stated")
     digest: str = Field(description="SHA-256 of the media bytes, hexadecimal")
     size_bytes: int
+    traceparent: str | None = Field(
+        None, description="the producer's place in a trace, by W3C Trace Context; None: it named no valid one"
+    )
+    tracestate: str | None = Field(None, description="what tracing systems add to traceparent")
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The producer's place in a trace, of both fields."""
+        return trace_context(self.traceparent, self.tracestate)
 
 
 class CropPlan(BaseModel):

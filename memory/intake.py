@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from ingest.records import MediaError
+from ingest.trace_context import TraceContext
 from memory.crop_store import CropStore
 from memory.groups import assign_groups
 from memory.index import Index
@@ -33,7 +34,8 @@ class Arrival:
     """An item to be remembered.
 
     crops is uint8 RGB (N, S, S, 3), N >= 1; features raw float32 (F,), the mean over its crops, of the
-    index's version; embedding float32 (D,) or None. group is None unless the item came with one.
+    index's version; embedding float32 (D,) or None. group is None unless the item came with one. trace is
+    the place of its message in a trace.
     """
 
     id: str
@@ -47,6 +49,7 @@ class Arrival:
     unknown_score: float | None
     received_at: datetime
     verdict: str | None
+    trace: TraceContext | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ingest.process.frame import Process, failing_on
 from ingest.process.health import serve_health
 from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import SinkError
+from ingest.tracing import exporting
 from memory import metrics
 from memory.crop_store import local_folder
 from memory.database import folder_of, require_openable
@@ -42,9 +43,10 @@ def work(process: Process) -> None:
                 lambda: hindrance(ingest, store),
             )
         )
+        spans = parts.enter_context(exporting("memory", settings.group_id))
         require_entry(kafka_options(ingest), ingest.request_timeout_s)
         process.started(health=address, group=settings.group_id)
-        run(ingest, settings, process.stop, process.heartbeat)
+        run(ingest, settings, process.stop, process.heartbeat, spans)
 
 
 def hindrance(ingest: IngestSettings, store: Store) -> str | None:

@@ -12,12 +12,16 @@ from uuid import uuid4
 import structlog
 from kafka.errors import KafkaError
 
+from detector.artifact import version_of
 from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import dead_letter
+from ingest.item_fields import about, told
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
 from ingest.sink import CommitError, TransactionalSink
+from ingest.trace_context import of_headers
+from ingest.tracing import Spans
 from memory import metrics
 from memory.clustering import keep_clustered
 from memory.crop_store import CropStore, CropsUnavailableError
@@ -40,7 +44,13 @@ for _reason in (*get_args(UnfitReason), "unexpected"):
     metrics.DEAD_LETTERS.labels(_reason)
 
 
-def run(ingest: IngestSettings, settings: MemorySettings, stop: Event, heartbeat: Heartbeat) -> None:
+def run(
+    ingest: IngestSettings,
+    settings: MemorySettings,
+    stop: Event,
+    heartbeat: Heartbeat,
+    spans: Spans | None = None,
+) -> None:
     """Remember unknowns until stop is set; passing faults of Kafka, disk or database are waited out.
 
     Beside it a thread keeps the list of clusters up to date. Raises WrongStoreError, or
@@ -51,7 +61,7 @@ def run(ingest: IngestSettings, settings: MemorySettings, stop: Event, heartbeat
     while not stop.is_set():
         try:
             with ExitStack() as stack:
-                worker = Worker(ingest, settings, stack)
+                worker = Worker(ingest, settings, stack, spans)
                 worker.renew(stop, heartbeat)
                 source = stack.enter_context(UnknownsSource(ingest, settings, worker.offsets))
                 while not stop.is_set():
@@ -69,8 +79,10 @@ def run(ingest: IngestSettings, settings: MemorySettings, stop: Event, heartbeat
 class Worker:
     """What one memory process works on: database, crops, index, and where bad messages go."""
 
-    def __init__(self, ingest: IngestSettings, settings: MemorySettings, stack: ExitStack) -> None:
-        self._ingest, self._settings = ingest, settings
+    def __init__(
+        self, ingest: IngestSettings, settings: MemorySettings, stack: ExitStack, spans: Spans | None = None
+    ) -> None:
+        self._ingest, self._settings, self._spans = ingest, settings, spans
         self._store = Store(settings.database_url)
         stack.callback(self._store.close)
         self._crops = CropStore(settings.crops_url)
@@ -102,6 +114,7 @@ class Worker:
         """
         if not records:
             return
+        began_ns = time.time_ns()
         good: list[tuple[InRecord, Arrival]] = []
         bad: list[tuple[InRecord, Exception]] = []
         for record in records:
@@ -110,23 +123,26 @@ class Worker:
             except UnfitItemError as error:
                 bad.append((record, error))
         try:
-            self._bury(bad)
-            self._remember([arrival for _, arrival in good], records)
+            self._bury(bad, began_ns)
+            self._remember(good, records, began_ns)
         except (UnfitItemError, RefusedRowError) as error:
             if len(records) > 1:
                 # One of them is to blame: alone it shows, and the others are not held up.
                 buried = {id(record) for record, _ in bad}
                 for record in records:
                     if id(record) in buried:
-                        self._remember([], [record])
+                        self._remember([], [record], began_ns)
                     else:
                         self.take([record])
                 return
             reason = error if isinstance(error, UnfitItemError) else UnfitItemError("refused", str(error))
-            self._bury([(records[0], reason)])
-            self._remember([], records)
+            self._bury([(records[0], reason)], began_ns)
+            self._remember([], records, began_ns)
 
-    def _remember(self, arrivals: Sequence[Arrival], records: Sequence[InRecord]) -> None:
+    def _remember(
+        self, good: Sequence[tuple[InRecord, Arrival]], records: Sequence[InRecord], began_ns: int
+    ) -> None:
+        arrivals = [arrival for _, arrival in good]
         digests = [self._crops.put(arrival.crops) for arrival in arrivals]
         with metrics.TRANSACTION_SECONDS.time(), self._store.write() as connection:
             done = remember(
@@ -144,16 +160,32 @@ class Worker:
         metrics.REMEMBERED.inc(len(done.new))
         metrics.REPEATED.inc(done.known)
         metrics.DUPLICATES.inc(done.duplicates)
+        for record, arrival in good:
+            release = None if arrival.release is None else version_of(arrival.release)
+            log.info(
+                "unknown remembered" if arrival.id in done.new else "unknown was known already",
+                **about(record, item=arrival.id, release=release, trace=arrival.trace),
+            )
+            if self._spans is not None:
+                span = self._spans.begin(record, arrival.trace, began_ns)
+                span.end({"forgewatch.item": arrival.id, "forgewatch.new": arrival.id in done.new})
 
-    def _bury(self, bad: Sequence[tuple[InRecord, Exception]]) -> None:
+    def _bury(self, bad: Sequence[tuple[InRecord, Exception]], began_ns: int) -> None:
         if not bad:
             return
         letters = [dead_letter(record, STAGE, error, self._ingest) for record, error in bad]
         self._letters.commit(letters, {}, None)
         for record, error in bad:
-            metrics.DEAD_LETTERS.labels(getattr(error, "reason", "unexpected")).inc()
-            at = f"{record.topic}-{record.partition}-{record.offset}"
-            log.warning("message became a dead letter", message=at, error=str(error))
+            reason, trace = getattr(error, "reason", "unexpected"), of_headers(record.headers)
+            metrics.DEAD_LETTERS.labels(reason).inc()
+            log.warning(
+                "message became a dead letter",
+                reason=reason,
+                error=told(error),
+                **about(record, trace=trace),
+            )
+            if self._spans is not None:
+                self._spans.begin(record, trace, began_ns).end({}, reason)
 
     def keep_house(self) -> None:
         """Now and then: take in what other processes wrote, save the index, purge what is past its time."""
@@ -199,5 +231,6 @@ def arrival_of(record: InRecord) -> Arrival:
             unknown_score=verdict.unknown_score,
             received_at=datetime.now(UTC),
             verdict=verdict.model_dump_json(),
+            trace=of_headers(record.headers) or verdict.item.trace,
         )
     )

@@ -4,9 +4,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -232,3 +236,65 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation
             export_differences=measured,
         ),
     )
+
+
+class Collector:
+    """A receiver of OTLP over HTTP, which decodes what is posted to /v1/traces."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        received = self.received
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                found = self.path == "/v1/traces"
+                if found:
+                    received.append(body)
+                self.send_response(200 if found else 404)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def spans(self) -> list[SimpleNamespace]:
+        """Every span that came; ids in hexadecimal, the parent's empty where there is none."""
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        return [
+            SimpleNamespace(
+                service=_attributes(resource.resource)["service.name"],
+                trace=span.trace_id.hex(),
+                id=span.span_id.hex(),
+                parent=span.parent_span_id.hex(),
+                state=span.trace_state,
+                began_ns=span.start_time_unix_nano,
+                ended_ns=span.end_time_unix_nano,
+                failed=span.status.code == span.status.STATUS_CODE_ERROR,
+                attributes=_attributes(span),
+            )
+            for body in self.received
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+def _attributes(of: Any) -> dict[str, Any]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in of.attributes}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A collector of OpenTelemetry that runs."""
+    opened = Collector()
+    thread = threading.Thread(target=opened.server.serve_forever)
+    thread.start()
+    yield opened
+    opened.server.shutdown()
+    opened.server.server_close()
+    thread.join()

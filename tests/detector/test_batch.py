@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from detector import batch as batch_module
 from detector.artifact import Artifact, load, seal
-from detector.batch import Batch, BatchAbandonedError, Judged, item_id, judge, open_batch
+from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
 from detector.inputs import request_for
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route, in_share
@@ -194,7 +194,7 @@ def test_each_item_of_a_batch_is_scored_by_the_release_that_its_id_is_routed_to(
     batch = opened(40, Route(untrained_artifact, canary, 0.3))
     judged = judge(batch, model, DetectorSettings(), 900_000)
     expected = [
-        (canary if in_share(item_id(result.record), 0.3) else untrained_artifact).digest for result in judged
+        (canary if in_share(result.record.id, 0.3) else untrained_artifact).digest for result in judged
     ]
     assert [result.verdict.release for result in judged if result.verdict] == expected
     assert {digest for digest, _ in model.requests} == set(expected) == batch.releases

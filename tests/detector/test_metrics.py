@@ -94,7 +94,7 @@ def judged(label: Label, family: str | None) -> Judged:
         release="c" * 64,
         timings=Timings(decode_s=0, model_s=0),
     )
-    return Judged(InRecord("media", 0, 0, 0, None, b"", ()), verdict, None, None, "score")
+    return Judged(InRecord("media", 0, 0, 0, None, b"", ()), verdict, None, None, "score", None, "c" * 12)
 
 
 def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likeliest_one() -> None:

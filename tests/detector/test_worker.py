@@ -1,4 +1,5 @@
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -49,9 +50,13 @@ class Stream:
 def asked_for(item_s: float, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> list[int]:
     stop = threading.Event()
     source: Any = Stream(item_s, stop)
-    monkeypatch.setattr("detector.worker.time", SimpleNamespace(monotonic=lambda: source.now))
+    monkeypatch.setattr(
+        "detector.worker.time", SimpleNamespace(monotonic=lambda: source.now, time_ns=time.time_ns)
+    )
     no_plan = SimpleNamespace(media_plan=None)
-    no_release: Any = SimpleNamespace(digest="0" * 64, manifest=SimpleNamespace(contract=no_plan))
+    no_release: Any = SimpleNamespace(
+        digest="0" * 64, version="0" * 12, manifest=SimpleNamespace(contract=no_plan)
+    )
     serving: Any = SimpleNamespace(route=Route(no_release), tick=lambda: None)
     sink: Any = SimpleNamespace(commit=lambda *_: None)
     none: Any = None
@@ -105,14 +110,14 @@ def committed(limit_bytes: int, verdicts: list[Verdict]) -> list[OutRecord]:
     worker = Worker(stream, none, none, none, sink, ingest, settings, threading.Event(), Heartbeat(60))
     records = [InRecord("media", 0, offset, 0, b"key", b"file", ()) for offset in range(len(verdicts))]
     judged = [
-        Judged(record, verdict, b"crops", None, "score")
+        Judged(record, verdict, b"crops", None, "score", verdict.item.trace, "a" * 12)
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    worker._commit(Taken(records, Batch(()), None), judged)
+    worker._commit(Taken(records, Batch(()), None, 0), judged)
     return sink.committed
 
 
-def verdict(media_id: str) -> Verdict:
+def verdict(media_id: str, traceparent: str | None = None) -> Verdict:
     item = MediaItem(
         topic="media",
         partition=0,
@@ -122,6 +127,8 @@ def verdict(media_id: str) -> Verdict:
         source="",
         digest="",
         size_bytes=1,
+        traceparent=traceparent,
+        tracestate=traceparent and "vendor=1",
     )
     return Verdict(
         id=f"of {media_id[:8]}",
@@ -160,3 +167,18 @@ def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are
 def test_a_dead_letter_that_does_not_fit_ends_the_process_and_not_in_a_circle() -> None:
     with pytest.raises(RecordTooLargeError):
         committed(10, [verdict("short")])
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_the_producers_place_in_a_trace_goes_with_the_verdict_and_with_the_unknown() -> None:
+    said, kept, untraced, _ = committed(9000, [verdict("traced", PARENT), verdict("untraced")])
+    headers = dict(said.headers)
+    for name in ("ce_traceparent", "traceparent"):
+        assert headers[name] == PARENT.encode()
+    for name in ("ce_tracestate", "tracestate"):
+        assert headers[name] == b"vendor=1"
+    assert Verdict.model_validate_json(said.value or b"").item.traceparent == PARENT
+    assert dict(kept.headers) == {"traceparent": PARENT.encode(), "tracestate": b"vendor=1"}
+    assert not [name for name, _ in untraced.headers if "trace" in name]

@@ -214,3 +214,51 @@ def test_a_dataref_outside_the_root_or_to_nothing_says_so(tmp_path: Path) -> Non
     assert reason(binary(ce_dataref=b"http://127.0.0.1/"), None, settings) == "dataref_refused"
     assert reason(binary(ce_dataref=f"file://{tmp_path}/none".encode()), None, settings) == "dataref_missing"
     assert reason(binary(ce_dataref=f"file://{tmp_path}/big".encode()), None, settings) == "too_large"
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+OTHER = "00-11111111111111111111111111111111-2222222222222222-00"
+
+
+def traced(headers: Headers, value: bytes | None) -> tuple[str | None, str | None]:
+    item, _ = opened(headers, value)
+    return item.traceparent, item.tracestate
+
+
+def test_the_place_in_a_trace_is_kept_from_every_form_that_media_comes_in() -> None:
+    state = b"vendor=1"
+    plain: Headers = [("traceparent", PARENT.encode()), ("tracestate", state)]
+    assert traced(plain, MEDIA) == (PARENT, "vendor=1")
+    event = binary(ce_traceparent=PARENT.encode(), ce_tracestate=state)
+    assert traced(event, MEDIA) == (PARENT, "vendor=1")
+    assert traced(STRUCTURED, document(traceparent=PARENT, tracestate="vendor=1")) == (PARENT, "vendor=1")
+
+
+def test_an_events_own_place_goes_before_that_of_the_hop_and_the_hops_serves_where_it_has_none() -> None:
+    hop: Headers = [("traceparent", OTHER.encode())]
+    assert traced(hop + binary(ce_traceparent=PARENT.encode()), MEDIA) == (PARENT, None)
+    assert traced(hop + STRUCTURED, document(traceparent=PARENT)) == (PARENT, None)
+    for headers, value in ((hop + binary(), MEDIA), (hop + STRUCTURED, document())):
+        assert traced(headers, value) == (OTHER, None)
+
+
+@pytest.mark.parametrize("malformed", [b"\xff\xfe", b"", b"00-0-0-0", PARENT.upper().encode(), b"a\nb"])
+def test_a_malformed_place_is_dropped_and_the_item_is_opened(malformed: bytes) -> None:
+    assert traced([("traceparent", malformed), ("tracestate", malformed)], MEDIA) == (None, None)
+    event = binary(ce_traceparent=malformed, ce_tracestate=malformed)
+    assert traced(event, MEDIA) == (None, None)
+    state = binary(ce_traceparent=PARENT.encode(), ce_tracestate=malformed)
+    assert traced(state, MEDIA) == (PARENT, None)
+
+
+@pytest.mark.parametrize("malformed", [7, True, {"a": 1}, ["x"], "", "a\x00b", "x" * 5000])
+def test_a_malformed_place_in_a_structured_event_is_dropped_and_the_item_is_opened(malformed: object) -> None:
+    assert traced(STRUCTURED, document(traceparent=malformed, tracestate=malformed)) == (None, None)
+    assert traced(STRUCTURED, document(traceparent=PARENT, tracestate=malformed)) == (PARENT, None)
+
+
+def test_an_item_of_before_the_fields_is_still_read() -> None:
+    item, _ = opened([], MEDIA)
+    written = item.model_dump(exclude={"traceparent", "tracestate"})
+    assert MediaItem.model_validate(written) == item
+    assert item.trace is None

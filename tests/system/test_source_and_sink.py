@@ -1,7 +1,6 @@
 """Source and sink on a real broker: what is committed is all or nothing, once, and never stands still."""
 
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from structlog.testing import capture_logs
 
-from ingest import metrics
 from ingest import sink as sink_module
 from ingest.dead_letters import dead_letter
 from ingest.envelope import EnvelopeError
@@ -294,45 +292,3 @@ def test_two_producers_of_one_transactional_id_do_not_put_each_other_out_in_sile
         assert [(line["event"], line["transactional_id"]) for line in told] == [
             ("another producer took the transactional id over", name)
         ]
-
-
-def waiting_s() -> float:
-    age_s = metrics.LAG_SECONDS.seconds()
-    assert age_s is not None
-    return age_s
-
-
-def test_the_lag_in_seconds_grows_while_nothing_is_answered_and_is_0_once_all_is(
-    settings: IngestSettings,
-) -> None:
-    old = int((time.time() - 3600) * 1000)
-    with producing(settings) as producer:
-        for partition in (0, 1):
-            for number in range(2):
-                producer.send(settings.media_topic, b"x", partition=partition, timestamp_ms=old + number)
-    with Source(settings, "group") as source, TransactionalSink(settings, "worker") as sink:
-        taken = take(source, 3)
-        assert 3600 <= waiting_s() < 3700
-        sink.commit(echo(settings, taken), source.offsets_after(taken), source.group_metadata())
-        assert 3600 <= waiting_s() < 3700  # the fourth record is not even read
-        taken = take(source, 1)
-        before = waiting_s()
-        assert before >= 3600
-        while waiting_s() <= before:
-            pass  # nothing is polled and no broker is asked
-        sink.commit(echo(settings, taken), source.offsets_after(taken), source.group_metadata())
-        assert waiting_s() == 0
-
-
-def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings: IngestSettings) -> None:
-    with TransactionalSink(settings, "producer") as sink:
-        sink.commit([OutRecord(settings.media_topic, b"key", b"value")], {}, None)
-    with Source(settings, "group") as source, TransactionalSink(settings, "worker") as sink:
-        taken = take(source, 1)
-        sink.commit([], source.offsets_after(taken), source.group_metadata())
-        for _ in range(60):
-            source.poll(1, timeout_s=0.5)
-            if not source.lag():
-                break
-        assert source.lag() == 0
-        assert waiting_s() == 0

@@ -104,6 +104,7 @@ def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
     first = traffic.send(samples(4, 1), "before")
     traffic.wait(first, lambda *_: None)
     assert httpx.get(f"{detector}/readyz", timeout=30).text == "ok\n"
+    assert "\nforgewatch_detector_torchserve_ready 1.0\n" in httpx.get(f"{detector}/metrics").text
     before = kept("torchserve")
     os.kill(before.pid, 9)
     while (ready := httpx.get(f"{detector}/readyz", timeout=30)).status_code == 200:
@@ -111,6 +112,7 @@ def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
             "it came back before anybody saw that it was gone"
         )
     assert "TorchServe" in ready.text
+    assert "\nforgewatch_detector_torchserve_ready 0.0\n" in httpx.get(f"{detector}/metrics").text
     assert httpx.get(f"{detector}/livez").status_code == 200
     sent = traffic.send(samples(4, 40), "before")
     traffic.wait(sent, lambda *_: None)

@@ -1,0 +1,90 @@
+import json
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from detector.batch import Judged, UnscorableError
+from detector.records import Timings, Verdict
+from detector.tell import tell
+from ingest.decode import DecodeError
+from ingest.records import InRecord, MediaItem
+from ingest.trace_context import TraceContext
+
+TRACE = TraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+RECORD = InRecord("media", 3, 17, 0, None, b"", ())
+RELEASE = "c" * 12
+ABOUT = {"item": "media-3-17", "topic": "media", "partition": 3, "offset": 17, "release": RELEASE}
+
+
+@pytest.fixture
+def level(request: pytest.FixtureRequest) -> Any:
+    """Logs what is at least of this level, as a process does."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(request.param))
+    yield
+    structlog.configure(**before)
+
+
+def scored() -> Judged:
+    item = MediaItem(
+        topic="media", partition=3, offset=17, timestamp_ms=0, source="c", digest="d", size_bytes=1
+    )
+    verdict = Verdict(
+        id="media-3-17",
+        item=item,
+        kind="image",
+        format="PNG",
+        width=1,
+        height=1,
+        label="fake",
+        family="gan",
+        family_probability=0.9,
+        fake_probability=0.9,
+        energy=0,
+        novelty=1,
+        unknown_score=0,
+        unknown_threshold=2,
+        fake_threshold=0.5,
+        neighbours=(),
+        regions=(),
+        release="c" * 64,
+        timings=Timings(decode_s=0, model_s=0),
+    )
+    return Judged(RECORD, verdict, None, None, "score", TRACE, RELEASE)
+
+
+@pytest.mark.parametrize("level", ["info"], indirect=True)
+def test_a_verdict_is_no_line_at_the_normal_level(level: None) -> None:
+    with capture_logs() as lines:
+        tell(scored(), None)
+    assert lines == []
+
+
+@pytest.mark.parametrize("level", ["debug"], indirect=True)
+def test_a_verdict_is_one_line_for_debugging_that_says_of_which_item_and_release(level: None) -> None:
+    with capture_logs() as lines:
+        tell(scored(), None)
+    (line,) = lines
+    assert line["log_level"] == "debug"
+    expected = ABOUT | {"trace_id": TRACE.trace_id, "label": "fake", "family": "gan"}
+    assert expected.items() <= line.items()
+
+
+@pytest.mark.parametrize("level", ["info"], indirect=True)
+def test_a_dead_letter_is_a_line_in_one_printable_piece(level: None) -> None:
+    with capture_logs() as lines:
+        tell(
+            Judged.failed(RECORD, "decode", DecodeError("corrupt", "broken\n\x1b[31m file"), TRACE, RELEASE),
+            None,
+        )
+        tell(
+            Judged.failed(RECORD, "score", UnscorableError("refused", ValueError("no")), None, RELEASE), None
+        )
+    first, second = lines
+    assert ABOUT.items() <= first.items()
+    assert (first["stage"], first["reason"], first["trace_id"]) == ("decode", "corrupt", TRACE.trace_id)
+    assert first["error"].isprintable()
+    assert "trace_id" not in second
+    assert json.loads(json.dumps(lines)) == lines

@@ -1,0 +1,128 @@
+"""Spans reach a real OTLP/HTTP receiver; without its address nothing of OpenTelemetry is loaded."""
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from ingest.process.frame import WrongSettingError
+from ingest.records import InRecord
+from ingest.trace_context import TraceContext
+from ingest.tracing import exporting
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SAMPLED = TraceContext(f"00-{TRACE}-{PARENT}-01", "vendor=1")
+RECORD = InRecord("media", 3, 17, 0, None, b"", ())
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+
+
+def test_an_items_span_lasts_from_its_take_to_its_end_and_is_a_child_of_the_producers(
+    collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    began = time.time_ns() - 2_000_000_000
+    with exporting("detector", "workers") as spans:
+        assert spans is not None
+        span = spans.begin(RECORD, SAMPLED, began)
+        onwards = span.context
+        span.end({"forgewatch.label": "fake", "forgewatch.model_s": 0.5})
+    (sent,) = collector.spans()
+    assert sent.service == "forgewatch-detector"
+    assert (sent.trace, sent.parent, sent.state) == (TRACE, PARENT, "vendor=1")
+    assert sent.began_ns == began
+    assert 2_000_000_000 <= sent.ended_ns - began < 60_000_000_000
+    assert onwards is not None
+    assert (onwards.trace_id, onwards.tracestate) == (TRACE, "vendor=1")
+    assert onwards.traceparent.split("-")[2] == sent.id
+    said = sent.attributes
+    assert (said["messaging.destination.name"], said["messaging.kafka.offset"]) == ("media", 17)
+    assert said["messaging.consumer.group.name"] == "workers"
+    assert (said["forgewatch.label"], said["forgewatch.model_s"]) == ("fake", 0.5)
+    assert not sent.failed
+
+
+def test_an_item_without_a_trace_begins_one_and_one_that_failed_says_why(
+    collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=ours")
+    with exporting("detector", "workers") as spans:
+        assert spans is not None
+        for _ in range(2):
+            spans.begin(RECORD, None, time.time_ns()).end({}, "corrupt")
+    first, second = collector.spans()
+    assert first.service == "ours"
+    assert first.parent == second.parent == ""
+    assert first.trace != second.trace
+    assert first.attributes["error.type"] == "corrupt"
+    assert first.failed
+
+
+def test_what_was_never_committed_and_what_the_producer_does_not_sample_is_not_sent(
+    collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    with exporting("detector", "workers") as spans:
+        assert spans is not None
+        spans.begin(RECORD, SAMPLED, time.time_ns())
+        unsampled = spans.begin(RECORD, TraceContext(f"00-{TRACE}-{PARENT}-00"), time.time_ns())
+        unsampled.end({})
+    assert unsampled.context is not None
+    assert unsampled.context.trace_id == TRACE
+    assert unsampled.context.traceparent.endswith("-00")
+    assert collector.spans() == []
+
+
+def test_a_collector_that_is_away_holds_up_neither_the_work_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    with exporting("detector", "workers") as spans:
+        assert spans is not None
+        began = time.monotonic()
+        for _ in range(100):
+            spans.begin(RECORD, SAMPLED, time.time_ns()).end({})
+        assert time.monotonic() - began < 2
+        began = time.monotonic()
+    assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        {},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+    ],
+)
+def test_off_it_loads_nothing_of_opentelemetry(off: dict[str, str]) -> None:
+    program = (
+        "import sys, detector.worker, memory.worker\n"
+        "from ingest.tracing import exporting\n"
+        "with exporting('detector', 'workers') as spans: assert spans is None\n"
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
+    )
+    subprocess.run([sys.executable, "-c", program], env=os.environ | off, check=True)
+
+
+def test_on_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    with pytest.raises(WrongSettingError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT.*forgewatch\[otel\]"):
+        exporting("detector", "workers").__enter__()
+
+
+def test_a_protocol_that_is_not_spoken_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    with pytest.raises(WrongSettingError, match="OTEL_EXPORTER_OTLP_PROTOCOL"):
+        exporting("detector", "workers").__enter__()

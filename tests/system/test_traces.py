@@ -1,0 +1,156 @@
+"""An item's trace, from its producer by way of the detector into the memory's log, and the spans of both."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from PIL import Image
+
+from detector.artifact import Artifact, load, seal
+from detector.records import Verdict
+from detector.routing import Route
+from detector.session import open_session
+from detector.settings import DetectorSettings
+from detector.worker import Worker
+from ingest.process.health import Heartbeat
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+from ingest.sink import TransactionalSink
+from ingest.source import Source
+from ingest.topics import Topic, ensure_topics, ingest_topics
+from ingest.tracing import exporting
+
+pytestmark = pytest.mark.system
+
+GOOD, BAD = "4bf92f3577b34da6a3ce929d0e0e4736", "11111111111111111111111111111111"
+PRODUCER = "00f067aa0ba902b7"
+
+
+@pytest.fixture
+def all_unknown(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
+    """A release that calls everything unknown."""
+    shutil.copytree(untrained_artifact.folder, tmp_path / "release")
+    manifest = load(tmp_path / "release").manifest
+    gate = manifest.gate.model_copy(update={"unknown_threshold": -1e9})
+    return seal(tmp_path / "release", manifest.model_copy(update={"gate": gate}))
+
+
+def picture() -> bytes:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (72, 80, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def read(bootstrap: str, topic: str) -> Any:
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
+    )
+    deadline = time.monotonic() + 60
+    try:
+        while not (polled := consumer.poll(500)):
+            assert time.monotonic() < deadline, f"nothing came to {topic}"
+        return next(iter(polled.values()))[0]
+    finally:
+        consumer.close()
+
+
+def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_letter(
+    broker: str, all_unknown: Artifact, tmp_path: Path, collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    name = uuid.uuid4().hex
+    ingest = IngestSettings(
+        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
+    )
+    settings = DetectorSettings(verdicts_topic=f"verdicts-{name}", unknowns_topic=f"unknowns-{name}")
+    topics = [Topic(kind, 1_200_000) for kind in (settings.verdicts_topic, settings.unknowns_topic)]
+    ensure_topics(ingest, [*ingest_topics(ingest, partitions=1), *topics])
+    event = {"specversion": "1.0", "id": "photo-7", "source": "/camera", "type": "photo"}
+    event |= {"traceparent": f"00-{GOOD}-{PRODUCER}-01", "tracestate": "vendor=1"}
+    producer = KafkaProducer(bootstrap_servers=broker)
+    headers = [(f"ce_{key}", text.encode()) for key, text in event.items()]
+    producer.send(ingest.media_topic, picture(), headers=headers)
+    own = ("traceparent", f"00-{BAD}-{PRODUCER}-01".encode())
+    producer.send(ingest.media_topic, b"no media", headers=[own])
+    producer.close()
+    session = open_session(all_unknown, threads=1)
+    model: Any = SimpleNamespace(predict=lambda artifact, request: session.score(request))
+    serving: Any = SimpleNamespace(route=Route(all_unknown), tick=lambda: None)
+    stop, heartbeat = threading.Event(), Heartbeat(max_age_s=60)
+    with (
+        exporting("detector", "workers") as spans,
+        Sandbox(ingest) as sandbox,
+        TransactionalSink(ingest, f"slot-{name}") as sink,
+        Source(ingest, f"group-{name}") as source,
+    ):
+        worker = Worker(source, sandbox, model, serving, sink, ingest, settings, stop, heartbeat, spans)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        said = read(broker, settings.verdicts_topic)
+        letter = read(broker, ingest.dead_letters_topic)
+        stop.set()
+        thread.join(30)
+
+    verdict, sent = Verdict.model_validate_json(said.value), dict(said.headers)
+    assert (verdict.item.traceparent, verdict.item.tracestate) == (event["traceparent"], "vendor=1")
+    assert sent["ce_traceparent"] == event["traceparent"].encode()
+    assert own in letter.headers
+    scored, buried = sorted(collector.spans(), key=lambda span: span.failed)
+    assert (scored.service, scored.trace, scored.parent) == ("forgewatch-detector", GOOD, PRODUCER)
+    assert sent["traceparent"] == f"00-{GOOD}-{scored.id}-01".encode()
+    assert scored.attributes["forgewatch.label"] == "unknown"
+    assert scored.attributes["forgewatch.decode_s"] > 0
+    assert (buried.trace, buried.parent, buried.failed) == (BAD, PRODUCER, True)
+
+    said_by_memory = memory_remembers(broker, ingest, settings, tmp_path, name)
+    assert said_by_memory["item"] == verdict.id
+    assert (said_by_memory["trace_id"], said_by_memory["release"]) == (GOOD, all_unknown.version)
+    assert (said_by_memory["partition"], said_by_memory["offset"]) == (0, 0)
+    (kept,) = (span for span in collector.spans() if span.service == "forgewatch-memory")
+    assert (kept.trace, kept.parent) == (GOOD, scored.id)
+
+
+def memory_remembers(
+    broker: str, ingest: IngestSettings, settings: DetectorSettings, tmp_path: Path, name: str
+) -> dict[str, Any]:
+    """Run a real memory process until it has remembered something; returns what it logged of it."""
+    environment = {
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,
+        "FORGEWATCH_INGEST_DEAD_LETTERS_TOPIC": ingest.dead_letters_topic,
+        "FORGEWATCH_MEMORY_UNKNOWNS_TOPIC": settings.unknowns_topic,
+        "FORGEWATCH_MEMORY_GROUP_ID": f"memory-{name}",
+        "FORGEWATCH_MEMORY_DATABASE_URL": f"sqlite:///{tmp_path}/memory.sqlite",
+        "FORGEWATCH_MEMORY_CROPS_URL": str(tmp_path / "crops"),
+        "FORGEWATCH_MEMORY_INDEX_PATH": str(tmp_path / "index"),
+        "FORGEWATCH_MEMORY_METRICS_PORT": "0",
+        "FORGEWATCH_LOG_FORMAT": "json",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memory"], env=os.environ | environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            found: dict[str, Any] = json.loads(line)
+            if found["event"] == "unknown remembered":
+                process.terminate()
+                assert process.wait(30) == 0
+                return found
+        raise AssertionError("the memory ended")
+    finally:
+        process.kill()
+        process.communicate()
