@@ -106,6 +106,13 @@ def test_ports_are_those_of_the_brokers_the_database_and_the_store(render: Any) 
     assert {port for port in (9092, 9093, 9094) if leaves(brokers, "detector", port, None)} == {9093, 9094}
 
 
+def test_deploy_reaches_the_prometheus_that_it_is_told_of(render: Any) -> None:
+    told = {"settings": {"deploy": {"prometheus_url": "http://prometheus.monitoring:9090"}}}
+    assert leaves(render(over=told), "deploy", 9090, None)
+    assert not leaves(render(), "deploy", 9090, None)
+    assert not leaves(render(over=told), "memory", 9090, None)
+
+
 def test_places_of_the_values_close_the_rest(render: Any) -> None:
     found = render("production")
     assert not leaves(found, "detector", 9093, None)

@@ -25,9 +25,13 @@
 {{- end }}
 
 {{- define "forgewatch.egress.objectStore" -}}
-{{- $url := urlParse (.Values.objectStore.endpointUrl | default "https://aws") }}
-{{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (eq $url.scheme "http" | ternary "80" "443") }}
-{{ include "forgewatch.egress" (list .Values.networkPolicy.objectStoreTo $port) }}
+{{ include "forgewatch.egress" (list .Values.networkPolicy.objectStoreTo (include "forgewatch.port" (.Values.objectStore.endpointUrl | default "https://aws"))) }}
+{{- end }}
+
+{{/* The port of a URL. */}}
+{{- define "forgewatch.port" -}}
+{{- $url := urlParse . }}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (eq $url.scheme "http" | ternary "80" "443") }}
 {{- end }}
 
 {{/* Egress to a component of this release. Takes (list $ COMPONENT PORT). */}}
