@@ -49,12 +49,13 @@ dashboards: .venv/installed ## the JSON of helm/forgewatch/dashboards, from helm
 
 PIN := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet \
 	--custom-compile-command "make lock"
+IN_EVERY_IMAGE := --extra otel --extra postgres
 
 lock: ## pins and hashes of everything in pyproject.toml, and of what each image has; needs uv
-	$(PIN) --extra local --extra dev --extra otel --extra postgres pyproject.toml -o requirements.lock
-	$(PIN) -c requirements.lock --extra otel --extra postgres pyproject.toml -o helm/images/worker.lock
-	$(PIN) -c requirements.lock --extra postgres --extra torchserve pyproject.toml -o helm/images/torchserve.lock
-	$(PIN) -c requirements.lock --extra postgres --extra updater pyproject.toml -o helm/images/updater.lock
+	$(PIN) --extra local --extra dev $(IN_EVERY_IMAGE) pyproject.toml -o requirements.lock
+	$(PIN) -c requirements.lock $(IN_EVERY_IMAGE) pyproject.toml -o helm/images/worker.lock
+	$(PIN) -c requirements.lock $(IN_EVERY_IMAGE) --extra torchserve pyproject.toml -o helm/images/torchserve.lock
+	$(PIN) -c requirements.lock $(IN_EVERY_IMAGE) --extra updater pyproject.toml -o helm/images/updater.lock
 	$(PIN) helm/images/build.in -o helm/images/build.lock
 
 images: ## the container images; BASE=IMAGE for another base, INDEX=URL for an index that has torch for the CPU

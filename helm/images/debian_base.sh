@@ -20,8 +20,9 @@ sources=/etc/apt/sources.list.d/debian.sources
 [ -s "$sources" ] || sources=/etc/apt/sources.list
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mmdebstrap --quiet --variant=minbase --include=ca-certificates,python3,python3-venv \
-    --aptopt='APT::Install-Recommends "false"' \
+# A merged /usr from the start spares the base perl, which merges it later.
+mmdebstrap --quiet --variant=minbase --include=ca-certificates,python3,python3-venv,usr-is-merged \
+    --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
     --customize-hook='rm -rf "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' \

@@ -9,7 +9,7 @@ pip() { /opt/build/bin/pip --python "$venv/bin/python" "$@"; }
 
 if [ -n "${TORCH_INDEX:-}" ]; then
     for name in torch torchvision; do
-        pip install --no-deps --only-binary :all: --index-url "$TORCH_INDEX" \
+        pip install --no-compile --no-deps --only-binary :all: --index-url "$TORCH_INDEX" \
             "$(sed -n "s/^\($name==[^ ;]*\).*/\1/p" "$lock")"
     done
     # What remains: neither these two nor what only the CUDA build needs.
@@ -17,9 +17,13 @@ if [ -n "${TORCH_INDEX:-}" ]; then
         "$lock" > /tmp/without-cuda.lock
     lock=/tmp/without-cuda.lock
 fi
-pip install --no-deps --only-binary :all: --require-hashes -r "$lock"
+pip install --no-compile --no-deps --only-binary :all: --require-hashes -r "$lock"
 
-# A sixth of what was installed is loaded by no process: the packages' own tests, and ONNX Runtime a second time for
-# programs in C (Python's module has it inside).
-find "$venv" -depth -type d -name tests -path '*/site-packages/*' -exec rm -r {} +
-find "$venv" -path '*/onnxruntime/capi/libonnxruntime.so*' -delete
+# A sixth of what was installed is loaded by no process: the packages' own tests, tools of ONNX Runtime, and ONNX
+# Runtime a second time for programs in C (Python's module has it inside).
+site=$(echo "$venv"/lib/python3*/site-packages)
+find "$site" -depth -type d -name tests -exec rm -r {} +
+rm -rf "$site"/onnxruntime/capi/libonnxruntime.so* "$site"/onnxruntime/tools "$site"/onnxruntime/transformers \
+    "$site"/onnxruntime/quantization
+# Of large packages only what is imported is compiled: load.py does it.
+"$venv/bin/python" -m compileall -q -x '/site-packages/(numpy|scipy|sklearn|narwhals|onnxruntime|pygments)/' "$site"
