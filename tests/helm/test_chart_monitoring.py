@@ -18,6 +18,15 @@ def test_each_file_of_rules_is_a_prometheus_rule_as_it_is_written(render: Any, c
     assert found == written
 
 
+def test_each_alert_leads_to_where_the_runbooks_are_served(render: Any) -> None:
+    served = {"enabled": True, "runbooksUrl": "https://docs.example/runbooks/"}
+    found = render(over={"monitoring": {"rules": served}}).of("PrometheusRule")
+    rules = [rule for each in found for group in each["spec"]["groups"] for rule in group["rules"]]
+    addresses = [rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule]
+    assert len(addresses) > 20
+    assert all(one.startswith("https://docs.example/runbooks/Forgewatch") for one in addresses)
+
+
 def test_each_dashboard_is_a_config_map_that_the_side_car_finds(render: Any, chart: Any) -> None:
     written = {path.name: json.loads(path.read_text()) for path in (chart.path / "dashboards").glob("*.json")}
     maps = render(over={"monitoring": MONITORING}).of("ConfigMap")
