@@ -64,7 +64,10 @@ CLUSTERING_FAILURES = Counter(
 
 
 class Fill(Collector):
-    """Counts the shelves and the clusters when it is scraped, so that every process's writes show."""
+    """Counts the shelves and the clusters when it is scraped, so that every process's writes show.
+
+    The shelf of what waits for a person is shown where it is empty, too.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -81,7 +84,7 @@ class Fill(Collector):
                 found, waiting = counts(connection), count_clusters(connection)
         except StoreUnavailableError:
             return
-        for (shelf, family), n in found.items():
+        for (shelf, family), n in {("unknown", None): 0, **found}.items():
             fill.add_metric([shelf, family or ""], n)
         yield fill
         yield GaugeMetricFamily(
