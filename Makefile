@@ -29,7 +29,7 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-chart-check: .venv/installed ## the chart alone, with every linter and schema; makes the tools that it needs
+chart-check: .venv/installed ## the chart alone, with kube-score and every schema; makes the tools that it needs
 	tests/helm/check.sh
 
 chart-e2e: .venv/installed ## the chart on a real one-node Kubernetes; as root, and an hour at most the first time

