@@ -58,7 +58,7 @@ def read(bootstrap: str, topic: str) -> Any:
     consumer = KafkaConsumer(
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     try:
         while not (polled := consumer.poll(500)):
             assert time.monotonic() < deadline, f"nothing came to {topic}"
@@ -100,10 +100,12 @@ def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_l
         worker = Worker(source, sandbox, model, serving, sink, ingest, settings, stop, heartbeat, spans)
         thread = threading.Thread(target=worker.run)
         thread.start()
-        said = read(broker, settings.verdicts_topic)
-        letter = read(broker, ingest.dead_letters_topic)
-        stop.set()
-        thread.join(30)
+        try:
+            said = read(broker, settings.verdicts_topic)
+            letter = read(broker, ingest.dead_letters_topic)
+        finally:
+            stop.set()
+            thread.join(30)
 
     verdict, sent = Verdict.model_validate_json(said.value), dict(said.headers)
     assert (verdict.item.traceparent, verdict.item.tracestate) == (event["traceparent"], "vendor=1")
