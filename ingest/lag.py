@@ -110,6 +110,10 @@ class Lag(Collector):
                     # Whoever held it in between has answered what lies before.
                     _forget(partition, begins)
                     partition.given_anew = False
+            for place, begins in first.items():
+                if (back := partitions.get(place)) is not None:
+                    # After a step back they come again, or never, where the topic was made anew.
+                    back.unanswered = {at: since for at, since in back.unanswered.items() if at < begins}
             for record in records:
                 if (read := partitions.get((record.topic, record.partition))) is not None:
                     # A record without a timestamp has -1.

@@ -138,3 +138,12 @@ def test_records_that_are_read_again_count_once(lag: Lag) -> None:
 
 def test_the_records_behind_are_those_of_all_partitions() -> None:
     assert records_behind({A: Reach(3, 10, fetched=True), B: Reach(5, 4, fetched=False)}) == 7
+
+
+def test_records_of_a_topic_that_was_made_anew_take_the_place_of_the_old_ones(lag: Lag) -> None:
+    lag.assigned([A])
+    lag.polled([record(700, 100), record(701, 100)], {A: Reach(702, 702, fetched=True)})
+    lag.polled([record(0, 990)], {A: Reach(1, 1, fetched=True)})
+    assert lag.seconds() == 10
+    lag.answered({A: 1})
+    assert lag.seconds() == 0
