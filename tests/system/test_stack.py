@@ -13,6 +13,7 @@ import pytest
 from deploy.environment import load_stack_environment
 from deploy.local.broker import cluster_id
 from deploy.local.processes import session
+from deploy.local.prometheus import installed
 from deploy.local.record import read_record
 
 pytestmark = pytest.mark.system
@@ -47,7 +48,8 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
         assert record is not None
         supervisor = record.supervisor()
         assert [kept.name for kept in supervisor.kept() if kept.runs] == [
-            *("broker", "deploy", "torchserve", "memory", "updater", "detector")
+            *("broker", "deploy", "torchserve", "memory", "updater", "detector"),
+            *(["prometheus"] if installed() else []),
         ]
         processes = session(supervisor.process)
         assert len(processes) > 6
@@ -63,6 +65,11 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
         for room in ("DETECTOR", "MEMORY", "UPDATER", "DEPLOY"):
             port = variables[f"FORGEWATCH_{room}_METRICS_PORT"]
             assert httpx.get(f"http://127.0.0.1:{port}/metrics").is_success
+
+        url = variables.get("FORGEWATCH_DEPLOY_PROMETHEUS_URL")
+        assert (url is not None) == (installed() is not None)
+        assert (url or "apt-get install prometheus") in up.stdout
+        assert url is None or httpx.get(f"{url}/-/ready").is_success
 
         again = command("up", "--empty", folder=home.parent)
         assert (again.returncode, again.stderr) == (0, "")
