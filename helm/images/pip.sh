@@ -1,8 +1,10 @@
 #!/bin/sh
-# pip.sh VENV LOCK: installs what a lock names into a virtual environment, each file with its hash.
+# pip.sh VENV LOCK [MORE]: installs what a lock names into a virtual environment, each file with its hash; what comes
+# new with it is copied to the folder MORE.
 # TORCH_INDEX: an index that has torch and torchvision for the CPU; they come from there, by version alone.
 set -eu
-venv=$1 lock=$2
+venv=$1 lock=$2 more=${3:-}
+touch /tmp/begun
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 if [ -s /run/ca.pem ]; then export PIP_CERT=/run/ca.pem; fi
 pip() { /opt/build/bin/pip --python "$venv/bin/python" "$@"; }
@@ -27,3 +29,9 @@ rm -rf "$site"/onnxruntime/capi/libonnxruntime.so* "$site"/onnxruntime/tools "$s
     "$site"/onnxruntime/quantization
 # Of large packages only what is imported is compiled: load.py does it. Some carry files of other Pythons, which fail.
 "$venv/bin/python" -m compileall -qq -x '/site-packages/(numpy|scipy|sklearn|narwhals|onnxruntime|pygments)/' "$site" || true
+
+if [ -n "$more" ]; then
+    mkdir -p "$more"
+    cd "$venv"
+    find . -cnewer /tmp/begun ! -type d -print0 | tar --null -T - -cf - | tar -C "$more" -xf -
+fi
