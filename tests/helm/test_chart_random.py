@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,12 @@ def schemas_say(tool: Callable[[str], str | None], request: pytest.FixtureReques
     return request.getfixturevalue("kubeconform") if tool("kubeconform") else lambda objects: ""
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink takes an hour of rendering
+)
 @given(data=st.data())
 def test_whatever_the_schema_takes_renders_or_is_refused_in_a_line(
     data: st.DataObject, helm: str, chart: Any, schemas_say: Callable[..., str]
