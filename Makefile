@@ -49,7 +49,7 @@ dashboards: .venv/installed ## the JSON of helm/forgewatch/dashboards, from helm
 
 PIN := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet \
 	--custom-compile-command "make lock"
-IN_EVERY_IMAGE := --extra otel --extra postgres
+IN_EVERY_IMAGE := --extra otel --extra postgres --extra s3
 
 lock: ## pins and hashes of everything in pyproject.toml, and of what each image has; needs uv
 	$(PIN) --extra local --extra dev $(IN_EVERY_IMAGE) pyproject.toml -o requirements.lock

@@ -25,8 +25,9 @@ class DeploySettings(BaseSettings):
         "sqlite:///.forgewatch/deploy/ledger.sqlite",
         description="the ledger's database: SQLite by path, or PostgreSQL",
     )
-    artifacts_dir: Path = Field(
-        Path(".forgewatch/deploy/artifacts"), description="folder of release artifacts, one folder a digest"
+    artifacts_url: str = Field(
+        ".forgewatch/deploy/artifacts",
+        description="where the release artifacts lie: a folder, or an s3:// URL",
     )
     cache_dir: Path = Field(
         Path(".forgewatch/cache/artifacts"),

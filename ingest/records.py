@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,20 @@ class MediaError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Position(NamedTuple):
+    """The next offset to read, and the broker's id of the topic that it counts in, where it is known.
+
+    A topic that was made anew under the same name has another id, and counts from 0 again.
+    """
+
+    offset: int
+    topic_id: str | None = None
+
+    def is_of(self, topic_id: str | None) -> bool:
+        """Whether it counts in the topic of this id; what is not known is taken to be the same."""
+        return None in (self.topic_id, topic_id) or self.topic_id == topic_id
 
 
 @dataclass(frozen=True, slots=True)

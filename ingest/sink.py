@@ -24,7 +24,7 @@ from kafka.serializer import Serializer
 
 from ingest import metrics
 from ingest.access import refused
-from ingest.records import OutRecord
+from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings, kafka_options
 
 log = structlog.get_logger()
@@ -93,12 +93,12 @@ class TransactionalSink:
     def commit(
         self,
         records: Sequence[OutRecord],
-        offsets: Mapping[tuple[str, int], int],
+        offsets: Mapping[tuple[str, int], Position],
         group_metadata: Any,
     ) -> None:
         """Write all records and offsets, or none, as one transaction.
 
-        offsets are the next ones to read, by (topic, partition); group_metadata is the source's, of the
+        offsets are where to read on, by (topic, partition); group_metadata is the source's, of the
         round in which the records were read.
 
         Raises CommitError (retryable: rewind the source), SinkRefusedError, RecordTooLargeError.
@@ -122,7 +122,7 @@ class TransactionalSink:
             self._fail(error)
         metrics.TRANSACTION_SECONDS.observe(time.monotonic() - began)
         metrics.TRANSACTIONS.inc()
-        metrics.LAG_SECONDS.answered(offsets)
+        metrics.LAG_SECONDS.answered({at: position.offset for at, position in offsets.items()})
         if self._requests.unanswered:
             log.warning("transactional request sent again", requests=self._requests.unanswered)
             self._discard()
@@ -233,7 +233,7 @@ class _Requests:
 def _transaction(
     producer: Any,
     records: Sequence[OutRecord],
-    offsets: Mapping[tuple[str, int], int],
+    offsets: Mapping[tuple[str, int], Position],
     group_metadata: Any,
     flush_timeout_s: float,
 ) -> float:
@@ -251,8 +251,8 @@ def _transaction(
     if offsets:
         producer.send_offsets_to_transaction(
             {
-                TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
-                for (topic, partition), offset in offsets.items()
+                TopicPartition(topic, partition): OffsetAndMetadata(after.offset, after.topic_id or "", -1)
+                for (topic, partition), after in offsets.items()
             },
             group_metadata,
         )

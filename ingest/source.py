@@ -1,16 +1,18 @@
 """Reads the media topic: a member of a consumer group whose offsets are committed by the sink."""
 
+import math
+import time
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import AuthorizationError
+from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError
 
 from ingest import metrics
 from ingest.access import refused
 from ingest.lag import reaches, records_behind
-from ingest.records import InRecord
+from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings, kafka_options
 
 log = structlog.get_logger()
@@ -19,13 +21,21 @@ log = structlog.get_logger()
 SESSION_TIMEOUT_MS = 9_000
 """what a killed consumer holds waits for this long"""
 
+_SAME_TOPIC_S = 1.0
+"""Within this time no topic is deleted, made anew and filled again; asking takes one request."""
+
+
+class TopicRenewedError(KafkaError):  # type: ignore[misc]
+    """Fatal: the topic is another than the one that was read. A new source reads it from its beginning."""
+
 
 class Source:
     """A consumer that never commits by itself; a context manager, for one thread.
 
     It reads committed records only, from the group's offsets, or from the beginning where the group
-    has none. The offsets belong into the sink's transaction, with `group_metadata()` taken in the same
-    round as the records, so that the broker refuses them once a partition has moved on.
+    has none, or has those of another topic that had this name. The offsets belong into the sink's
+    transaction, with `group_metadata()` taken in the same round as the records, so that the broker
+    refuses them once a partition has moved on.
     """
 
     def __init__(self, settings: IngestSettings, group: str) -> None:
@@ -45,6 +55,10 @@ class Source:
             heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
             max_partition_fetch_bytes=4 * settings.max_record_bytes,
         )
+        self._topic_id: str | None = None
+        self._same_at = -math.inf
+        self._placed = False
+        self._held: list[InRecord] = []
         self._paused = False
         self._consumer.subscribe([self._topic], listener=_Rebalanced(self))
 
@@ -61,14 +75,21 @@ class Source:
 
         To be called all the time, also while paused, or the group gives the partitions to another.
         A corrupt batch is left out (see record_batches). Raises kafka.errors.KafkaError, which is a
-        BrokerRefusedError where an ACL is in the way. After that, or any that is not retriable, this
-        source is of no more use.
+        BrokerRefusedError where an ACL is in the way, and a TopicRenewedError where the topic was made anew.
+        After that, or any that is not retriable, this source is of no more use.
         """
         try:
             polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         except AuthorizationError as error:
             raise refused(error, self._options) from error
-        records = [_in_record(record) for batch in polled.values() for record in batch]
+        if not self._placed:
+            self._held.clear()
+            self._place()
+            return []
+        self._held += [_in_record(record) for batch in polled.values() for record in batch]
+        records: list[InRecord] = []
+        if self._held and self._is_same_topic():
+            records, self._held = self._held, []
         metrics.MEDIA.inc(len(records))
         metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
         reached = reaches(self._consumer)
@@ -76,12 +97,13 @@ class Source:
         metrics.LAG_SECONDS.polled(records, reached)
         return records
 
-    def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], int]:
-        """Give, by (topic, partition), the offset to commit when all these records are done."""
-        after: dict[tuple[str, int], int] = {}
+    def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], Position]:
+        """Give, by (topic, partition), the position to commit when all these records are done."""
+        after: dict[tuple[str, int], Position] = {}
         for record in records:
             at = record.topic, record.partition
-            after[at] = max(after.get(at, 0), record.offset + 1)
+            before = after.get(at, Position(0)).offset
+            after[at] = Position(max(before, record.offset + 1), self._topic_id)
         return after
 
     def group_metadata(self) -> Any:
@@ -100,12 +122,49 @@ class Source:
         where the broker does not answer.
         """
         for partition in self._consumer.assignment():
-            committed = self._consumer.committed(partition, timeout_ms=self._timeout_ms)
-            if committed is None:
+            found = self._consumer.committed(partition, metadata=True, timeout_ms=self._timeout_ms)
+            if found is None:
+                self._consumer.seek_to_beginning(partition)
+            elif not Position(found.offset, found.metadata or None).is_of(self._topic_id):
+                log.warning(
+                    "the topic was made anew and is read from its beginning",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    committed=found.offset,
+                )
                 self._consumer.seek_to_beginning(partition)
             else:
-                self._consumer.seek(partition, committed)
-                metrics.LAG_SECONDS.answered({(partition.topic, partition.partition): committed})
+                self._consumer.seek(partition, found.offset)
+                metrics.LAG_SECONDS.answered({(partition.topic, partition.partition): found.offset})
+        self._placed = True
+
+    def _place(self) -> None:
+        """Go to where the group's offsets say; the client itself would take any for this topic's."""
+        try:
+            if self._is_same_topic():
+                self.rewind()
+        except KafkaTimeoutError as error:  # the next poll tries again
+            log.warning("the broker does not tell the group's offsets, trying again", error=str(error))
+
+    def _is_same_topic(self) -> bool:
+        """Whether the broker says that the topic is the one that was read before; False: it is not known.
+
+        Raises TopicRenewedError. What was fetched before it was asked is then of that topic, too. Records are
+        fetched by the topic's name, so that a position in the one would be taken for one in the other.
+        """
+        if time.monotonic() - self._same_at < _SAME_TOPIC_S:
+            return True
+        try:
+            found = fresh_topic_id(self._consumer, self._topic, self._timeout_ms)
+        except KafkaError as error:
+            log.warning("the broker does not tell which topic it is, trying again", error=str(error))
+            return False
+        if found is not None:  # else it is gone, or the broker gives no ids
+            if self._topic_id not in (None, found):
+                raise TopicRenewedError(f"the topic {self._topic} was made anew; a new start reads all of it")
+            self._topic_id = found
+        self._same_at = time.monotonic()
+        return True
 
     def joined(self) -> bool:
         """Whether the group has let this member in, be it with partitions or as one in reserve."""
@@ -130,6 +189,14 @@ class Source:
         self._consumer.close()
 
 
+def fresh_topic_id(consumer: Any, topic: str, timeout_ms: int) -> str | None:
+    """Ask the broker for a topic's id; None where there is no such topic, or no ids. Raises KafkaError."""
+    asked = consumer._cluster.request_update()
+    consumer._net.run(consumer._manager.wait_for, asked, timeout_ms)
+    found = consumer._cluster.topic_id(topic)
+    return None if found is None else str(found)
+
+
 class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
     """Forgets positions before a rebalance, and pauses what it brings while the source is paused."""
 
@@ -146,6 +213,7 @@ class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         log.info("partitions assigned", partitions=sorted(partition.partition for partition in assigned))
         metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)
+        self._source._placed = False
         if self._source._paused:
             self._source.pause()
 

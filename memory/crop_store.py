@@ -1,22 +1,25 @@
 """Crops on disk or in an object store: one safetensors file each, named by the SHA-256 of its bytes."""
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
 
-import fsspec
 import numpy as np
-from fsspec.implementations.local import LocalFileSystem
-from fsspec.utils import get_protocol
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ingest.durable import sync, write_durably
+from memory.object_store import AT_ONCE, ObjectStore
 from memory.store import ExemplarMemoryError
 
 _SUFFIX = ".safetensors"
+SHARDS = tuple(f"{number:02x}" for number in range(256))
+"""The first two digits of a digest: crops lie in a folder for each."""
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 
 class CropsUnavailableError(ExemplarMemoryError):
@@ -31,19 +34,11 @@ class CropsDamagedError(ExemplarMemoryError):
     """Fatal for the item: what is stored is not what was written."""
 
 
-def local_folder(url: str) -> Path | None:
-    """Return the folder of this host that fsspec takes the URL for; None where it is none."""
-    files: Any = fsspec.get_filesystem_class(get_protocol(url))
-    return Path(files._strip_protocol(url)) if issubclass(files, LocalFileSystem) else None
-
-
 class CropStore:
     """Crops by digest, in a folder or below any URL that fsspec knows. The same crops lie there once."""
 
     def __init__(self, url: str) -> None:
-        self._files, root = fsspec.core.url_to_fs(url)
-        self._root = str(root).rstrip("/")
-        self._local = isinstance(self._files, LocalFileSystem)
+        self._objects = ObjectStore(url)
 
     def put(self, crops: NDArray[np.uint8]) -> str:
         """Store crops, uint8 RGB (N, S, S, 3); return their digest. On return they survive a power cut.
@@ -52,37 +47,39 @@ class CropStore:
         """
         value = save({"crops": np.ascontiguousarray(crops)})
         digest = hashlib.sha256(value).hexdigest()
-        try:
-            path = self._path(digest)
-            if not self.holds(digest):
-                if self._local:
-                    write_durably(Path(path), value)
-                else:
-                    self._files.pipe_file(path, value)
-            elif self._local:
-                sync(Path(path).parent)  # Whoever wrote them may not have come that far.
-        except OSError as error:
-            raise CropsUnavailableError(f"cannot write crops: {error}") from error
+        with _failing("write crops"):
+            name = _name(digest)
+            if not self._objects.holds(name):
+                self._objects.write(name, value)
+            else:
+                self._objects.settle(name)  # Whoever wrote them may not have come that far.
         return digest
+
+    def put_all(self, several: Sequence[NDArray[np.uint8]]) -> list[str]:
+        """Store crops as `put` does, some at once; return their digests. Raises CropsUnavailableError."""
+        return _at_once(self.put, several)
 
     def holds(self, digest: str) -> bool:
         """Say whether crops are stored. Raises CropsUnavailableError."""
-        try:
-            return bool(self._files.exists(self._path(digest)))
-        except OSError as error:
-            raise CropsUnavailableError(f"cannot look for crops: {error}") from error
+        with _failing("look for crops"):
+            return self._objects.holds(_name(digest))
+
+    def missing(self, digests: Sequence[str]) -> set[str]:
+        """Return those that are not stored. Raises CropsUnavailableError."""
+        held = _at_once(self.holds, digests)
+        return {digest for digest, there in zip(digests, held, strict=True) if not there}
 
     def load(self, digest: str) -> NDArray[np.uint8]:
         """Return crops, uint8 RGB (N, S, S, 3), after comparing them with their digest.
 
         Raises CropsMissingError, CropsDamagedError or CropsUnavailableError.
         """
-        try:
-            value: bytes = self._files.cat_file(self._path(digest))
-        except FileNotFoundError as error:
-            raise CropsMissingError(f"there are no crops {digest}") from error
-        except OSError as error:
-            raise CropsUnavailableError(f"cannot read crops: {error}") from error
+        with _failing("read crops"):
+            try:
+                value = self._objects.read(_name(digest))
+            except FileNotFoundError as error:
+                self._objects.require_there()  # without its bucket, nothing is known to be missing
+                raise CropsMissingError(f"there are no crops {digest}") from error
         if hashlib.sha256(value).hexdigest() != digest:
             raise CropsDamagedError(f"the crops {digest} are damaged")
         try:
@@ -93,19 +90,44 @@ class CropStore:
 
     def delete(self, digest: str) -> None:
         """Remove crops, if they are there. Raises CropsUnavailableError."""
-        try:
-            self._files.rm_file(self._path(digest))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise CropsUnavailableError(f"cannot delete crops: {error}") from error
+        with _failing("delete crops"):
+            self._objects.delete(_name(digest))
 
-    def digests(self) -> Iterator[str]:
-        """Yield the digest of everything stored."""
-        for path in self._files.find(self._root):
-            name = path.rsplit("/", 1)[-1]
-            if name.endswith(_SUFFIX):
-                yield name.removesuffix(_SUFFIX)
+    def delete_all(self, digests: Iterable[str]) -> None:
+        """Remove crops as `delete` does, some at once. Raises CropsUnavailableError."""
+        _at_once(self.delete, list(digests))
 
-    def _path(self, digest: str) -> str:
-        return f"{self._root}/{digest[:2]}/{digest}{_SUFFIX}"
+    def digests(self, shards: Iterable[str] = SHARDS) -> Iterator[str]:
+        """Yield the digest of everything stored in some of SHARDS. Raises CropsUnavailableError."""
+        for shard in shards:
+            with _failing("list crops"):
+                names = self._objects.names(shard)
+            for name in names:
+                digest = name.rsplit("/", 1)[-1]
+                if digest.endswith(_SUFFIX):
+                    yield digest.removesuffix(_SUFFIX)
+
+    def hindrance(self) -> str | None:
+        """Give in one line why no crops can be stored or read now; None: they can."""
+        problem = self._objects.hindrance()
+        return f"no crops can be stored: {problem}" if problem else None
+
+
+@contextmanager
+def _failing(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CropsUnavailableError(f"cannot {doing}: {error}") from error
+
+
+def _at_once(do: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
+    """Do something with each, some at once: on an object store each waits for an answer of its own."""
+    if len(given) < 2:
+        return [do(one) for one in given]
+    with ThreadPoolExecutor(min(AT_ONCE, len(given))) as pool:
+        return list(pool.map(do, given))
+
+
+def _name(digest: str) -> str:
+    return f"{digest[:2]}/{digest}{_SUFFIX}"

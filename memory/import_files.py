@@ -19,7 +19,7 @@ from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, extend_label, open_label, reopen_label
 from memory.placement import conflict, place
-from memory.rows import exemplars_of, known_ids
+from memory.rows import exemplars_of, media_of
 from memory.store import Store
 
 Measure = Callable[[Sequence[NDArray[np.uint8]]], NDArray[np.float32]]
@@ -64,7 +64,7 @@ class Prepared:
 def labels_of_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
     """Return what imported media is called now ("" for nothing), by the digest of its bytes."""
     ids = {_id(digest): digest for digest in digests}
-    known = sorted(known_ids(connection, list(ids)))
+    known = sorted(media_of(connection, list(ids)))
     return {ids[found.id]: found.family or "" for found in exemplars_of(connection, known)}
 
 
@@ -139,7 +139,7 @@ def write(
     """
     arrivals, done = prepared.arrivals, prepared.done
     new = [arrival for *_, arrival in arrivals.values()]
-    digests = [crops.put(arrival.crops) for arrival in new]
+    digests = crops.put_all([arrival.crops for arrival in new])
     opened = dict(labels)
     by_family: dict[str, list[str]] = {}
     with store.write() as connection:

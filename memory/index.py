@@ -14,7 +14,7 @@ from safetensors.numpy import load, save
 from sqlalchemy import Connection
 
 from ingest.durable import write_durably
-from memory.rows import select_features
+from memory.rows import ids_up_to, select_features
 from memory.scaling import Scaling
 from memory.store import Store, current_revision
 
@@ -62,11 +62,15 @@ class Index:
         except _SnapshotError as reason:
             log.info("index is rebuilt from the rows", reason=str(reason))
         with store.read() as connection:
-            if index.revision > current_revision(connection):
-                log.warning("index is newer than the rows; it is rebuilt from them")
+            if index.revision > current_revision(connection) or not index._agrees(connection):
+                log.warning("index is of other rows, as after a restore; it is rebuilt from these")
                 index = cls(feature_version, width)
             index.catch_up(connection)
         return index
+
+    def _agrees(self, connection: Connection) -> bool:
+        # After a restore the rows may have come to the same revision by another way.
+        return set(self.ids) == ids_up_to(connection, self.feature_version, self.revision)
 
     def catch_up(self, connection: Connection, coming: NDArray[np.float32] | None = None) -> None:
         """Take in the rows written since the last time, as this transaction sees them.

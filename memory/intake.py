@@ -1,7 +1,7 @@
 """Items become exemplars: crops first, then rows, in a transaction that the caller ends."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -15,11 +15,12 @@ from memory.crop_store import CropStore
 from memory.groups import assign_groups
 from memory.index import Index
 from memory.records import Exemplar
-from memory.rows import NewRow, insert_rows, known_ids
+from memory.rows import NewRow, insert_rows, media_of
 from memory.store import ExemplarMemoryError
 
 UnfitReason = Literal["no_message", "no_crops", "bad_features", "refused"]
 """refused: by the database."""
+_DIGITS = 12
 
 
 class UnfitItemError(ExemplarMemoryError, MediaError):
@@ -85,16 +86,16 @@ def remember(
     a purge came between. At most once a transaction: the index must not see rows that may yet be
     rolled back. Raises UnfitItemError for features of another width, CropsUnavailableError.
     """
+    arrivals = _told_apart(connection, arrivals)
     digest_of = {a.id: digest for a, digest in zip(arrivals, crops_digests, strict=True)}
-    known = known_ids(connection, [a.id for a in arrivals])
+    known = media_of(connection, [a.id for a in arrivals])
     new = list({a.id: a for a in arrivals if a.id not in known}.values())
     if not new:
         return Remembered((), len(arrivals), 0)
     index.catch_up(connection)
     features = _matrix(index, new)
-    for arrival in new:
-        if not crops.holds(digest_of[arrival.id]):
-            crops.put(arrival.crops)
+    purged = crops.missing([digest_of[a.id] for a in new])
+    crops.put_all([a.crops for a in new if digest_of[a.id] in purged])
     groups = assign_groups(
         connection,
         index,
@@ -132,6 +133,20 @@ def remember(
     )
     joined = sum(group not in (a.id, a.group) for a, group in zip(new, groups, strict=True))
     return Remembered(tuple(a.id for a in new), len(arrivals) - len(new), joined)
+
+
+def _told_apart(connection: Connection, arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Give each arrival whose id other media bears an id of its own.
+
+    An id is a topic's name, a partition and an offset, and a topic that was made anew counts from 0 again.
+    """
+    media = media_of(connection, [a.id for a in arrivals])
+    return [
+        a
+        if media.setdefault(a.id, a.media_digest) == a.media_digest
+        else replace(a, id=f"{a.id}~{a.media_digest[:_DIGITS]}")
+        for a in arrivals
+    ]
 
 
 def _matrix(index: Index, arrivals: Sequence[Arrival]) -> NDArray[np.float32]:

@@ -49,6 +49,9 @@ MAX_CLUSTERED = Gauge(
 REHEARSAL_BUDGET = Gauge(
     "forgewatch_memory_rehearsal_budget_exemplars", "The most exemplars that are rehearsed: the setting."
 )
+LOST = Counter(
+    "forgewatch_memory_lost", "Messages that the unknowns topic deleted before they were read; 0 is normal."
+)
 INDEXED = Gauge("forgewatch_memory_index_exemplars", "Exemplars in the search index.")
 SNAPSHOT_TIME = Gauge(
     "forgewatch_memory_index_snapshot_timestamp_seconds", "When the index was last saved; 0: not yet."

@@ -14,8 +14,9 @@ from ingest.settings import IngestSettings, kafka_options
 from ingest.sink import SinkError
 from ingest.tracing import exporting
 from memory import metrics
-from memory.crop_store import local_folder
+from memory.crop_store import CropStore
 from memory.database import folder_of, require_openable
+from memory.object_store import local_folder, require_files
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
 from memory.worker import run
@@ -29,10 +30,12 @@ def work(process: Process) -> None:
     errors = (ExemplarMemoryError, SinkError, BrokerRefusedError, OSError)
     with failing_on(*errors), ExitStack() as parts:
         require_openable("FORGEWATCH_MEMORY_DATABASE_URL", settings.database_url)
+        require_files("FORGEWATCH_MEMORY_CROPS_URL", settings.crops_url)
         store = Store(settings.database_url)
         parts.callback(store.close)
         metrics.MAX_CLUSTERED.set(settings.max_clustered)
         metrics.REHEARSAL_BUDGET.set(settings.rehearsal_budget)
+        crops = CropStore(settings.crops_url)
         REGISTRY.register(metrics.Fill(store))
         REGISTRY.register(Disks(_folders(settings)))
         address = parts.enter_context(
@@ -40,7 +43,7 @@ def work(process: Process) -> None:
                 settings.metrics_host,
                 settings.metrics_port,
                 process.heartbeat,
-                lambda: hindrance(ingest, store),
+                lambda: hindrance(ingest, store, crops),
             )
         )
         spans = parts.enter_context(exporting("memory", settings.group_id))
@@ -49,13 +52,13 @@ def work(process: Process) -> None:
         run(ingest, settings, process.stop, process.heartbeat, spans)
 
 
-def hindrance(ingest: IngestSettings, store: Store) -> str | None:
+def hindrance(ingest: IngestSettings, store: Store, crops: CropStore) -> str | None:
     """Give in one line why no unknown would be remembered now though the loop goes on; None: it would be."""
     try:
         store.revision()
     except StoreUnavailableError as error:
         return str(error)
-    return absent(kafka_options(ingest), _PROBE_TIMEOUT_S)
+    return crops.hindrance() or absent(kafka_options(ingest), _PROBE_TIMEOUT_S)
 
 
 def _folders(settings: MemorySettings) -> dict[str, Path | None]:

@@ -1,12 +1,12 @@
 """What leaves the crop store: unlabelled and ignored items past their time, and what no row points to."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from memory.crop_store import CropStore
+from memory.crop_store import SHARDS, CropStore
 from memory.rows import crops_in_use, drop, now_ms
 from memory.schema import exemplars
 from memory.store import Store
@@ -16,6 +16,7 @@ MAX_PURGED_SHARE = 0.01
 the newest items share costs no more, and a month's items still leave within hours of their time."""
 
 _DAY_MS = 24 * 3600 * 1000
+_DELETED_AT_ONCE = 64
 
 
 @dataclass
@@ -67,12 +68,13 @@ class Retention:
         return min(wall, newest + round(1000 * (self.monotonic_s() - self._seen_at_s)))
 
 
-def sweep(store: Store, crops: CropStore) -> int:
+def sweep(store: Store, crops: CropStore, shards: Iterable[str] = SHARDS) -> int:
     """Delete crops that no row points to: what a crash left between a crop and its row. Return how many.
 
-    Raises StoreUnavailableError or CropsUnavailableError.
+    shards are those of the crop store that are looked through. Raises StoreUnavailableError or
+    CropsUnavailableError.
     """
-    stored = list(crops.digests())
+    stored = list(crops.digests(shards))
     with store.read() as connection:
         orphans = set(stored) - crops_in_use(connection, stored)
     return _delete_unused(store, crops, orphans) if orphans else 0
@@ -91,9 +93,12 @@ def _expired(connection: Connection, before_ms: int) -> Sequence[str]:
 
 def _delete_unused(store: Store, crops: CropStore, digests: set[str]) -> int:
     # Inside the writers' queue, where no one can be about to point to them: `remember` looks for
-    # its crops again in its own transaction.
-    with store.write() as connection:
-        unused = digests - crops_in_use(connection, digests)
-        for digest in unused:
-            crops.delete(digest)
-    return len(unused)
+    # its crops again in its own transaction. Some at a time, since every other writer waits meanwhile.
+    left, deleted = sorted(digests), 0
+    while left:
+        some, left = left[:_DELETED_AT_ONCE], left[_DELETED_AT_ONCE:]
+        with store.write() as connection:
+            unused = set(some) - crops_in_use(connection, some)
+            crops.delete_all(unused)
+        deleted += len(unused)
+    return deleted

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, func, insert, select, update
 
+from ingest.records import Position
 from memory.records import Exemplar, Shelf, Split
 from memory.schema import clusters, exemplars, offsets
 from memory.store import ExemplarMemoryError, current_revision
@@ -96,9 +97,10 @@ def exemplars_of(connection: Connection, ids: Sequence[str]) -> list[Exemplar]:
     return [_exemplar(found[i]) for i in ids]
 
 
-def known_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of ids that have a row."""
-    return {row.id for row in _by_id(connection, select(exemplars.c.id), ids)}
+def media_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    """Return the media digest of each of ids that has a row."""
+    columns = select(exemplars.c.id, exemplars.c.media_digest)
+    return {row.id: row.media_digest for row in _by_id(connection, columns, ids)}
 
 
 def groups_by_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
@@ -141,6 +143,12 @@ def select_features(
         matrix=matrix.reshape(len(rows), -1) if rows else np.zeros((0, 0), np.float32),
         revision=max((row.revision for row in rows), default=after_revision),
     )
+
+
+def ids_up_to(connection: Connection, feature_version: str, revision: int) -> set[str]:
+    """Return the id of every row with features of that version which were written up to a revision."""
+    mine = (exemplars.c.feature_version == feature_version) & (exemplars.c.revision <= revision)
+    return set(connection.scalars(select(exemplars.c.id).where(mine)))
 
 
 def renew_features(
@@ -210,17 +218,29 @@ def drop(connection: Connection, ids: Sequence[str]) -> set[str]:
     return digests
 
 
-def save_offsets(connection: Connection, offsets_: Mapping[tuple[str, int], int]) -> None:
-    """Record the next offset to read of each (topic, partition), in the transaction of the rows."""
+def save_offsets(
+    connection: Connection, offsets_: Mapping[tuple[str, int], int], topic_id: str | None = None
+) -> None:
+    """Record the next offset to read of each (topic, partition), in the transaction of the rows.
+
+    topic_id is the broker's id of the topic, where it is known.
+    """
     for (topic, partition), offset in offsets_.items():
         here = (offsets.c.topic == topic) & (offsets.c.partition == partition)
-        if not connection.execute(update(offsets).where(here).values(next_offset=offset)).rowcount:
-            connection.execute(insert(offsets).values(topic=topic, partition=partition, next_offset=offset))
+        values = {"next_offset": offset, "topic_id": topic_id}
+        if not connection.execute(update(offsets).where(here).values(values)).rowcount:
+            connection.execute(insert(offsets).values(topic=topic, partition=partition, **values))
 
 
 def load_offsets(connection: Connection) -> dict[tuple[str, int], int]:
     """Return the next offset to read of each (topic, partition)."""
-    return {(row.topic, row.partition): row.next_offset for row in connection.execute(select(offsets))}
+    return {at: position.offset for at, position in load_positions(connection).items()}
+
+
+def load_positions(connection: Connection) -> dict[tuple[str, int], Position]:
+    """Return where to read on in each (topic, partition)."""
+    rows = connection.execute(select(offsets))
+    return {(row.topic, row.partition): Position(row.next_offset, row.topic_id) for row in rows}
 
 
 def now_ms() -> int:

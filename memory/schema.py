@@ -78,6 +78,7 @@ offsets = Table(
     Column("topic", String(249), primary_key=True),
     Column("partition", Integer, primary_key=True),
     Column("next_offset", BigInteger, nullable=False),
+    Column("topic_id", String(36)),  # the broker's; another one is another topic of the same name
 )
 
 clusters = Table(

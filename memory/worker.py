@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import cycle, islice
 from threading import Event, Thread
 from typing import get_args
 from uuid import uuid4
@@ -17,26 +18,29 @@ from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import dead_letter
 from ingest.item_fields import about, told
 from ingest.process.health import Heartbeat
-from ingest.records import InRecord
+from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 from ingest.sink import CommitError, TransactionalSink
 from ingest.trace_context import of_headers
 from ingest.tracing import Spans
 from memory import metrics
 from memory.clustering import keep_clustered
-from memory.crop_store import CropStore, CropsUnavailableError
+from memory.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
 from memory.reextract import reextract
 from memory.retention import Retention, sweep
-from memory.rows import load_offsets, save_offsets
+from memory.rows import load_positions, save_offsets
 from memory.settings import MemorySettings
 from memory.source import UnknownsSource
 from memory.store import RefusedRowError, Store, StoreUnavailableError
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
+_SHARDS_A_ROUND = 8
+"""Of the crop store's 256, in one round of housekeeping: to list all of a large one takes minutes."""
+
 log = structlog.get_logger()
 
 # A counter that first shows with its first events has no increase that a rate would see.
@@ -63,10 +67,10 @@ def run(
             with ExitStack() as stack:
                 worker = Worker(ingest, settings, stack, spans)
                 worker.renew(stop, heartbeat)
-                source = stack.enter_context(UnknownsSource(ingest, settings, worker.offsets))
+                source = stack.enter_context(UnknownsSource(ingest, settings, worker.positions))
                 while not stop.is_set():
                     heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")
-                    worker.take(source.poll())
+                    worker.take(source.poll(), source.topic_id)
                     worker.keep_house()
         except RETRYABLE as error:
             metrics.FAILURES.inc()
@@ -91,12 +95,13 @@ class Worker:
         self._letters = TransactionalSink(ingest, f"{settings.group_id}-{uuid4().hex}")
         stack.callback(self._letters.close)
         self._retention = Retention(settings.retention_days)
+        self._shards = cycle(SHARDS)
         self._house_kept = -math.inf
 
-    def offsets(self) -> dict[tuple[str, int], int]:
-        """Return the next offset to read by (topic, partition). Raises StoreUnavailableError."""
+    def positions(self) -> dict[tuple[str, int], Position]:
+        """Return where to read on by (topic, partition). Raises StoreUnavailableError."""
         with self._store.read() as connection:
-            return load_offsets(connection)
+            return load_positions(connection)
 
     def renew(self, stop: Event, heartbeat: Heartbeat) -> None:
         """Bring older exemplars to today's feature version, before anything is compared with them.
@@ -107,9 +112,10 @@ class Worker:
         metrics.REEXTRACTED.inc(done.renewed)
         metrics.LEFT_BEHIND.set(done.left_behind)
 
-    def take(self, records: Sequence[InRecord]) -> None:
+    def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
         """Remember a batch: dead letters, then crops, then rows and offsets in one SQL transaction.
 
+        topic_id is the broker's id of the topic that the records are from.
         Raises one of RETRYABLE: then nothing of the batch is on record, and it is to be read again.
         """
         if not records:
@@ -124,26 +130,30 @@ class Worker:
                 bad.append((record, error))
         try:
             self._bury(bad, began_ns)
-            self._remember(good, records, began_ns)
+            self._remember(good, records, topic_id, began_ns)
         except (UnfitItemError, RefusedRowError) as error:
             if len(records) > 1:
                 # One of them is to blame: alone it shows, and the others are not held up.
                 buried = {id(record) for record, _ in bad}
                 for record in records:
                     if id(record) in buried:
-                        self._remember([], [record], began_ns)
+                        self._remember([], [record], topic_id, began_ns)
                     else:
-                        self.take([record])
+                        self.take([record], topic_id)
                 return
             reason = error if isinstance(error, UnfitItemError) else UnfitItemError("refused", str(error))
             self._bury([(records[0], reason)], began_ns)
-            self._remember([], records, began_ns)
+            self._remember([], records, topic_id, began_ns)
 
     def _remember(
-        self, good: Sequence[tuple[InRecord, Arrival]], records: Sequence[InRecord], began_ns: int
+        self,
+        good: Sequence[tuple[InRecord, Arrival]],
+        records: Sequence[InRecord],
+        topic_id: str | None,
+        began_ns: int,
     ) -> None:
         arrivals = [arrival for _, arrival in good]
-        digests = [self._crops.put(arrival.crops) for arrival in arrivals]
+        digests = self._crops.put_all([arrival.crops for arrival in arrivals])
         with metrics.TRANSACTION_SECONDS.time(), self._store.write() as connection:
             done = remember(
                 connection,
@@ -153,8 +163,9 @@ class Worker:
                 digests,
                 self._settings.near_duplicate_distance,
             )
-            save_offsets(connection, {(r.topic, r.partition): r.offset + 1 for r in records})
-        metrics.LAG_SECONDS.answered({(r.topic, r.partition): r.offset + 1 for r in records})
+            after = {(r.topic, r.partition): r.offset + 1 for r in records}
+            save_offsets(connection, after, topic_id)
+        metrics.LAG_SECONDS.answered(after)
         metrics.CONSUMED.inc(len(records))
         metrics.BATCH_MESSAGES.observe(len(records))
         metrics.REMEMBERED.inc(len(done.new))
@@ -198,7 +209,7 @@ class Worker:
             metrics.snapshot_saved()
         metrics.INDEXED.set(len(self._index.ids))
         metrics.PURGED.inc(self._retention.purge(self._store, self._crops))
-        sweep(self._store, self._crops)
+        sweep(self._store, self._crops, islice(self._shards, _SHARDS_A_ROUND))
         self._house_kept = time.monotonic()
 
 

@@ -39,7 +39,6 @@ def postgresql_server() -> Iterator[str]:
     initdb = installed[-1] if installed else shutil.which("initdb")
     if initdb is None:
         pytest.skip("PostgreSQL is not installed")
-    programs = Path(initdb).parent
     user = "nobody" if os.geteuid() == 0 else None
     folder = Path(tempfile.mkdtemp(prefix="forgewatch-postgres-", dir="/tmp"))
     if user:
@@ -47,7 +46,7 @@ def postgresql_server() -> Iterator[str]:
     port = free_port()
 
     def run(program: str, *arguments: str) -> None:
-        command = [programs / program, "-D", folder / "data", *arguments]
+        command = [Path(initdb).parent / program, "-D", folder / "data", *arguments]
         subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL)
 
     run("initdb", "--username=forgewatch", "--auth=trust", "--no-sync")
@@ -82,6 +81,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
     return url
 
 
+pytest_plugins = ["s3_server"]
 MakeEvaluation = Callable[..., Evaluation]
 
 

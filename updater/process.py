@@ -13,6 +13,7 @@ from ingest.process.frame import DONE, FAILED, Process, failing_on
 from ingest.process.health import serve_health
 from memory.database import folder_of, require_openable
 from memory.migrate import UnknownLayoutError
+from memory.object_store import require_files
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, schedule
@@ -78,13 +79,14 @@ def hindrance(parts: Parts) -> str | None:
         parts.table.count_by_state()
     except SQLAlchemyError as error:
         return f"the database of the update runs does not answer: {error}"
-    return None
+    return parts.crops.hindrance()
 
 
 def _settings() -> tuple[UpdaterSettings, MemorySettings]:
     settings, memory = UpdaterSettings(), MemorySettings()
     require_openable("FORGEWATCH_UPDATER_DATABASE_URL", settings.database_url)
     require_openable("FORGEWATCH_MEMORY_DATABASE_URL", memory.database_url)
+    require_files("FORGEWATCH_MEMORY_CROPS_URL", memory.crops_url)
     return settings, memory
 
 

@@ -43,7 +43,7 @@ from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
 from updater.records import Candidate, Evaluation, UpdateRun
 from updater.runs import Lease, LeaseLostError, RunTable, open_runs
 from updater.settings import UpdaterSettings
-from updater.training_data import labelled_since, load_splits, newest_label
+from updater.training_data import known_label, labelled_since, load_splits, newest_label
 
 PSEUDO_ITEMS = 400
 PSEUDO_SEED = 1_000_003
@@ -241,7 +241,7 @@ def _resting(parts: Parts, parent: Parent | None) -> frozenset[str]:
     """
     if parent is None:
         return frozenset()
-    learnt = parts.table.labels_learnt(parent.artifact.digest)
+    learnt = known_label(parts.store, parts.table.labels_learnt(parent.artifact.digest))
     budget, max_per_source = parts.memory.rehearsal_budget, parts.memory.max_per_source
     choice = choose_rehearsal(parts.store, parent.artifact.manifest.classes, learnt, budget, max_per_source)
     log.info("rehearsal chosen", kept=dict(choice.kept), resting=len(choice.resting))

@@ -156,8 +156,9 @@ class RunTable:
             return [UpdateRun.model_validate(dict(row)) for row in rows]
 
     def labels_seen(self, *, by: Collection[RunState] = get_args(RunState)) -> int:
-        """Return the number of the newest label that any run in these states had seen; 0 if none."""
-        query = select(func.max(runs.c.labels_seen)).where(runs.c.state.in_(by))
+        """Return the number of the newest label that the last run in these states had seen; 0 if none."""
+        query = select(runs.c.labels_seen).where(runs.c.state.in_(by), runs.c.labels_seen.is_not(None))
+        query = query.order_by(runs.c.id.desc()).limit(1)
         with self._reader.connect() as connection:
             return connection.execute(query).scalar() or 0
 

@@ -25,6 +25,14 @@ class CropSizesError(ValueError):
     """Exemplars were cut at several sizes, which no one network takes. Fatal."""
 
 
+class CropsLostError(Exception):
+    """So many crops cannot be read that the store itself must be wrong or lost. Fatal until it is mended."""
+
+
+MAX_LOST_SHARE = 0.1
+"""Of a split's exemplars, so many may lack their crops before nothing is learnt from the others."""
+
+
 @dataclass(frozen=True)
 class LabelledCrops:
     """n labelled items and their crops, all of one side S."""
@@ -112,11 +120,12 @@ def load(
 
     All of it is held in memory: 49 kB a crop of 128 px. An exemplar whose stored crops are missing
     or not what their digest says is left out, and said to be in the log: one bad disk block must
-    not stop all learning. Raises CropSizesError, StoreUnavailableError or CropsUnavailableError.
+    not stop all learning, but a store that was lost or restored to an earlier time must. Raises
+    CropsLostError, CropSizesError, StoreUnavailableError or CropsUnavailableError.
     """
     with store.read() as connection:
         rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
-    kept, loaded = [], []
+    kept, loaded, lost = [], [], 0
     for number, row in enumerate(rows, 1):
         # A dropped exemplar may have kept its label; its crops are gone.
         if row.family is not None and row.crops_digest is not None:
@@ -124,8 +133,14 @@ def load(
                 loaded.append(crops.load(row.crops_digest))
                 kept.append(row)
             except (CropsMissingError, CropsDamagedError) as error:
+                lost += 1
                 log.error("exemplar left out", exemplar=row.id, error=str(error))
         progress(number, len(rows))
+    if lost > MAX_LOST_SHARE * (len(kept) + lost):
+        raise CropsLostError(
+            f"the crops of {lost} of {len(kept) + lost} exemplars of the {split} split are missing or "
+            "damaged: restore the crop store of FORGEWATCH_MEMORY_CROPS_URL"
+        )
     sizes = sorted({one.shape[1] for one in loaded})
     if len(sizes) > 1:
         raise CropSizesError(f"exemplars of the {split} split have crops of {sizes} px")
@@ -154,11 +169,22 @@ def newest_label(store: Store) -> int:
         return connection.execute(select(func.max(labels.c.id))).scalar() or 0
 
 
+def known_label(store: Store, label: int) -> int:
+    """Return a label's number, or 0 where no label of the memory is as new.
+
+    Then the memory was restored to an earlier time than the update runs, its next labels get numbers that
+    were others' before, and nothing is known of what a run has seen. Raises StoreUnavailableError.
+    """
+    return label if label <= newest_label(store) else 0
+
+
 def labelled_since(store: Store, label: int) -> int:
     """Return how many exemplars got a class by labels newer than this one which are not undone.
 
-    Raises StoreUnavailableError.
+    All that bear a class, where there is no such label yet, as `known_label` has it. Raises
+    StoreUnavailableError.
     """
+    label = known_label(store, label)
     undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
     query = (
         select(func.count(labelled.c.exemplar.distinct()))

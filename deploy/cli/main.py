@@ -47,7 +47,7 @@ def of_the_program(
 _STOPPED = 130
 
 _PANELS = {
-    "The stack": (stack.up, stack.down, stack.topics, stack.demo, stack.throughput),
+    "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
     "Look": (status.status, status.doctor, stream.verdicts),
     "Media": (stream.send, stream.score),
     "The memory": (

@@ -48,6 +48,20 @@ def topics(
     say(f"created: {', '.join(created)}" if created else "every topic is there already")
 
 
+def migrate() -> None:
+    """Bring the tables of memory, updater and deploy to today's layout. It may be run again at any time."""
+    from deploy.layouts import LayoutError, migrate_all
+    from ingest.process.frame import WrongSettingError
+
+    try:
+        for done in migrate_all():
+            say(done)
+    except WrongSettingError as error:
+        raise UsageError(str(error)) from error
+    except LayoutError as error:
+        raise CommandError(str(error)) from error
+
+
 def down() -> None:
     """Stop the stack that runs here and remove what it left."""
     from deploy.local import commands

@@ -14,7 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
+from ingest.process.frame import WrongSettingError
 from ingest.process.settings import ProcessSettings, find_problems
+from memory.object_store import ObjectStore, local_folder, require_files
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -66,7 +68,10 @@ def dependencies() -> str:
 def disk() -> str:
     """There is room where the artifacts lie."""
     settings = DeploySettings()
-    folder = settings.artifacts_dir.absolute()
+    lie = local_folder(settings.artifacts_url)
+    if lie is None:
+        return "the artifacts lie in an object store"
+    folder = lie.absolute()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -99,6 +104,26 @@ def databases() -> str:
                 f"{name}: {str(error).splitlines()[0]}", "see that the database runs and the URL is right"
             ) from error
     return f"{len(urls)} databases open"
+
+
+def files() -> str:
+    """Crops and artifacts can be read and stored where the settings say."""
+    urls = {
+        "FORGEWATCH_MEMORY_CROPS_URL": MemorySettings().crops_url,
+        "FORGEWATCH_DEPLOY_ARTIFACTS_URL": DeploySettings().artifacts_url,
+    }
+    for name, url in urls.items():
+        try:
+            require_files(name, url)
+        except WrongSettingError as error:
+            raise CheckError(str(error), "set it right, or install the extra `s3`") from error
+        if problem := ObjectStore(url).hindrance():
+            raise CheckError(
+                f"{name}: {problem}",
+                "see that the bucket is there and that AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY are those of its server",
+            )
+    return "crops and artifacts can be read and stored"
 
 
 def clock() -> str:

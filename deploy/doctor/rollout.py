@@ -10,7 +10,7 @@ from deploy.doctor.stack import open_api
 from deploy.releases.publish import PublishError, read_topic
 from deploy.server.health import processes_health
 from deploy.settings import DeploySettings
-from detector.artifact import version_of
+from detector.artifact import MANIFEST, version_of
 from detector.records import Rollout
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings, kafka_options
@@ -54,6 +54,24 @@ def topic() -> str:
         said = f"another's rollout was outranked {len(raises)} times within a day, last {_why(raises[-1])}"
         raise CheckError(said, _ONE_WRITER)
     return f"topic and ledger agree{f', since the epoch was raised {_why(raises[0])}' if raises else ''}"
+
+
+def artifacts() -> str:
+    """The artifacts that the ledger wants served, or would return to, can be had."""
+    with open_api() as api:
+        rollout = api.rollout()
+        if rollout is None:
+            return "no release is live yet"
+        wanted = {each for each in (rollout.stable, rollout.canary, rollout.previous) if each}
+        for digest in sorted(wanted):
+            try:
+                api.file(digest, MANIFEST)
+            except ClientError as error:
+                raise CheckError(
+                    f"release {version_of(digest)}: {error}",
+                    "restore it below FORGEWATCH_DEPLOY_ARTIFACTS_URL; detectors that have it go on",
+                ) from error
+    return f"{len(wanted)} artifacts are there"
 
 
 def served() -> str:

@@ -80,7 +80,7 @@ def stack_settings(
         "FORGEWATCH_DEPLOY_PORT": str(ports.deploy),
         "FORGEWATCH_DEPLOY_METRICS_PORT": str(ports.deploy_metrics),
         "FORGEWATCH_DEPLOY_DATABASE_URL": f"sqlite:///{run}/deploy/deploy.sqlite",
-        "FORGEWATCH_DEPLOY_ARTIFACTS_DIR": f"{run}/deploy/artifacts",
+        "FORGEWATCH_DEPLOY_ARTIFACTS_URL": f"{run}/deploy/artifacts",
         "FORGEWATCH_DEPLOY_CACHE_DIR": f"{run}/deploy/cache",
         "FORGEWATCH_DEPLOY_HEALTH_URLS": f"{{{health}}}",
     }

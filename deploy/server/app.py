@@ -9,7 +9,12 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownReleaseError
-from deploy.releases.artifacts import ArtifactMissingError, ArtifactRefusedError, ArtifactTooLargeError
+from deploy.releases.artifacts import (
+    ArtifactMissingError,
+    ArtifactRefusedError,
+    ArtifactsUnavailableError,
+    ArtifactTooLargeError,
+)
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
 from deploy.server import imports, memory, releases, status, updates
@@ -44,6 +49,7 @@ _STATUS: dict[type[Exception], int] = {
     ArtifactMissingError: 404,
     ArtifactRefusedError: 422,
     ArtifactTooLargeError: 413,
+    ArtifactsUnavailableError: 503,
     LedgerError: 503,
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,

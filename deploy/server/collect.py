@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from deploy.releases.approval import fold
+from deploy.releases.artifacts import ArtifactsUnavailableError
 from deploy.releases.ledger import LedgerError
 from deploy.server.services import Services
 
@@ -39,7 +40,7 @@ def collect(parts: Services) -> None:
     """Remove from the artifact store what is old and named by no release of the ledger."""
     try:
         removed = parts.artifacts.collect(fold(parts.ledger.events()).releases)
-    except (LedgerError, OSError) as error:
+    except (LedgerError, ArtifactsUnavailableError, OSError) as error:
         log.warning("artifacts not collected", error=str(error))
         return
     if removed:

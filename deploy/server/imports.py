@@ -15,7 +15,8 @@ from deploy.releases.approval import fold
 from deploy.server.access import Actor
 from deploy.server.services import Services, services
 from deploy.settings import DeploySettings
-from detector.artifact import load
+from detector.artifact import MANIFEST
+from detector.manifest import read_manifest
 from ingest.records import CropPlan
 from memory.import_files import LabelledFile, labels_of_media
 from memory.labels import LabelError, history
@@ -105,4 +106,7 @@ def _labels(parts: Services, numbers: list[int]) -> dict[str, int]:
 def _plan(parts: Services) -> CropPlan:
     """The live release's, which every later release inherits; the default before the first one."""
     live = fold(parts.ledger.events()).live
-    return load(parts.artifacts.folder(live.digest)).manifest.contract.crop_plan if live else CropPlan()
+    if live is None:
+        return CropPlan()
+    manifest = b"".join(parts.artifacts.read(live.digest, MANIFEST).pieces)
+    return read_manifest(manifest).contract.crop_plan

@@ -12,17 +12,17 @@ from fastapi.concurrency import run_in_threadpool
 from prometheus_client import REGISTRY
 
 from deploy.releases import metrics
-from deploy.releases.ledger import Ledger, LedgerError
+from deploy.releases.ledger import LedgerError
 from deploy.server.access import refuse_insecure
 from deploy.server.app import create_app
-from deploy.server.services import ServicesError, open_services
+from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
 from detector.artifact import EVALUATION
 from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import Heartbeat, serve_health
-from memory.crop_store import local_folder
 from memory.database import folder_of, require_openable
+from memory.object_store import local_folder, require_files
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -37,20 +37,23 @@ def work(process: Process) -> None:
     refuse_insecure(settings)
     for room in (settings, MemorySettings(), UpdaterSettings()):
         require_openable(f"{room.model_config['env_prefix']}DATABASE_URL", room.database_url)
+    require_files("FORGEWATCH_DEPLOY_ARTIFACTS_URL", settings.artifacts_url)
+    require_files("FORGEWATCH_MEMORY_CROPS_URL", MemorySettings().crops_url)
     with failing_on(ServicesError, LedgerError, OSError), ExitStack() as opened:
         address = opened.enter_context(
             serve_health(
                 settings.metrics_host,
                 settings.metrics_port,
                 process.heartbeat,
-                lambda: hindrance(server, parts.ledger),  # not asked before the first beat
+                lambda: hindrance(server, parts),  # not asked before the first beat
             )
         )
         parts = opened.enter_context(open_services(settings))
         metrics.show(parts.ledger.events())
         REGISTRY.register(
             metrics.Evaluations(
-                parts.ledger.events, lambda digest: parts.artifacts.file(digest, EVALUATION).read_bytes()
+                parts.ledger.events,
+                lambda digest: b"".join(parts.artifacts.read(digest, EVALUATION).pieces),
             )
         )
         REGISTRY.register(Disks(_folders(settings, MemorySettings())))
@@ -68,15 +71,15 @@ def work(process: Process) -> None:
         asyncio.run(serve(server, listener, process))
 
 
-def hindrance(server: uvicorn.Server, ledger: Ledger) -> str | None:
+def hindrance(server: uvicorn.Server, parts: Services) -> str | None:
     """Give in one line why the API would not do its work though the loop goes on; None: it would."""
     if not server.started:
         return "the API does not listen yet"
     try:
-        ledger.events()
+        parts.ledger.events()
     except LedgerError as error:
         return str(error)
-    return None
+    return parts.artifacts.hindrance() or parts.crops.hindrance()
 
 
 class Server(uvicorn.Server):
@@ -119,7 +122,7 @@ def _listener(host: str, port: int) -> socket.socket:
 
 def _folders(settings: DeploySettings, memory: MemorySettings) -> dict[str, Path | None]:
     return {
-        "artifacts": settings.artifacts_dir,
+        "artifacts": local_folder(settings.artifacts_url),
         "database": folder_of(settings.database_url),
         "crops": local_folder(memory.crops_url),
         "tmp": Path(tempfile.gettempdir()),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import structlog
 from fastapi import APIRouter, Depends, Path, Request
-from fastapi.responses import FileResponse
+from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from deploy.client.records import Approve, Because, LedgerEntry, ReleaseDetail
@@ -128,10 +128,15 @@ async def put_file(parts: Parts, actor: Actor, digest: Digest, name: FileName, r
     log.info("artifact file received", digest=digest, name=name, actor=actor)
 
 
-@router.get("/artifacts/{digest}/{name}", tags=["artifacts"], response_class=FileResponse)
-def get_file(parts: Parts, digest: Digest, name: FileName) -> FileResponse:
+@router.get("/artifacts/{digest}/{name}", tags=["artifacts"], response_class=StreamingResponse)
+def get_file(parts: Parts, digest: Digest, name: FileName) -> StreamingResponse:
     """One file of a complete artifact; 404 while it is not complete."""
-    return FileResponse(parts.artifacts.file(digest, name), media_type="application/octet-stream")
+    stored = parts.artifacts.read(digest, name)
+    return StreamingResponse(
+        stored.pieces,
+        media_type="application/octet-stream",
+        headers={"content-length": str(stored.size)},
+    )
 
 
 def _move(parts: Services, digest: str | None, decide: Decide) -> Release:

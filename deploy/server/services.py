@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
-from deploy.releases.artifacts import ArtifactStore
+from deploy.releases.artifact_bucket import ArtifactBucket
+from deploy.releases.artifact_folder import ArtifactFolder
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import Publisher
 from deploy.server.importer import Importer
@@ -17,6 +18,7 @@ from ingest.settings import IngestSettings, kafka_options
 from memory.crop_store import CropStore
 from memory.database import open_engine
 from memory.migrate import UnknownLayoutError
+from memory.object_store import local_folder
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable
@@ -27,12 +29,21 @@ class ServicesError(Exception):
     """Something that the server needs cannot be opened; fatal at start."""
 
 
+Artifacts = ArtifactFolder | ArtifactBucket
+
+
+def open_artifacts(url: str, max_file_bytes: int) -> Artifacts:
+    """The store of artifacts at a folder or a URL. Raises OSError where a folder cannot be made."""
+    folder = local_folder(url)
+    return ArtifactBucket(url, max_file_bytes) if folder is None else ArtifactFolder(folder, max_file_bytes)
+
+
 @dataclass(frozen=True)
 class Services:
     """The open parts of one deploy server."""
 
     ledger: Ledger
-    artifacts: ArtifactStore
+    artifacts: Artifacts
     publisher: Publisher
     memory: Store
     memory_settings: MemorySettings
@@ -62,7 +73,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             engine = open_engine(updater.database_url)
             stack.callback(engine.dispose)
             runs = RunTable(engine, lease_s=updater.lease_s, max_takeovers=updater.max_takeovers)
-            artifacts = ArtifactStore(settings.artifacts_dir, settings.max_file_bytes)
+            artifacts = open_artifacts(settings.artifacts_url, settings.max_file_bytes)
         except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
             raise ServicesError(str(error).splitlines()[0]) from error
         importer = Importer(store, crops, memory, ingest)

@@ -81,6 +81,23 @@ def test_a_snapshot_catches_up_with_rows_written_since(
     assert len(set(index.ids)) == 45
 
 
+def test_a_snapshot_of_rows_that_are_no_more_is_rebuilt_although_the_revision_is_as_high(
+    saved: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    # As after a restore to an earlier time, when others have written before the worker started.
+    with store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM exemplars WHERE id IN ('media-0-38', 'media-0-39')")
+        late = rows.current_revision(connection) - 1
+    fill([make(i) for i in range(50, 53)])
+    with store.write() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE exemplars SET revision = {late} WHERE id IN ('media-0-50', 'media-0-51')"
+        )
+    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+    expected = {*range(38), 50, 51, 52}
+    assert sorted(index.ids) == sorted(f"media-0-{number}" for number in expected)
+
+
 def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> None:
     index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
     with store.read() as connection:

@@ -26,6 +26,20 @@ def groups(store: Store) -> dict[str, str]:
         return {e.id: e.group for e in rows.select_exemplars(connection)}
 
 
+def test_other_media_under_an_id_that_is_taken_is_remembered_under_its_own(
+    store: Store, fill: Fill, make: Make
+) -> None:
+    # A media topic that was made anew counts its offsets from 0 again.
+    fill([make(1), make(2)])
+    anew = [make(3, id="media-0-1"), make(2)]
+    assert fill(anew).new == (f"media-0-1~{make(3).media_digest[:12]}",)
+    assert fill(anew).new == ()
+    same = [make(5, id="media-0-9"), make(6, id="media-0-9"), make(5, id="media-0-9")]
+    assert len(fill(same).new) == 2
+    with store.read() as connection:
+        assert len(rows.select_exemplars(connection)) == 5
+
+
 def test_an_item_that_comes_again_is_remembered_once(store: Store, fill: Fill, make: Make) -> None:
     first = fill([make(1), make(2), make(1)])
     again = fill([make(2), make(3)])

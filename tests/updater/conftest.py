@@ -161,7 +161,7 @@ def deploy_server(tmp_path, memory_settings):
 def run_deploy(folder, memory_settings, database_url, bounds):
     import uvicorn
 
-    from deploy.releases.artifacts import ArtifactStore
+    from deploy.releases.artifact_folder import ArtifactFolder
     from deploy.releases.ledger import Ledger
     from deploy.releases.publish import Publisher
     from deploy.server.app import create_app
@@ -173,14 +173,14 @@ def run_deploy(folder, memory_settings, database_url, bounds):
     from memory.database import open_engine
     from updater.runs import RunTable
 
-    settings = DeploySettings(artifacts_dir=folder / "artifacts", database_url=database_url)
+    settings = DeploySettings(artifacts_url=str(folder / "artifacts"), database_url=database_url)
     ledger = Ledger(settings.database_url)
     store = Store(memory_settings.database_url)
     engine = open_engine(f"sqlite:///{folder / 'runs.sqlite'}")
     crops = CropStore(memory_settings.crops_url)
     parts = Services(
         ledger=ledger,
-        artifacts=ArtifactStore(settings.artifacts_dir, settings.max_file_bytes),
+        artifacts=ArtifactFolder(folder / "artifacts", settings.max_file_bytes),
         publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
         memory=store,
         memory_settings=memory_settings,

@@ -10,6 +10,8 @@ from memory.schema import exemplars
 from memory.shelves import split_of
 from updater.training_data import (
     CropSizesError,
+    CropsLostError,
+    known_label,
     labelled_since,
     load,
     load_splits,
@@ -59,6 +61,19 @@ def test_an_item_whose_stored_crops_are_damaged_or_gone_is_left_out_and_the_rest
     assert load(store, crops, "train").ids == whole.ids[2:]
 
 
+def test_a_crop_store_that_was_lost_stops_learning_and_says_so(store, crops, remember):
+    remember("real", 40)
+    items = load(store, crops, "train")
+    with store.read() as connection:
+        rows = exemplars_of(connection, items.ids)
+    for row in rows[: len(rows) // 10]:
+        crops.delete(row.crops_digest)
+    assert len(load(store, crops, "train")) == len(rows) - len(rows) // 10
+    crops.delete(rows[-1].crops_digest)
+    with pytest.raises(CropsLostError, match=rf"{len(rows) // 10 + 1} of {len(rows)} .*CROPS_URL"):
+        load(store, crops, "train")
+
+
 def test_items_that_a_person_ignored_or_took_back_are_not_loaded(store, crops, remember):
     ids, number = remember("real", 20)
     label(store, ids[:5], "ignore", "ann")
@@ -81,6 +96,15 @@ def test_new_labels_are_counted_until_they_are_undone_and_ignoring_is_no_label_o
     undo(store, second, "ann")
     assert labelled_since(store, first) == 0
     assert labelled_since(store, 0) == 4
+
+
+def test_a_label_that_is_not_there_yet_is_of_a_memory_that_was_restored_and_says_nothing(store, remember):
+    _, first = remember("real", 4)
+    remember("blocky", 6)
+    newest = newest_label(store)
+    assert [known_label(store, number) for number in (0, first, newest, newest + 1)] == [0, first, newest, 0]
+    assert labelled_since(store, newest) == 0
+    assert labelled_since(store, newest + 30) == 10
 
 
 def test_crops_of_two_sizes_are_refused_by_name(store, crops, remember):

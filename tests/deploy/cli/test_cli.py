@@ -92,7 +92,7 @@ def test_a_changed_byte_is_told_in_one_line(
     answered: Terminal, proposed: Callable[..., Artifact], settings: DeploySettings
 ) -> None:
     artifact = proposed()
-    (settings.artifacts_dir / artifact.digest / EVALUATION).write_text("{}")
+    (Path(settings.artifacts_url) / artifact.digest / EVALUATION).write_text("{}")
     assert EVALUATION in answered.fails("approve", artifact.digest[:8])
 
 

@@ -71,7 +71,7 @@ def test_one_changed_byte_on_the_disk_makes_the_approval_void(
 ) -> None:
     artifact = make_artifact()
     propose(artifact)
-    path = settings.artifacts_dir / artifact.digest / name
+    path = Path(settings.artifacts_url) / artifact.digest / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -202,10 +202,10 @@ def test_putting_a_complete_artifact_again_changes_nothing(
     put(artifact)
     answer = http.put(f"/artifacts/{artifact.digest}/{WEIGHTS}", content=b"other bytes")
     assert answer.status_code == 204
-    assert (settings.artifacts_dir / artifact.digest / WEIGHTS).read_bytes() == (
+    assert (Path(settings.artifacts_url) / artifact.digest / WEIGHTS).read_bytes() == (
         artifact.folder / WEIGHTS
     ).read_bytes()
-    assert [path.name for path in (settings.artifacts_dir / ".incoming").iterdir()] == [".lock"]
+    assert [path.name for path in (Path(settings.artifacts_url) / ".incoming").iterdir()] == [".lock"]
 
 
 def test_a_file_that_the_manifest_does_not_name_is_never_served(
@@ -239,7 +239,7 @@ def test_a_file_over_the_limit_is_refused_and_leaves_nothing(
 ) -> None:
     answer = http.put(f"/artifacts/{'a' * 64}/weights.safetensors", content=b"x" * 100_001)
     assert answer.status_code == 413
-    assert [path.name for path in settings.artifacts_dir.rglob("*") if path.is_file()] == [".lock"]
+    assert [path.name for path in Path(settings.artifacts_url).rglob("*") if path.is_file()] == [".lock"]
 
 
 def test_whoever_changes_something_must_say_who_they_are(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.releases import artifacts
-from deploy.releases.artifacts import KEPT_S, ArtifactRefusedError, ArtifactStore
+from deploy.releases import artifact_folder
+from deploy.releases.artifact_folder import ArtifactFolder
+from deploy.releases.artifacts import KEPT_S, ArtifactRefusedError
 from detector.artifact import FILES, MANIFEST, WEIGHTS, Artifact, sha256_of
 
 Make = Callable[..., Artifact]
@@ -21,11 +22,11 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(root: Path) -> ArtifactStore:
-    return ArtifactStore(root, max_file_bytes=100_000)
+def store(root: Path) -> ArtifactFolder:
+    return ArtifactFolder(root, max_file_bytes=100_000)
 
 
-def put(store: ArtifactStore, artifact: Artifact, *names: str) -> None:
+def put(store: ArtifactFolder, artifact: Artifact, *names: str) -> None:
     for name in names or (*artifact.manifest.files, MANIFEST):
         with store.upload(artifact.digest, name) as upload:
             upload.write((artifact.folder / name).read_bytes())
@@ -42,13 +43,13 @@ def bytes_below(folder: Path) -> dict[str, str]:
 
 
 def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
-    store: ArtifactStore, root: Path, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+    store: ArtifactFolder, root: Path, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact = make_artifact()
     put(store, artifact, *artifact.manifest.files)
     late = store.upload(artifact.digest, WEIGHTS)
     late.write(b"other bytes")
-    real = artifacts.verify
+    real = artifact_folder.verify
     with ThreadPoolExecutor(1) as pool:
 
         def verify_and_be_overtaken(folder: Path, digest: str | None = None) -> Artifact:
@@ -58,7 +59,7 @@ def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
                 racing.result(0.2)
             return found
 
-        monkeypatch.setattr(artifacts, "verify", verify_and_be_overtaken)
+        monkeypatch.setattr(artifact_folder, "verify", verify_and_be_overtaken)
         put(store, artifact, MANIFEST)
     with late:
         pass
@@ -67,10 +68,10 @@ def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
 
 
 def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
-    store: ArtifactStore, root: Path, make_artifact: Make
+    store: ArtifactFolder, root: Path, make_artifact: Make
 ) -> None:
     artifact = make_artifact()
-    again = ArtifactStore(root, max_file_bytes=100_000)  # as another process has it
+    again = ArtifactFolder(root, max_file_bytes=100_000)  # as another process has it
 
     def attempt(number: int) -> None:
         try:
@@ -84,7 +85,7 @@ def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
 
 
 @pytest.mark.parametrize("name", ["extra.html", "handler.py", "json.py", "Manifest.json", "", ".lock"])
-def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactStore, root: Path, name: str) -> None:
+def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactFolder, root: Path, name: str) -> None:
     with pytest.raises(ArtifactRefusedError, match="no such file"):
         store.upload("a" * 64, name)
     assert [path.name for path in root.rglob("*") if path.is_file()] == [".lock"]
@@ -93,13 +94,13 @@ def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactStore, root: 
 def test_an_upload_goes_on_after_a_restart(root: Path, make_artifact: Make) -> None:
     artifact = make_artifact()
     first, *rest = artifact.manifest.files
-    put(ArtifactStore(root, 100_000), artifact, first)
-    put(ArtifactStore(root, 100_000), artifact, *rest, MANIFEST)
+    put(ArtifactFolder(root, 100_000), artifact, first)
+    put(ArtifactFolder(root, 100_000), artifact, *rest, MANIFEST)
     assert bytes_below(root / artifact.digest) == bytes_below(artifact.folder)
 
 
 def test_what_no_release_names_is_collected_only_when_it_is_old(
-    store: ArtifactStore, root: Path, make_artifact: Make
+    store: ArtifactFolder, root: Path, make_artifact: Make
 ) -> None:
     named, old, fresh = make_artifact(), make_artifact(), make_artifact()
     for artifact in (named, old, fresh):
@@ -113,7 +114,7 @@ def test_what_no_release_names_is_collected_only_when_it_is_old(
 
 @pytest.mark.parametrize("use", ["evidence", "put"])
 def test_an_artifact_that_a_proposal_is_about_to_name_is_not_collected(
-    store: ArtifactStore, root: Path, make_artifact: Make, use: str
+    store: ArtifactFolder, root: Path, make_artifact: Make, use: str
 ) -> None:
     artifact = make_artifact()
     put(store, artifact)
@@ -127,7 +128,7 @@ def test_an_artifact_that_a_proposal_is_about_to_name_is_not_collected(
 
 
 def test_unfinished_uploads_are_collected_when_they_are_old(
-    store: ArtifactStore, root: Path, make_artifact: Make
+    store: ArtifactFolder, root: Path, make_artifact: Make
 ) -> None:
     first, second = make_artifact(), make_artifact()
     put(store, first, WEIGHTS)
@@ -143,7 +144,7 @@ def test_unfinished_uploads_are_collected_when_they_are_old(
     crashed.__exit__(None, None, None)
 
 
-def test_every_file_of_an_artifact_can_be_put(store: ArtifactStore) -> None:
+def test_every_file_of_an_artifact_can_be_put(store: ArtifactFolder) -> None:
     for name in FILES - {MANIFEST}:
         with store.upload("a" * 64, name) as upload:
             upload.write(b"x")

@@ -1,0 +1,279 @@
+"""Artifacts in a real S3 server: complete and as their digest says or not there, with several servers."""
+
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from s3_server import Line, S3Server
+
+from deploy.releases import artifact_bucket
+from deploy.releases.artifact_bucket import ArtifactBucket
+from deploy.releases.artifact_folder import ArtifactFolder
+from deploy.releases.artifacts import (
+    ArtifactMissingError,
+    ArtifactRefusedError,
+    ArtifactsUnavailableError,
+    ArtifactTooLargeError,
+)
+from detector.artifact import FILES, MANIFEST, WEIGHTS, Artifact, seal
+from memory import object_store
+from memory.object_store import ObjectStore
+
+pytestmark = pytest.mark.slow
+
+Make = Callable[..., Artifact]
+MAX_BYTES = 2**26
+
+
+@pytest.fixture
+def store(bucket: str) -> ArtifactBucket:
+    return ArtifactBucket(bucket, MAX_BYTES)
+
+
+def put(store: ArtifactBucket, artifact: Artifact, *names: str) -> None:
+    for name in names or (*artifact.manifest.files, MANIFEST):
+        send(store, artifact.digest, name, (artifact.folder / name).read_bytes())
+
+
+def send(store: ArtifactBucket, digest: str, name: str, value: bytes) -> None:
+    with store.upload(digest, name) as upload:
+        upload.write(value)
+        upload.commit()
+
+
+def stored(store: ArtifactBucket, digest: str, name: str) -> bytes:
+    found = store.read(digest, name)
+    value = b"".join(found.pieces)
+    assert len(value) == found.size
+    return value
+
+
+def is_whole(store: ArtifactBucket, artifact: Artifact) -> bool:
+    names = (*artifact.manifest.files, MANIFEST)
+    return all(
+        stored(store, artifact.digest, name) == (artifact.folder / name).read_bytes() for name in names
+    )
+
+
+def test_an_artifact_is_there_with_its_manifest_and_not_before(
+    store: ArtifactBucket, bucket: str, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact, *artifact.manifest.files)
+    for ask in (store.evidence, lambda digest: store.read(digest, WEIGHTS)):
+        with pytest.raises(ArtifactMissingError):
+            ask(artifact.digest)
+    put(store, artifact, MANIFEST)
+    assert is_whole(store, artifact)
+    assert store.evidence(artifact.digest).digest == artifact.digest
+    assert ObjectStore(bucket).names(".incoming") == []
+
+
+def test_a_large_artifact_goes_in_parts(store: ArtifactBucket, make_artifact: Make) -> None:
+    small = make_artifact()
+    (small.folder / WEIGHTS).write_bytes(bytes(range(256)) * (40 * 2**12))
+    artifact = seal(small.folder, small.manifest)
+    put(store, artifact)
+    assert is_whole(store, artifact)
+    assert store.evidence(artifact.digest).digest == artifact.digest
+
+
+def test_a_file_over_the_limit_is_refused(bucket: str) -> None:
+    store = ArtifactBucket(bucket, 10)
+    with store.upload("a" * 64, WEIGHTS) as upload, pytest.raises(ArtifactTooLargeError, match="10 bytes"):
+        upload.write(b"x" * 11)
+    assert ObjectStore(bucket).names() == []
+
+
+def test_files_that_came_by_way_of_several_servers_make_one_artifact(
+    store: ArtifactBucket, bucket: str, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    for number, name in enumerate((*artifact.manifest.files, MANIFEST)):
+        put(ArtifactBucket(bucket, MAX_BYTES) if number % 2 else store, artifact, name)
+    assert is_whole(store, artifact)
+
+
+def test_other_bytes_are_refused_and_the_right_ones_taken_afterwards(
+    store: ArtifactBucket, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact, *artifact.manifest.files)
+    send(store, artifact.digest, WEIGHTS, b"other bytes")
+    with pytest.raises(ArtifactRefusedError, match="not complete"):
+        put(store, artifact, MANIFEST)
+    with pytest.raises(ArtifactMissingError):
+        store.read(artifact.digest, WEIGHTS)
+    put(store, artifact, WEIGHTS, MANIFEST)
+    send(store, artifact.digest, WEIGHTS, b"too late")
+    assert is_whole(store, artifact)
+
+
+def test_a_manifest_that_came_first_or_is_another_is_refused(
+    store: ArtifactBucket, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    for manifest in ((artifact.folder / MANIFEST).read_bytes(), b"{}", b""):
+        with pytest.raises(ArtifactRefusedError, match="not complete"):
+            send(store, artifact.digest, MANIFEST, manifest)
+    with pytest.raises(ArtifactMissingError):
+        store.evidence(artifact.digest)
+
+
+def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
+    store: ArtifactBucket, bucket: str, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    again = ArtifactBucket(bucket, MAX_BYTES)  # as another server has it
+
+    def attempt(number: int) -> None:
+        try:
+            put((store, again)[number % 2], artifact)
+        except ArtifactRefusedError as refused:
+            assert "not complete" in str(refused)  # noqa: PT017 - that it refuses at all is no promise
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(attempt, range(12)))
+    assert is_whole(store, artifact)
+
+
+def test_evidence_reads_every_byte_anew(
+    s3_server: S3Server, store: ArtifactBucket, bucket: str, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact)
+    ObjectStore(bucket).write(f"{artifact.digest}/{WEIGHTS}", b"other bytes")
+    with pytest.raises(ArtifactRefusedError, match="damaged"):
+        store.evidence(artifact.digest)
+    ObjectStore(bucket).delete(f"{artifact.digest}/{WEIGHTS}")
+    with pytest.raises(ArtifactRefusedError, match="damaged"):
+        store.evidence(artifact.digest)
+
+
+def test_a_folders_artifacts_are_copied_into_a_bucket_as_they_are(
+    store: ArtifactBucket, bucket: str, make_artifact: Make, tmp_path: Path
+) -> None:
+    artifact = make_artifact()
+    folder = ArtifactFolder(tmp_path / "store", MAX_BYTES)
+    for name in (*artifact.manifest.files, MANIFEST):
+        with folder.upload(artifact.digest, name) as upload:
+            upload.write((artifact.folder / name).read_bytes())
+            upload.commit()
+    for path in (tmp_path / "store" / artifact.digest).iterdir():
+        ObjectStore(bucket).upload(path, f"{artifact.digest}/{path.name}")
+    assert store.evidence(artifact.digest) == folder.evidence(artifact.digest)
+
+
+@pytest.mark.parametrize("name", ["extra.html", "handler.py", "Manifest.json", "", "../x", ".used"])
+def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactBucket, bucket: str, name: str) -> None:
+    for digest, file in (("a" * 64, name), (".incoming", WEIGHTS), ("A" * 64, WEIGHTS)):
+        for ask in (store.upload, store.read):
+            with pytest.raises(ArtifactRefusedError):
+                ask(digest, file)
+    assert ObjectStore(bucket).names() == []
+
+
+def eventually_collects(store: ArtifactBucket, named: set[str]) -> list[str]:
+    """Ages in a listing are whole seconds, so that of now is over in at most two."""
+    deadline = time.monotonic() + 10
+    while not (removed := store.collect(named)):
+        assert time.monotonic() < deadline
+    return sorted(removed)
+
+
+def test_what_no_release_names_and_nobody_uses_is_collected_when_it_is_old(
+    store: ArtifactBucket, bucket: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, old, unfinished = make_artifact(), make_artifact(), make_artifact()
+    for artifact in (named, old):
+        put(store, artifact)
+    put(store, unfinished, WEIGHTS)
+    assert store.collect({named.digest}) == []  # none is old
+    monkeypatch.setattr(artifact_bucket, "KEPT_S", 1)
+    gone: list[str] = []
+    while len(gone) < 2:
+        gone += eventually_collects(store, {named.digest})
+    assert sorted(gone) == sorted([old.digest, unfinished.digest])
+    assert is_whole(store, named)
+    left = {name.split("/")[-2] for name in ObjectStore(bucket).names() if "/" in name}
+    assert left == {named.digest, ".used"}
+    put(store, old)
+    assert is_whole(store, old)
+
+
+def test_an_artifact_that_is_used_while_it_is_collected_stays(
+    store: ArtifactBucket, bucket: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact)
+    found, long = ObjectStore.found, timedelta(seconds=2 * artifact_bucket.KEPT_S)
+
+    def of_long_ago(self: ObjectStore, below: str = "") -> list[object_store.Found]:
+        return [object_store.Found(one.name, one.modified - long) for one in found(self, below)]
+
+    monkeypatch.setattr(ObjectStore, "found", of_long_ago)
+    # The listing says that it is old, but since then its evidence was looked at.
+    store.evidence(artifact.digest)
+    assert store.collect(set()) == []
+    assert is_whole(store, artifact)
+    ObjectStore(bucket).delete(f".used/{artifact.digest}")
+    assert store.collect(set()) == [artifact.digest]  # the control
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {MANIFEST}))
+def test_every_file_of_an_artifact_can_be_put(store: ArtifactBucket, name: str) -> None:
+    send(store, "a" * 64, name, b"x")
+
+
+def test_a_completion_that_breaks_off_anywhere_is_never_served_and_is_done_again(
+    line: Line, bucket: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "CALL_S", 5.0)
+    artifact = make_artifact()
+    whole = ArtifactBucket(bucket, MAX_BYTES)
+    put(whole, artifact, *artifact.manifest.files)
+    real, written = ObjectStore.upload, []
+
+    def breaks_off(self: ObjectStore, path: Path, name: str) -> None:
+        written.append(name)
+        line.fails = len(written) in (1, 4, 8)
+        real(self, path, name)
+
+    monkeypatch.setattr(ObjectStore, "upload", breaks_off)
+    failed = 0
+    while True:
+        try:
+            put(whole, artifact, MANIFEST)
+            break
+        except ArtifactsUnavailableError:
+            failed += 1
+            line.fails = False
+            with pytest.raises(ArtifactMissingError):
+                whole.read(artifact.digest, WEIGHTS)
+    assert failed == 3
+    assert is_whole(whole, artifact)
+
+
+def test_a_bucket_that_is_gone_holds_no_artifacts_and_lacks_none(bucket: str, tmp_path: Path) -> None:
+    gone = ArtifactBucket("s3://no-such-bucket/x", MAX_BYTES)
+    for act in (
+        lambda: gone.evidence("a" * 64),
+        lambda: gone.read("a" * 64, WEIGHTS),
+        lambda: send(gone, "a" * 64, WEIGHTS, b"x"),
+        lambda: gone.collect(set()),
+    ):
+        with pytest.raises(ArtifactsUnavailableError, match="bucket"):
+            act()
+    assert "no bucket no-such-bucket" in str(gone.hindrance())
+    assert ArtifactBucket(bucket, MAX_BYTES).hindrance() is None
+
+
+def test_a_folder_that_is_gone_is_a_hindrance(tmp_path: Path) -> None:
+    folder = ArtifactFolder(tmp_path / "store", MAX_BYTES)
+    assert folder.hindrance() is None
+    shutil.rmtree(tmp_path / "store")
+    assert "is gone" in str(folder.hindrance())

@@ -1,0 +1,162 @@
+"""The deploy server over a real S3 server: two of them at once, one that ends, and a store that is away."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+from s3_server import Line
+
+from deploy.doctor.diagnosis import examine
+from deploy.server.app import create_app
+from deploy.server.process import hindrance
+from deploy.server.services import Services, open_services
+from deploy.settings import DeploySettings
+from detector.artifact import MANIFEST, WEIGHTS, Artifact
+from detector.fetch import fetch
+from detector.settings import DetectorSettings
+from memory import object_store
+from updater.records import Candidate
+
+pytestmark = pytest.mark.slow
+
+Make = Callable[..., Artifact]
+
+
+@pytest.fixture
+def settings(bucket: str, settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_ARTIFACTS_URL", f"{bucket}/artifacts")
+    monkeypatch.setenv("FORGEWATCH_MEMORY_CROPS_URL", f"{bucket}/crops")
+    return DeploySettings()
+
+
+@pytest.fixture
+def other(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
+    """A second server over the same database and bucket."""
+    with (
+        open_services(settings) as opened,
+        TestClient(
+            create_app(settings, opened),
+            base_url="http://127.0.0.1:8700",
+            headers={"X-Forgewatch-Actor": "bob"},
+        ) as client,
+    ):
+        yield client
+
+
+def put_by_turns(servers: list[TestClient], artifact: Artifact) -> None:
+    for number, name in enumerate((*artifact.manifest.files, MANIFEST)):
+        content = (artifact.folder / name).read_bytes()
+        answer = servers[number % len(servers)].put(f"/artifacts/{artifact.digest}/{name}", content=content)
+        assert answer.status_code == 204, answer.text
+
+
+def test_two_servers_take_an_artifact_by_turns_and_take_it_live(
+    http: TestClient,
+    other: TestClient,
+    served: str,
+    make_artifact: Make,
+    candidate_of: Callable[[Artifact], Candidate],
+    tmp_path: Path,
+) -> None:
+    artifact = make_artifact()
+    candidate = candidate_of(artifact)
+    put_by_turns([http, other], artifact)
+    proposed = other.post("/releases", json=candidate.model_dump(mode="json"))
+    assert proposed.status_code == 201, proposed.text
+    body = {"evaluation_digest": candidate.evaluation_digest}
+    approved = http.post(f"/releases/{artifact.digest}/approve", json=body)
+    assert approved.json()["state"] == "live", approved.text
+    for server in (http, other):
+        assert server.get(f"/artifacts/{artifact.digest}/{WEIGHTS}").content == (
+            (artifact.folder / WEIGHTS).read_bytes()
+        )
+        assert server.get(f"/artifacts/{artifact.digest}/reference.safetensors").status_code == 404
+    fetched = fetch(artifact.digest, tmp_path / "cache", DetectorSettings(deploy_url=served))
+    assert fetched.digest == artifact.digest
+
+
+def test_a_store_that_is_away_is_a_503_and_nothing_is_lost(
+    line: Line, http: TestClient, parts: Services, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = make_artifact()
+    put_by_turns([http], artifact)
+    assert (parts.artifacts.hindrance(), parts.crops.hindrance()) == (None, None)
+    assert examine("files").ok
+    line.fails = True
+    monkeypatch.setattr(object_store, "CALL_S", 5.0)
+    for answer in (
+        http.get(f"/artifacts/{artifact.digest}/{WEIGHTS}"),
+        http.put(f"/artifacts/{'a' * 64}/{WEIGHTS}", content=b"x"),
+    ):
+        assert answer.status_code == 503
+        assert "the object store failed" in answer.json()["detail"]
+    assert "no artifact can be stored" in str(parts.artifacts.hindrance())
+    found = examine("files")
+    assert not found.ok
+    assert found.found.startswith("FORGEWATCH_MEMORY_CROPS_URL: the object store failed: 503")
+    line.fails = False
+    assert http.get(f"/artifacts/{artifact.digest}/{WEIGHTS}").status_code == 200
+
+
+def test_a_server_whose_bucket_is_missing_runs_and_is_not_ready(
+    bucket: str, settings: DeploySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Started:
+        started = True
+
+    for missing, url in (("no-such-bucket", "s3://no-such-bucket/a"), (None, f"{bucket}/artifacts")):
+        monkeypatch.setenv("FORGEWATCH_DEPLOY_ARTIFACTS_URL", url)
+        with open_services(DeploySettings()) as parts:
+            problem = hindrance(Started(), parts)  # type: ignore[arg-type]
+        assert problem is None if missing is None else missing in str(problem)
+
+
+def test_the_process_takes_no_url_of_another_kind(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")}
+    for url, said in (("ftp2://x/y", "no kind of URL"), ("s3://", "the bucket is missing")):
+        done = subprocess.run(
+            [sys.executable, "-m", "deploy"],
+            cwd=tmp_path,
+            env=environment | {"FORGEWATCH_DEPLOY_ARTIFACTS_URL": url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2, done.stderr
+        assert "FORGEWATCH_DEPLOY_ARTIFACTS_URL" in done.stderr
+        assert said in done.stderr
+
+
+def test_a_process_on_a_bucket_answers_probes_and_ends_when_it_is_told(
+    bucket: str, settings: DeploySettings, tmp_path: Path
+) -> None:
+    from deploy.local.processes import free_port
+
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deploy"],
+        cwd=tmp_path,
+        env=os.environ | {"FORGEWATCH_DEPLOY_METRICS_PORT": str(port), "FORGEWATCH_DEPLOY_PORT": "0"},
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,271 @@
+"""Topics that are made anew under the same name, or restored: what they hold is read, whatever was stored."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+
+from deploy.local.processes import free_port
+from detector.records import Timings, Verdict
+from detector.unknowns import encode
+from ingest.records import MediaItem, OutRecord
+from ingest.settings import IngestSettings
+from ingest.sink import TransactionalSink
+from ingest.source import Source, TopicRenewedError
+from ingest.topics import Topic, ensure_topics
+from memory import rows
+from memory.features import FEATURE_VERSION, WIDTH
+from memory.settings import MemorySettings
+from memory.store import Store
+
+pytestmark = pytest.mark.system
+
+_GIVEN = ("unknowns_topic", "group_id", "database_url", "crops_url", "index_path", "retry_interval_s")
+
+
+def message(offset: int, content: int) -> bytes:
+    """An unknown item of the media at this offset, whose content has this number."""
+    rng = np.random.default_rng(content)
+    item = MediaItem(
+        topic="media",
+        partition=0,
+        offset=offset,
+        timestamp_ms=0,
+        source="camera",
+        digest=f"{content:064x}",
+        size_bytes=1,
+    )
+    verdict = Verdict(
+        id=f"media-0-{offset}",
+        item=item,
+        kind="image",
+        format="PNG",
+        width=32,
+        height=32,
+        label="unknown",
+        family=None,
+        family_probability=None,
+        fake_probability=0,
+        energy=0,
+        novelty=0,
+        unknown_score=1,
+        unknown_threshold=0,
+        fake_threshold=0,
+        neighbours=(),
+        regions=(),
+        release="0" * 64,
+        timings=Timings(decode_s=0, model_s=0),
+    )
+    crops = rng.integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
+    features = rng.normal(size=WIDTH).astype(np.float32)
+    return encode(verdict, crops, features, np.ones(4, np.float32), FEATURE_VERSION)
+
+
+def produce(broker: str, topic: str, values: list[bytes]) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker)
+    for value in values:
+        producer.send(topic, value, partition=0).get(30)
+    producer.close()
+
+
+def make_anew(broker: str, ingest: IngestSettings, topic: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker)
+    admin.delete_topics([topic])
+    deadline = time.monotonic() + 60
+    while topic in admin.list_topics():
+        assert time.monotonic() < deadline
+    admin.close()
+    while topic not in ensure_topics(ingest, [Topic(topic, 1_200_000)]):
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def ingest(broker: str) -> IngestSettings:
+    name = uuid.uuid4().hex
+    made = IngestSettings(
+        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
+    )
+    ensure_topics(made, [Topic(made.media_topic, 1_200_000), Topic(made.dead_letters_topic, 1_200_000)])
+    return made
+
+
+@pytest.fixture
+def memory(ingest: IngestSettings, tmp_path: Path) -> MemorySettings:
+    name = uuid.uuid4().hex
+    ensure_topics(ingest, [Topic(f"unknowns-{name}", 1_200_000)])
+    return MemorySettings(
+        unknowns_topic=f"unknowns-{name}",
+        group_id=f"memory-{name}",
+        database_url=f"sqlite:///{tmp_path}/memory.sqlite",
+        crops_url=str(tmp_path / "crops"),
+        index_path=tmp_path / "index",
+        retry_interval_s=0.1,
+    )
+
+
+@contextmanager
+def remembering(ingest: IngestSettings, memory: MemorySettings) -> Iterator[str]:
+    """A memory process; yields the address of its metrics."""
+    port = free_port()
+    settings = {
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": ingest.bootstrap_servers,
+        "FORGEWATCH_INGEST_DEAD_LETTERS_TOPIC": ingest.dead_letters_topic,
+        "FORGEWATCH_MEMORY_METRICS_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    settings |= {f"FORGEWATCH_MEMORY_{name.upper()}": str(getattr(memory, name)) for name in _GIVEN}
+    process = subprocess.Popen([sys.executable, "-m", "memory"], env=os.environ | settings)
+    try:
+        yield f"http://127.0.0.1:{port}/metrics"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def await_rows(store: Store, count: int) -> list[str]:
+    deadline = time.monotonic() + 60
+    while True:
+        with store.read() as connection:
+            found = [e.media_digest for e in rows.select_exemplars(connection)]
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < deadline, f"{len(found)} of {count} remembered"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
+    broker: str, ingest: IngestSettings, memory: MemorySettings, running: bool
+) -> None:
+    store = Store(memory.database_url)
+    topic = memory.unknowns_topic
+    produce(broker, topic, [message(n, n) for n in range(5)])
+    # The media topic was made anew as well: the same ids, other media.
+    again = [message(n, 100 + n) for n in range(12)]
+    with remembering(ingest, memory):
+        await_rows(store, 5)
+        if running:
+            make_anew(broker, ingest, topic)
+            produce(broker, topic, again)
+            await_rows(store, 17)
+    if not running:
+        make_anew(broker, ingest, topic)
+        produce(broker, topic, again)  # the stored offset 5 is one of the new topic's, too
+        with remembering(ingest, memory):
+            await_rows(store, 17)
+    found = await_rows(store, 17)
+    assert sorted(found) == sorted(f"{n:064x}" for n in (*range(5), *range(100, 112)))
+    with store.read() as connection:
+        assert list(rows.load_offsets(connection).values()) == [12]
+    store.close()
+
+
+def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_has(
+    broker: str, ingest: IngestSettings, memory: MemorySettings
+) -> None:
+    store = Store(memory.database_url)
+    topic = memory.unknowns_topic
+    produce(broker, topic, [message(n, n) for n in range(10)])
+    with remembering(ingest, memory):
+        await_rows(store, 10)
+    with store.write() as connection:  # as it was after the first two
+        position = rows.load_positions(connection)[topic, 0]
+        connection.exec_driver_sql("DELETE FROM exemplars WHERE id NOT IN ('media-0-0', 'media-0-1')")
+        rows.save_offsets(connection, {(topic, 0): 2}, position.topic_id)
+    admin = KafkaAdminClient(bootstrap_servers=broker)
+    admin.delete_records({TopicPartition(topic, 0): 6})
+    admin.close()
+    with remembering(ingest, memory) as address:
+        found = await_rows(store, 6)
+        said = httpx.get(address, trust_env=False).text
+    assert sorted(found) == [f"{n:064x}" for n in (0, 1, 6, 7, 8, 9)]
+    assert "forgewatch_memory_lost_total 4.0" in said  # told, not passed over
+    store.close()
+
+
+def read(source: Source, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < deadline, found
+        found += [record.value or b"" for record in source.poll(100, 0.2)]
+    return found
+
+
+def answer(ingest: IngestSettings, source: Source, count: int) -> None:
+    """Answer so many records of the media topic, as a worker does."""
+    with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
+        left = count
+        deadline = time.monotonic() + 60
+        while left:
+            assert time.monotonic() < deadline
+            if records := source.poll(left, 0.2):
+                letters = [OutRecord(ingest.dead_letters_topic, None, record.value, ()) for record in records]
+                sink.commit(letters, source.offsets_after(records), source.group_metadata())
+                left -= len(records)
+
+
+def values(first: int, count: int) -> list[bytes]:
+    return [str(first + n).encode() for n in range(count)]
+
+
+def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one_reads_all(
+    broker: str, ingest: IngestSettings
+) -> None:
+    produce(broker, ingest.media_topic, values(0, 5))
+    group = f"g-{uuid.uuid4().hex}"
+    with Source(ingest, group) as source:
+        answer(ingest, source, 5)
+        make_anew(broker, ingest, ingest.media_topic)
+        produce(broker, ingest.media_topic, values(100, 12))
+        with pytest.raises(TopicRenewedError, match="made anew"):
+            read(source, 1)
+    with Source(ingest, group) as source:
+        assert read(source, 12) == values(100, 12)
+
+
+def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_taken_for_this_ones(
+    broker: str, ingest: IngestSettings
+) -> None:
+    # As where the group's offsets come from a backup, or were written by the last transaction of a worker
+    # that had read the topic before.
+    produce(broker, ingest.media_topic, values(0, 5))
+    group = f"g-{uuid.uuid4().hex}"
+    with Source(ingest, group) as source:
+        answer(ingest, source, 5)
+        read_before = source._topic_id
+    make_anew(broker, ingest, ingest.media_topic)
+    produce(broker, ingest.media_topic, values(100, 12))
+    for of, expected in ((read_before, values(100, 12)), (None, values(105, 7))):
+        with Source(ingest, group) as source:
+            with suppress(AssertionError):
+                answer(ingest, source, 0)
+            while not source.assigned():
+                source.poll(1, 0.1)
+            with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
+                at = {(ingest.media_topic, 0): rows.Position(5, of)}
+                sink.commit([], at, source.group_metadata())
+        with Source(ingest, group) as source:
+            assert read(source, len(expected)) == expected
+
+
+def test_a_topic_that_is_gone_for_a_while_is_waited_for(broker: str, ingest: IngestSettings) -> None:
+    produce(broker, ingest.media_topic, values(0, 1))
+    with Source(ingest, f"g-{uuid.uuid4().hex}") as source:
+        assert read(source, 1) == values(0, 1)
+        admin = KafkaAdminClient(bootstrap_servers=broker)
+        admin.delete_topics([ingest.media_topic])
+        admin.close()
+        for _ in range(10):
+            with suppress(UnknownTopicOrPartitionError, TopicAlreadyExistsError):
+                assert source.poll(10, 0.2) == []

@@ -1,0 +1,183 @@
+"""Two replicas of each process that start at once on PostgreSQL, and the command that makes the tables."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import Engine, create_engine, text
+
+from deploy.cli.main import main
+from deploy.local.processes import free_port
+from memory import migrate as module
+
+pytestmark = pytest.mark.slow
+
+ROOMS = ("memory", "updater", "deploy")
+PACKAGES = ("memory.migrations", "updater.migrations", "deploy.releases.migrations")
+LAYOUTS = {"memory": "0004", "updater": "0001", "deploy": "0002"}
+
+
+@pytest.fixture
+def url(postgresql_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """An empty schema, which every room's settings name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("FORGEWATCH_LOG_FORMAT", "json")
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_PORT", "0")
+    for room in ROOMS:
+        monkeypatch.setenv(f"FORGEWATCH_{room.upper()}_DATABASE_URL", postgresql_url)
+        monkeypatch.setenv(f"FORGEWATCH_{room.upper()}_METRICS_PORT", "0")
+    return postgresql_url
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    opened = create_engine(url)
+    yield opened
+    opened.dispose()
+
+
+def make_old(engine: Engine) -> None:
+    """Every room as its first version left it, with a row that must stay."""
+    for package in PACKAGES:
+        with engine.begin() as connection:
+            command.upgrade(module._config(connection, package), "0001")
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO revision (id, number, schema_number) VALUES (1, 41, 1)"))
+        connection.execute(text("INSERT INTO offsets VALUES ('unknowns', 0, 7)"))
+
+
+def layouts(engine: Engine) -> dict[str, str]:
+    with engine.connect() as connection:
+        return {
+            room: connection.execute(text(f"SELECT version_num FROM {room}_layout")).scalar_one()
+            for room in ROOMS
+        }
+
+
+def starts(process: "subprocess.Popen[str]") -> bool:
+    assert process.stderr is not None
+    return any(json.loads(line)["event"] == "started" for line in process.stderr)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("old", [False, True])
+def test_two_replicas_of_each_process_start_at_once(engine: Engine, old: bool) -> None:
+    if old:
+        make_old(engine)
+    processes = [
+        subprocess.Popen([sys.executable, "-m", room], stderr=subprocess.PIPE, text=True)
+        for room in (*ROOMS, *ROOMS)
+    ]
+    try:
+        with ThreadPoolExecutor(len(processes)) as pool:
+            assert all(pool.map(starts, processes))
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert layouts(engine) == LAYOUTS
+    with engine.connect() as connection:
+        ids = connection.execute(text("SELECT count(*) FROM deploy_ledger_identity")).scalar_one()
+        offsets = connection.execute(text("SELECT next_offset, topic_id FROM offsets")).all()
+        revisions = connection.execute(text("SELECT count(*) FROM revision")).scalar_one()
+    assert (ids, revisions) == (1, 1)
+    assert [tuple(row) for row in offsets] == ([(7, None)] if old else [])
+
+
+def test_migrate_says_what_it_did_and_does_nothing_the_second_time(
+    engine: Engine, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_old(engine)
+    assert main(["migrate"]) == 0
+    first = capsys.readouterr().out.splitlines()
+    assert main(["migrate"]) == 0
+    second = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in first] == [
+        "memory: layout 0004 made from 0001",
+        "updater: layout 0001 is there already",
+        "deploy: layout 0002 made from 0001",
+    ]
+    assert [line.split(" (")[0] for line in second] == [
+        f"{room}: layout {layout} is there already" for room, layout in LAYOUTS.items()
+    ]
+    assert layouts(engine) == LAYOUTS
+
+
+def test_migrate_makes_the_tables_of_an_empty_database_whoever_else_does_it_too(
+    engine: Engine, url: str
+) -> None:
+    commands = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "import sys; from deploy.cli.main import main; sys.exit(main(['migrate']))",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in commands]
+    assert [process.returncode for process in commands] == [0, 0]
+    made = [line for text_ in said for line in text_.splitlines() if "made from an empty database" in line]
+    assert sorted(line.split(":")[0] for line in made) == sorted(ROOMS)
+    assert layouts(engine) == LAYOUTS
+
+
+def test_migrate_that_cannot_says_why_in_one_line_and_1(
+    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["migrate"]) == 0
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE updater_layout SET version_num = '9999'"))
+    capsys.readouterr()
+    assert main(["migrate"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "FORGEWATCH_UPDATER_DATABASE_URL" in line
+    assert "newer Forgewatch" in line
+    away = f"postgresql://forgewatch:s3cret@127.0.0.1:{free_port()}/x"
+    monkeypatch.setenv("FORGEWATCH_MEMORY_DATABASE_URL", away)
+    assert main(["migrate"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "FORGEWATCH_MEMORY_DATABASE_URL" in line
+    assert "s3cret" not in line
+    monkeypatch.setenv("FORGEWATCH_MEMORY_DATABASE_URL", "nosuch://s3cret@x/y")
+    assert main(["migrate"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "FORGEWATCH_MEMORY_DATABASE_URL" in line
+    assert "s3cret" not in line
+
+
+def test_a_process_that_holds_a_table_stops_a_migration_for_a_bounded_time_and_nothing_is_half_done(
+    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_old(engine)
+    monkeypatch.setattr(module, "_LOCK_WAIT_S", 1)
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with engine.begin() as connection:
+            connection.execute(text("SELECT * FROM offsets"))
+            held.set()
+            free.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    assert main(["migrate"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "lock timeout" in line
+    free.set()
+    holder.join()
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM memory_layout")).scalar_one() == "0001"
+    assert main(["migrate"]) == 0
+    assert layouts(engine) == LAYOUTS
