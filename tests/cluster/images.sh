@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The images of this tree as tars that a cluster takes in: images.sh DIR [TARGET…], by default worker, torchserve and updater.
+# The images of this tree as tars that a cluster takes in: images.sh DIR. The updater's is left out: it is several GB of
+# CUDA, and its process that keeps the schedule runs in the worker's as well.
 # Builds them (podman, which keeps the layers that have not changed) on a base from Debian packages; prints their tag.
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/../..") dir=$(realpath -m "$1")
-shift
-[ $# -gt 0 ] || set -- worker torchserve updater
+set -- worker torchserve
 mkdir -p "$dir"
 cd "$root"
 export BASE=${BASE:-localhost/forgewatch-base:bookworm} BUILDER=podman

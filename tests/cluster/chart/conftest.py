@@ -189,7 +189,13 @@ def values(kafka: Any, object_store: Any) -> dict[str, Any]:
     """What a user writes who brings these servers; a machine with two cores holds all of it."""
     small = {"requests": {"cpu": "10m", "memory": "128Mi"}}
     return {
-        "image": {"registry": "localhost", "tag": os.environ["FORGEWATCH_IMAGE_TAG"], "pullPolicy": "Never"},
+        "image": {
+            "registry": "localhost",
+            "tag": os.environ["FORGEWATCH_IMAGE_TAG"],
+            "pullPolicy": "Never",
+            # Nothing is trained here, and the schedule needs none of the CUDA in the updater's own image.
+            "updater": {"repository": "forgewatch/worker"},
+        },
         "kafka": {
             "bootstrapServers": kafka.address,
             "securityProtocol": "SASL_SSL",
