@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from sqlalchemy import create_engine, text
 
 from deploy.local.processes import free_port
@@ -21,6 +22,10 @@ from detector.artifact import Artifact
 from updater.candidate.gates import make_gates
 from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
+
+# How long an example takes is the machine's affair: no test is timed.
+settings.register_profile("forgewatch", deadline=None)
+settings.load_profile("forgewatch")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -69,7 +69,7 @@ def answer(ingest: IngestSettings, headers: Headers, value: bytes | None) -> Med
     return item
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(headers_of, values, st.none() | st.binary(max_size=5))
 @example(
     [("content-type", b"application/cloudevents+json")], json.dumps(sound | {"id": "\ud800"}).encode(), None
@@ -102,7 +102,7 @@ def test_nesting_of_any_depth_is_opened_or_refused(ingest: IngestSettings) -> No
 parts = st.sampled_from([0, 1, 900, 1_000_000, 1_200_000, 3_000_000])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(parts, parts, parts, st.sampled_from([0, 1, 300_000]))
 def test_a_dead_letter_always_fits_and_leaves_out_no_more_than_it_must(
     key: int, value: int, header: int, count: int

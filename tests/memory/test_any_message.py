@@ -65,7 +65,7 @@ def test_crops_without_a_pixel_are_refused_however_many(shape: list[int]) -> Non
 changes = st.lists(st.tuples(st.integers(0, len(MESSAGE) - 1), st.binary(min_size=1, max_size=4)), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(changes, st.integers(0, len(MESSAGE)))
 def test_a_message_that_is_changed_anywhere_is_kept_or_refused(
     changes: list[tuple[int, bytes]], length: int

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
@@ -46,14 +46,12 @@ def test_a_matrix_that_is_not_square_is_refused() -> None:
         aa([[1, 2, 3], [4, 5, 6]])
 
 
-@settings(deadline=None)
 @given(SCORES, SCORES)
 def test_auroc_agrees_with_scikit_learn_ties_and_all(positive: list[int], negative: list[int]) -> None:
     truth = [1] * len(positive) + [0] * len(negative)
     assert auroc(positive, negative) == pytest.approx(roc_auc_score(truth, positive + negative))
 
 
-@settings(deadline=None)
 @given(SCORES, SCORES)
 def test_fpr95_is_the_point_of_scikit_learns_curve(positive: list[int], negative: list[int]) -> None:
     truth = [1] * len(positive) + [0] * len(negative)
@@ -67,7 +65,6 @@ def test_fpr95_depends_on_which_class_is_positive() -> None:
     assert fpr95([-k for k in known], [-u for u in unknown]) == 0.75
 
 
-@settings(deadline=None)
 @given(SCORES, SCORES)
 def test_average_precision_agrees_with_scikit_learn_ties_and_all(
     positive: list[int], negative: list[int]
@@ -77,7 +74,6 @@ def test_average_precision_agrees_with_scikit_learn_ties_and_all(
     assert average_precision(positive, negative) == pytest.approx(expected)
 
 
-@settings(deadline=None)
 @given(SCORES, SCORES, st.sampled_from([0.05, 0.1, 0.5]))
 def test_caught_is_the_best_point_of_scikit_learns_curve_within_the_false_share(
     unknown: list[int], known: list[int], share: float
@@ -99,7 +95,6 @@ def test_nothing_to_compare_is_not_a_number(measure: object) -> None:
     assert math.isnan(measure([1.0], []))  # type: ignore[operator]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-9, 9), min_size=1, max_size=40), st.floats(0.01, 1))
 def test_equal_weights_give_the_ordinary_quantile(values: list[float], share: float) -> None:
     expected = np.quantile(values, share, method="inverted_cdf")

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.network import NetworkOutput
@@ -9,7 +9,6 @@ from detector.scores import pseudo
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=6)
 
 
-@settings(deadline=None)
 @given(LOGITS)
 def test_the_pseudo_score_is_the_log_odds_of_the_last_class(row: list[float]) -> None:
     rows = torch.tensor([row], dtype=torch.float64)

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
 from updater.candidate.thresholds import conservative_share, fake_threshold, unknown_threshold
 
 
-@settings(deadline=None)
 @given(st.integers(1, 600), st.floats(0.005, 0.2), st.floats(0.5, 0.99))
 def test_a_conservative_share_is_the_largest_that_keeps_its_confidence(
     count: int, share: float, confidence: float

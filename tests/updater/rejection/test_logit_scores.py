@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_ood.detector import GEN, EnergyBased
 from scipy.special import logsumexp, softmax
@@ -34,13 +34,11 @@ def known(logits: object) -> Known:
 ANY = known([[0, 0, 0]])
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_msp_is_scipys_largest_softmax_turned_round(rows: list[list[float]]) -> None:
     assert msp.fit(ANY)(evidence(rows)) == pytest.approx(-softmax(rows, axis=1).max(1))
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(-64, 64))
 def test_a_constant_added_to_the_logits_leaves_msp_gen_and_kl_matching_alone(
     rows: list[list[float]], constant: int
@@ -53,7 +51,6 @@ def test_a_constant_added_to_the_logits_leaves_msp_gen_and_kl_matching_alone(
         assert score(evidence(logits + constant)) == pytest.approx(score(evidence(logits)), abs=1e-9)
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(-64, 64))
 def test_a_constant_added_to_the_logits_lowers_energy_and_max_logit_by_it(
     rows: list[list[float]], constant: int
