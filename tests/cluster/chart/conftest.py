@@ -117,7 +117,7 @@ class Stream:
 
     @contextmanager
     def loaded(self, what: str) -> Iterator[None]:
-        """Send media from before the body until after it, await every answer, and add a row."""
+        """Send media from before the body until after it, each sample once at least, and add a row."""
         stop = threading.Event()
         sent: list[Sent] = []
         sender = threading.Thread(target=lambda: sent.extend(self._send(stop)), name="sender")
@@ -140,7 +140,7 @@ class Stream:
     def _send(self, stop: threading.Event) -> list[Sent]:
         def until_stopped() -> Iterator[MediaSample]:
             number = 0
-            while not stop.is_set():
+            while not stop.is_set() or number < len(self._samples):
                 yield self._samples[number % len(self._samples)]
                 number += 1
 
