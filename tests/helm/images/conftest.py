@@ -80,6 +80,10 @@ def podman() -> Iterator[Podman]:
     opened = Podman(environment)
     if subprocess.run(["podman", "image", "exists", BASE], env=environment, check=False).returncode:
         pytest.skip(f"there is no image {BASE}: helm/images/debian_base.sh makes one without any registry")
+    trial = ["podman", "run", "--rm", "--pull=never", "--network=none", BASE, "true"]
+    done = subprocess.run(trial, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"podman runs no container here: {done.stderr.strip()}; see helm/images/debian_base.sh")
     yield opened
     opened.end()
 
