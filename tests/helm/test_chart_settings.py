@@ -25,7 +25,7 @@ READ: dict[str, tuple[type[BaseSettings], ...]] = {
     "setup/migrate": SETTINGS,
     "setup/topics": SETTINGS,
 }
-COMING = ("ARTIFACTS_URL", "JOB_TEMPLATE")
+COMING = ("JOB_TEMPLATE",)
 """Settings that the chart gives and that the processes do not have yet."""
 SECRET = "postgresql://user:password@host/name"
 

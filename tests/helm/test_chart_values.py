@@ -45,7 +45,7 @@ DECIDED = {
 }
 """Settings that another value decides, such as the name of a Secret: there is one place for each."""
 
-COMING = {"artifacts_url", "job_template"}
+COMING = {"job_template"}
 """Settings that the chart gives and that the processes do not have yet."""
 
 ROOMS: dict[str, type[BaseSettings]] = {
