@@ -1,6 +1,7 @@
 """The updater's process: its parts opened in order, then the schedule and the queue, or the queue once."""
 
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, schedule
 from updater.gpus import devices
-from updater.runner import Parts, open_parts
-from updater.runs import utc_now
+from updater.jobs.carry import carrying_as_jobs
+from updater.parts import Parts, open_parts
+from updater.runs import Lease, utc_now
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since
-from updater.worker import run, run_once
+from updater.worker import carry_out, carrying_here, run, run_once, runner_name, terminal
 
 _ERRORS = (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError)
 
@@ -37,24 +39,78 @@ def work(process: Process) -> None:
     """
     settings, memory = _settings()
     with failing_on(*_ERRORS), ExitStack() as opened:
-        address = opened.enter_context(
-            serve_health(
-                settings.metrics_host,
-                settings.metrics_port,
-                process.heartbeat,
-                lambda: hindrance(parts),  # not asked before the first beat
-                metrics.REGISTRY,
-            )
-        )
-        parts = opened.enter_context(open_parts(settings, memory))
-        for collector in (metrics.Runs(parts.table), Disks(_folders(settings)), *devices()):
-            metrics.REGISTRY.register(collector)
+        parts, address = _opened(opened, process, settings, memory)
         if (trigger := schedule.build_trigger(settings)) is not None:
             metrics.DUE.set_function(lambda: _due(trigger))
+        carry = opened.enter_context(
+            carrying_as_jobs(parts.table, settings.job_template)
+            if settings.job_template
+            else carrying_here(parts, process.stop, process.heartbeat)
+        )
         scheduler = schedule.start(settings, parts.table, lambda seen: labelled_since(parts.store, seen))
         opened.callback(scheduler.shutdown)
         process.started(health=address)
-        run(parts, process.stop, process.heartbeat)
+        run(parts, process.stop, process.heartbeat, carry)
+
+
+def work_next(process: Process) -> int:
+    """Carry out the run that is next, and end. Raises as `work` does.
+
+    Returns the exit code: 0 where the run has ended, however it did, or where there is none; else 1, and the
+    next process on this work folder goes on there.
+    """
+    settings, memory = _settings()
+    with failing_on(*_ERRORS), ExitStack() as opened:
+        parts, address = _opened(opened, process, settings, memory)
+        process.started(health=address)
+        lease = _awaited(parts, process)
+        if lease is None:
+            waiting = {"queued", "running"} & parts.table.count_by_state().keys()
+            log.info("no update to carry out", others=sorted(waiting))
+            return FAILED if waiting else DONE
+        shown = opened.enter_context(terminal())
+
+        def show(stage: str, done: int, total: int) -> None:
+            process.heartbeat.beat()
+            shown(stage, done, total)
+
+        ended = carry_out(parts, lease, process.stop, show)
+        return FAILED if ended.state in ("queued", "running") else DONE
+
+
+def _opened(
+    opened: ExitStack, process: Process, settings: UpdaterSettings, memory: MemorySettings
+) -> tuple[Parts, str]:
+    """Open the parts, with the health before them; returns its address too."""
+    address = opened.enter_context(
+        serve_health(
+            settings.metrics_host,
+            settings.metrics_port,
+            process.heartbeat,
+            lambda: hindrance(parts),  # not asked before the first beat
+            metrics.REGISTRY,
+        )
+    )
+    parts = opened.enter_context(open_parts(settings, memory))
+    for collector in (metrics.Runs(parts.table), Disks(_folders(settings)), *devices()):
+        metrics.REGISTRY.register(collector)
+    return parts, address
+
+
+def _awaited(parts: Parts, process: Process) -> Lease | None:
+    """Claim the run that is next, if need be once the lease of a runner that died has run out.
+
+    None where there is nothing to claim, where another runner lives, or where the process was told to stop.
+    """
+    table, lease_s = parts.table, parts.settings.lease_s
+    deadline = time.monotonic() + 2 * lease_s
+    while True:
+        process.heartbeat.beat()
+        lease = table.claim(runner_name())
+        if lease is not None or not {"queued", "running"} & table.count_by_state().keys():
+            return lease
+        if time.monotonic() > deadline or process.stop.wait(min(parts.settings.poll_interval_s, lease_s / 4)):
+            return None
 
 
 def work_once(process: Process) -> int:

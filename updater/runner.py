@@ -6,9 +6,6 @@ becomes of the run when one of them does not succeed.
 
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +16,9 @@ from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD
 from detector.graph import DetectorGraph
 from detector.session import Session, open_session
 from ingest.durable import write_durably
-from memory.crop_store import CropStore, CropsUnavailableError
+from memory.crop_store import CropsUnavailableError
 from memory.rehearsal import choose_rehearsal
-from memory.settings import MemorySettings
-from memory.store import Store, StoreUnavailableError
+from memory.store import StoreUnavailableError
 from updater.candidate.builder import (
     Calibrated,
     Exported,
@@ -36,13 +32,15 @@ from updater.candidate.evaluate import judge
 from updater.candidate.gates import make_gates
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan, make_plan
 from updater.candidate.report import evaluation_markdown, model_card
-from updater.deploy_client import DeployClient, DeployUnavailableError
+from updater.deploy_client import DeployUnavailableError
 from updater.metrics import timed
 from updater.outliers.exposure import expose
+from updater.parts import Parts
 from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
 from updater.records import Candidate, Evaluation, UpdateRun
-from updater.runs import Lease, LeaseLostError, RunTable, open_runs
+from updater.runs import Lease, LeaseLostError
 from updater.settings import UpdaterSettings
+from updater.training.processes import PeerLostError
 from updater.training_data import known_label, labelled_since, load_splits, newest_label
 
 PSEUDO_ITEMS = 400
@@ -56,48 +54,19 @@ FOLDERS_KEPT = 3
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a runner works with, opened once a process."""
-
-    settings: UpdaterSettings
-    memory: MemorySettings
-    store: Store
-    crops: CropStore
-    table: RunTable
-    deploy: DeployClient
-
-
-@contextmanager
-def open_parts(settings: UpdaterSettings, memory: MemorySettings) -> Iterator[Parts]:
-    """Open the databases, the crops and the way to deploy.
-
-    Raises ExemplarMemoryError, SQLAlchemyError, OSError or ImportError where a database does not open.
-    """
-    store = Store(memory.database_url)
-    try:
-        table = open_runs(settings)
-        try:
-            with DeployClient(settings) as deploy:
-                yield Parts(settings, memory, store, CropStore(memory.crops_url), table, deploy)
-        finally:
-            table.close()
-    finally:
-        store.close()
-
-
 def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> UpdateRun:
     """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
 
     The row ends as proposed, refused or failed. It goes back to the queue, with all that was done
     kept in its folder, where `stop` was set or where deploy or the memory cannot be reached now.
-    Raises LeaseLostError where another runner has it: then nothing more was written.
+    Raises LeaseLostError where another runner has it: then nothing more was written. Raises PeerLostError
+    where another process of its training died: the lease runs out, and the death counts as this runner's.
     """
     table = parts.table
     with LeaseHeartbeat(table, lease, parts.settings.lease_s, stop, show) as heartbeat:
         try:
             candidate = _candidate(parts, lease, heartbeat)
-        except LeaseLostError:
+        except (LeaseLostError, PeerLostError):
             raise
         except UpdateInterruptedError:
             return table.release(lease)

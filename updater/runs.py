@@ -91,27 +91,39 @@ class RunTable:
 
         While a live runner holds any run there is nothing to claim: updates run one at a time.
         """
+        seen = self.claimable()
+        if seen is None:
+            return None
+        now = self._clock()
+        won = self._compare_and_set(
+            seen,
+            state="running",
+            runner=runner,
+            token=seen.token + 1,
+            error=None,
+            takeovers=seen.takeovers + (seen.state == "running"),
+            lease_until=now + self._lease,
+            started_at=seen.started_at or now,
+        )
+        return Lease(seen.id, seen.token + 1, runner) if won else None
+
+    def claimable(self) -> UpdateRun | None:
+        """Return the run that `claim` would take now, and end those that too many runners died on."""
         while True:
-            now = self._clock()
-            seen = self._claimable(now)
-            if seen is None:
-                return None
-            dead = seen.state == "running"
-            if dead and seen.takeovers >= self._takeovers_most:
-                reason = f"gave up after {seen.takeovers + 1} runners died at stage {seen.stage}"
-                self._compare_and_set(seen, state="failed", error=reason, finished_at=now, lease_until=None)
-                continue
-            won = self._compare_and_set(
-                seen,
-                state="running",
-                runner=runner,
-                token=seen.token + 1,
-                error=None,
-                takeovers=seen.takeovers + dead,
-                lease_until=now + self._lease,
-                started_at=seen.started_at or now,
-            )
-            return Lease(seen.id, seen.token + 1, runner) if won else None
+            seen = self._claimable(self._clock())
+            if seen is None or seen.state == "queued" or seen.takeovers < self._takeovers_most:
+                return seen
+            self.give_up(seen, f"gave up after {seen.takeovers + 1} runners died at stage {seen.stage}")
+
+    def give_up(self, seen: UpdateRun, reason: str) -> bool:
+        """End a run that nobody holds as failed; False where its row has changed since it was seen."""
+        return self._compare_and_set(
+            seen, state="failed", error=_cut(reason), finished_at=self._clock(), lease_until=None
+        )
+
+    def explain(self, seen: UpdateRun, error: str) -> bool:
+        """Say what a run that nobody holds waits for; False where its row has changed since it was seen."""
+        return self._compare_and_set(seen, error=_cut(error))
 
     def heartbeat(self, lease: Lease, stage: str, done: int, total: int) -> None:
         """Renew the lease and show the progress. Raises LeaseLostError."""

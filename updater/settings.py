@@ -54,6 +54,14 @@ class UpdaterSettings(BaseSettings):
         2, ge=0, description="how many runners may die on one run before it counts as failed"
     )
 
+    job_template: str | None = Field(
+        None,
+        max_length=52,
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        description="name of a suspended CronJob in this pod's namespace: each update runs as a Kubernetes "
+        "Job made of its template; empty: in this process",
+    )
+
     backbone: str = Field(
         Architecture().backbone,
         description='timm model that release 0 is built on, or "none" for forensic features alone; later '

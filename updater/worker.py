@@ -1,10 +1,14 @@
-"""The updater's process: the schedule writes rows, and this loop works them off one by one."""
+"""The updater's loop: the schedule writes rows, and one by one they are carried out, here or elsewhere.
+
+What trains is loaded where updates are carried out: a process that makes Kubernetes Jobs of them needs no
+torch.
+"""
 
 import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from secrets import token_hex
 
@@ -18,14 +22,17 @@ from ingest.process.settings import ProcessSettings
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics
+from updater.parts import Parts, open_parts
 from updater.progress import Show
 from updater.records import UpdateRun
-from updater.runner import Parts, open_parts, work
-from updater.runs import LeaseLostError
+from updater.runs import Lease, LeaseLostError
 from updater.settings import UpdaterSettings
 from updater.training_data import labelled_since
 
 LONGEST_PAUSE_S = 60.0
+
+Carry = Callable[[], str | None]
+"""Does what is to be done for the run that is next; returns in one line what keeps it from going on."""
 
 log = structlog.get_logger()
 
@@ -39,46 +46,62 @@ def run_once(
     state is `queued` where deploy or the memory could not be reached, or where stop was set.
     """
     stop = stop or threading.Event()
-    with open_parts(settings, memory or MemorySettings()) as parts, _terminal() as show:
+    with open_parts(settings, memory or MemorySettings()) as parts, terminal() as show:
         if not parts.table.count_by_state().get("queued"):
             parts.table.request(f"manual/{token_hex(8)}", "manual", "python -m updater --once")
         last = None
-        while run := _step(parts, _runner_name(), stop, show):
+        while run := _step(parts, runner_name(), stop, show):
             last = run
             if run.state == "queued":
                 break
         return last
 
 
-def run(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> None:
-    """Work the queue off, and look for what comes into it, until stop is set."""
-    runner = _runner_name()
+def run(parts: Parts, stop: threading.Event, heartbeat: Heartbeat, carry: Carry) -> None:
+    """Have the queue worked off, and look for what comes into it, until stop is set."""
     pause_s = parts.settings.poll_interval_s
-    with _terminal() as shown:
+    while not stop.is_set():
+        try:
+            metrics.WAITING.set(labelled_since(parts.store, parts.table.labels_seen()))
+            problem = carry()
+        except (SQLAlchemyError, ExemplarMemoryError) as error:
+            log.warning("the database does not answer, trying again", error=str(error))
+            problem = f"the database does not answer: {error}"
+        heartbeat.beat(problem)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if problem else parts.settings.poll_interval_s
+        stop.wait(pause_s)
+
+
+@contextmanager
+def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> Iterator[Carry]:
+    """Yield what carries a run out in this process. Raises ImportError where what trains is not installed."""
+    import updater.runner  # noqa: F401 - what is missing is missed at the start
+
+    runner = runner_name()
+    with terminal() as shown:
 
         def show(stage: str, done: int, total: int) -> None:
             heartbeat.beat()
             shown(stage, done, total)
 
-        while not stop.is_set():
-            problem = None
-            try:
-                metrics.WAITING.set(labelled_since(parts.store, parts.table.labels_seen()))
-                worked = _step(parts, runner, stop, show)
-                if worked is not None and worked.state == "queued" and not stop.is_set():
-                    problem = f"update {worked.id} {worked.error}"
-            except (SQLAlchemyError, ExemplarMemoryError) as error:
-                log.warning("the database does not answer, trying again", error=str(error))
-                problem = f"the database does not answer: {error}"
-            heartbeat.beat(problem)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if problem else parts.settings.poll_interval_s
-            stop.wait(pause_s)
+        def carry() -> str | None:
+            worked = _step(parts, runner, stop, show)
+            if worked is None or worked.state != "queued" or stop.is_set():
+                return None
+            return f"update {worked.id} {worked.error}"
+
+        yield carry
 
 
 def _step(parts: Parts, runner: str, stop: threading.Event, show: Show) -> UpdateRun | None:
     lease = parts.table.claim(runner)
-    if lease is None:
-        return None
+    return None if lease is None else carry_out(parts, lease, stop, show)
+
+
+def carry_out(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> UpdateRun:
+    """Carry a claimed run as far as it goes; returns its row as it is then, whoever holds it."""
+    from updater.runner import work
+
     try:
         return work(parts, lease, stop, show)
     except LeaseLostError as error:
@@ -86,12 +109,13 @@ def _step(parts: Parts, runner: str, stop: threading.Event, show: Show) -> Updat
         return parts.table.get(lease.run)
 
 
-def _runner_name() -> str:
+def runner_name() -> str:
+    """Return what this process is called in the rows that it holds."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 @contextmanager
-def _terminal() -> Iterator[Show]:
+def terminal() -> Iterator[Show]:
     """Yield what shows the progress: a bar where a person watches, else one log line a stage."""
     if not sys.stderr.isatty() or ProcessSettings().log_format == "json":
         yield _log_stages()

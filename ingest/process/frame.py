@@ -44,8 +44,9 @@ class ProcessFailedError(Exception):
 class Process:
     """What the frame lends to the body of a process: the request to stop, and the heartbeat."""
 
-    def __init__(self, settings: ProcessSettings) -> None:
+    def __init__(self, settings: ProcessSettings, stopped: int = DONE) -> None:
         self.stop = threading.Event()
+        self._stopped = stopped
         self.heartbeat = Heartbeat(settings.max_heartbeat_age_s)
         self.starting = True
         self._told, self._tell = os.pipe()
@@ -78,7 +79,7 @@ class Process:
             signal.signal(each, signal.SIG_DFL)
         os.write(self._tell, bytes([number]))
         if self.starting:
-            raise SystemExit(DONE)
+            raise SystemExit(self._stopped)
 
     def _listen(self) -> None:
         (number,) = os.read(self._told, 1)
@@ -86,13 +87,19 @@ class Process:
         self.stop.set()
 
 
-def run(room: str, kinds: Sequence[type[BaseSettings]], body: Callable[[Process], int | None]) -> int:
+def run(
+    room: str,
+    kinds: Sequence[type[BaseSettings]],
+    body: Callable[[Process], int | None],
+    *,
+    stopped: int = DONE,
+) -> int:
     """Run the body of a process in the frame; returns the exit code, which is the body's where it gives one.
 
     room is the process's name. kinds are the settings classes that the body reads: it is not begun where
     one of them does not fit the environment. The body loads what takes long to load, so that a signal during
     the start is met; calls `Process.started` before its loop; beats in the loop, and leaves it once `stop`
-    is set.
+    is set. stopped is the exit code of a signal during the start: one that has work to do has not done it.
     """
     kinds = (ProcessSettings, *kinds)
     problems = find_problems(kinds)
@@ -103,7 +110,7 @@ def run(room: str, kinds: Sequence[type[BaseSettings]], body: Callable[[Process]
     configure(room, settings)
     if problems:
         return _refuse(problems)
-    process = Process(settings)
+    process = Process(settings, stopped)
     process.meet_signals()
     PROCESS.labels(room).set(1)
     try:

@@ -1,6 +1,7 @@
 """A memory with labelled exemplars, a deploy server that really runs, and updates that are soon done."""
 
 import dataclasses
+import os
 import threading
 import time
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ def pytest_collection_modifyitems(items):
 
 
 CROP_PX = 64
+ROOT = Path(__file__).parents[2]
 
 
 def scene(rng):
@@ -247,3 +249,38 @@ def make_settings(tmp_path):
         )
 
     return make
+
+
+@pytest.fixture
+def environment(memory_settings, tmp_path):
+    """The environment of a run's pod beside a deploy server, with bounds that any candidate meets."""
+
+    def environment(url, where="run", **settings):
+        room = {
+            "DATABASE_URL": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
+            "WORK_DIR": str(tmp_path / where),
+            "DEPLOY_URL": url,
+            "METRICS_PORT": "0",
+            "LEASE_S": "2",
+            "POLL_INTERVAL_S": "0.1",
+            "THREADS": "1",
+            "DEVICE": "cpu",
+            "BACKBONE": "lcnet_050",
+            "MAX_REALS_UNKNOWN": "1",
+            "MAX_REALS_FAKE": "1",
+            "MAX_FORGOTTEN_POINTS": "100",
+            "MAX_REJECTION_POINTS": "100",
+            "MIN_NEW_NAMED": "0",
+        } | settings
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")},
+            **{f"FORGEWATCH_UPDATER_{name}": value for name, value in room.items()},
+            "FORGEWATCH_MEMORY_DATABASE_URL": memory_settings.database_url,
+            "FORGEWATCH_MEMORY_CROPS_URL": memory_settings.crops_url,
+            "FORGEWATCH_LOG_FORMAT": "json",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+
+    return environment

@@ -8,8 +8,9 @@ import httpx
 
 from detector.artifact import verify
 from memory.rows import select_exemplars
+from updater.parts import open_parts
 from updater.records import Candidate
-from updater.runner import open_parts, work
+from updater.runner import work
 from updater.worker import run_once
 
 

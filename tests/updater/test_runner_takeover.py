@@ -16,7 +16,8 @@ import pytest
 
 from ingest.durable import ASIDE
 from memory.database import open_engine
-from updater.runner import open_parts, work
+from updater.parts import open_parts
+from updater.runner import work
 from updater.runs import LeaseLostError, RunTable, utc_now
 from updater.worker import run_once
 

@@ -30,7 +30,7 @@ from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
-from updater.learners import softmax_rehearsal
+from updater.candidate.together import learn
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training_data import LabelledCrops
@@ -113,7 +113,7 @@ class Workshop:
             checkpoint=self.root / "checkpoint.safetensors",
             progress=progress,
         )
-        network = softmax_rehearsal.learn(step).network
+        network = learn(step, self.root / "step.safetensors").network
         aside = self.root / WEIGHTS
         save_file({name: value.cpu().contiguous() for name, value in network.state_dict().items()}, aside)
         rename_durably(aside, weights)

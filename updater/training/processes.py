@@ -27,6 +27,39 @@ class ProcessesError(ValueError):
     """The processes cannot share a batch. Fatal."""
 
 
+class PeerLostError(Exception):
+    """Another process of this training died or left, so this one cannot go on. Retryable."""
+
+
+def started() -> int:
+    """Return how many processes torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def starts_first() -> bool:
+    """Return whether this is the first of the processes that torchrun started; without it, it is."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def gpus(device: str) -> int:
+    """Return how many GPUs this process may use, none where the device asked for is the CPU."""
+    return 0 if device == "cpu" else torch.cuda.device_count()
+
+
+@contextmanager
+def with_peers() -> Iterator[None]:
+    """Turn what torch raises when another process is gone into a PeerLostError."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo raises nothing more special
+        raise PeerLostError(f"another process of this training was lost: {error}") from error
+
+
+def _add(values: Tensor) -> None:
+    with with_peers():
+        dist.all_reduce(values)
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[torch.device]:
     """Join the processes that torchrun started, for as long as the block lasts; yield this one's device.
@@ -34,15 +67,17 @@ def joined(device: torch.device) -> Iterator[torch.device]:
     device: as asked for. "cuda" becomes the GPU of this process's number on its host, with NCCL between
     them; otherwise gloo. Started alone, nothing is joined and the device stays.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if started() == 1:
         yield device
         return
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device)
+        with with_peers():
+            dist.init_process_group("nccl", device_id=device)
     else:
-        dist.init_process_group("gloo")
+        with with_peers():
+            dist.init_process_group("gloo")
     try:
         yield device
     finally:
@@ -62,7 +97,8 @@ def is_first() -> bool:
 def wait() -> None:
     """Wait until all processes are here."""
     if count() > 1:
-        dist.barrier()
+        with with_peers():
+            dist.barrier()
 
 
 def first_ones(value: Tensor) -> Tensor:
@@ -72,15 +108,17 @@ def first_ones(value: Tensor) -> Tensor:
     # NCCL takes tensors of the GPU alone.
     device = torch.device("cuda") if dist.get_backend() == "nccl" else value.device
     shared = value.detach().clone().to(device)
-    dist.broadcast(shared, 0)
+    with with_peers():
+        dist.broadcast(shared, 0)
     return shared.to(value.device)
 
 
 def agree(network: nn.Module) -> None:
     """Give all processes the first one's network: rounding on a GPU may have moved them apart."""
     if count() > 1:
-        for value in network.state_dict().values():
-            dist.broadcast(value, 0)
+        with with_peers():
+            for value in network.state_dict().values():
+                dist.broadcast(value, 0)
 
 
 def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -89,7 +127,7 @@ def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
     if count() == 1 or not found:
         return
     flat = torch.cat([one.flatten() for one in found])
-    dist.all_reduce(flat)
+    _add(flat)
     for one, part in zip(found, torch.split(flat, [one.numel() for one in found]), strict=True):
         one.copy_(part.view_as(one))
 
@@ -119,7 +157,7 @@ class _Gathered(torch.autograd.Function):
         ctx.place = slice(first, first + len(own))
         whole = own.new_zeros(total, *own.shape[1:])
         whole[ctx.place] = own
-        dist.all_reduce(whole)
+        _add(whole)
         return whole
 
     @staticmethod
@@ -133,13 +171,13 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:
         whole = own.clone()
-        dist.all_reduce(whole)
+        _add(whole)
         return whole
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         whole = gradient.contiguous().clone()
-        dist.all_reduce(whole)
+        _add(whole)
         return whole
 
 

@@ -1,0 +1,245 @@
+"""`python -m updater.run` as a Job's pod runs it: a process that carries one update out and ends."""
+
+import contextlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from memory.database import open_engine
+from updater.run import torchrun
+from updater.runs import RunTable
+
+pytestmark = pytest.mark.slow
+
+SHORT = Path(__file__).with_name("short_run.py")
+LEASE_S = 2
+
+
+@pytest.fixture
+def table_of():
+    """Opens the table of runs that an environment names."""
+    engines = []
+
+    def table_of(environment):
+        engine = open_engine(environment["FORGEWATCH_UPDATER_DATABASE_URL"])
+        engines.append(engine)
+        return RunTable(engine, lease_s=LEASE_S, max_takeovers=1000)
+
+    yield table_of
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.fixture
+def start():
+    """Starts a run; of several processes, under torchrun. Its training is short."""
+    begun = []
+
+    def start(environment, processes=1):
+        command = [sys.executable]
+        if processes > 1:
+            command = torchrun(processes)[: -len(["-m", "updater.run"])]
+        process = subprocess.Popen([*command, str(SHORT)], env=environment)
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        kill(process)
+
+
+def kill(process):
+    """End a process and all that it started at once, as the kernel ends what is in a pod."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        own = psutil.Process(process.pid)
+        for one in [own, *own.children(recursive=True)]:
+            one.kill()
+    process.wait()
+
+
+def awaited(found, process, timeout_s=240):
+    deadline = time.monotonic() + timeout_s
+    while not (value := found()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value
+
+
+def media(remember):
+    remember("real", 40)
+    remember("blocky", 40)
+
+
+def proposals(url):
+    return [one["digest"] for one in httpx.get(f"{url}/releases").json()]
+
+
+def test_it_carries_the_oldest_update_out_and_only_that_one(
+    environment, table_of, start, remember, deploy_server
+):
+    media(remember)
+    with deploy_server() as (url, _):
+        settings = environment(url)
+        table = table_of(settings)
+        first, _ = table.request("manual/1", "manual", "ann")
+        second, _ = table.request("manual/2", "manual", "ann")
+        assert start(settings).wait(300) == 0
+        assert table.get(first.id).state == "proposed"
+        assert table.get(second.id).state == "queued"
+        assert proposals(url) == [table.get(first.id).candidate]
+
+
+def test_nothing_to_do_and_a_refusal_end_it_with_0(environment, table_of, start, remember, deploy_server):
+    with deploy_server() as (url, _):
+        settings = environment(url)
+        table = table_of(settings)
+        assert start(settings).wait(60) == 0
+        run, _ = table.request("manual/1", "manual", "ann")
+        assert start(settings).wait(60) == 0
+        assert table.get(run.id).state == "refused"
+
+
+def test_what_may_help_later_ends_it_with_1_a_wrong_setting_with_2(environment, table_of, start, remember):
+    media(remember)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        settings = environment(f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        table = table_of(settings)
+        run, _ = table.request("manual/1", "manual", "ann")
+        assert start(settings).wait(60) == 1
+        assert table.get(run.id).state == "queued"
+        assert "deploy does not answer" in table.get(run.id).error
+    assert start(settings | {"FORGEWATCH_UPDATER_THREADS": "many"}).wait(60) == 2
+
+
+def test_while_another_runner_lives_it_ends_with_1_and_takes_nothing(environment, table_of, start):
+    settings = environment("http://127.0.0.1:1")
+    table = table_of(settings)
+    table.request("manual/1", "manual", "ann")
+    lease = table.claim("another")
+    process = start(settings)
+    while process.poll() is None:
+        table.heartbeat(lease, "elsewhere", 0, 0)
+        time.sleep(0.2)
+    assert process.returncode == 1
+    assert table.get(lease.run).runner == "another"
+
+
+def test_told_to_stop_it_gives_the_update_back_and_the_next_goes_on_there(
+    environment, table_of, start, remember, deploy_server
+):
+    media(remember)
+    with deploy_server() as (url, _):
+        settings = environment(url)
+        table = table_of(settings)
+        run, _ = table.request("manual/1", "manual", "ann")
+        process = start(settings)
+        awaited(lambda: table.get(run.id).stage == "balanced", process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 1
+        back = table.get(run.id)
+        assert (back.state, back.lease_until, back.takeovers) == ("queued", None, 0)
+        kept = Path(settings["FORGEWATCH_UPDATER_WORK_DIR"]) / f"run-{run.id}" / "checkpoint.safetensors"
+        assert kept.is_file()
+        assert start(settings).wait(300) == 0
+        assert table.get(run.id).state == "proposed"
+
+
+def test_a_signal_before_anything_was_done_is_no_success(environment, table_of, start):
+    settings = environment("http://127.0.0.1:1")
+    table_of(settings).request("manual/1", "manual", "ann")
+    process = start(settings)
+    mask = 1 << (signal.SIGTERM - 1)
+
+    def catches():
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        (caught,) = [line.split()[1] for line in lines if line.startswith("SigCgt:")]
+        return int(caught, 16) & mask
+
+    awaited(catches, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
+    environment, table_of, start, remember, deploy_server, processes
+):
+    media(remember)
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with deploy_server() as (url, _):
+        unbroken = environment(url, "unbroken")
+        table = table_of(unbroken)
+        run, _ = table.request("manual/1", "manual", "ann")
+        begun = time.monotonic()
+        assert start(unbroken, processes).wait(400) == 0
+        lasts_s = time.monotonic() - begun
+        wanted = table.get(run.id).candidate
+        assert proposals(url) == [wanted]
+
+        killed = environment(url, "killed", MAX_TAKEOVERS="1000")
+        table = table_of(killed)
+        run, _ = table.request("manual/1", "manual", "ann")
+        deaths = 0
+        while table.get(run.id).state != "proposed":
+            assert deaths < 20
+            process = start(killed, processes)
+            try:
+                process.wait(chance.uniform(0.2, 0.7) * lasts_s)
+            except subprocess.TimeoutExpired:
+                kill(process)
+                deaths += 1
+        ended = table.get(run.id)
+        assert deaths > 0
+        assert ended.candidate == wanted
+        assert proposals(url) == [wanted], "a candidate is proposed once however often it is made"
+
+
+def test_two_processes_make_the_network_of_one(environment, table_of, start, remember, deploy_server):
+    import torch
+    from safetensors.torch import load_file
+
+    media(remember)
+    found = {}
+    with deploy_server() as (url, _):
+        for processes in (1, 2):
+            settings = environment(url, f"of-{processes}")
+            table = table_of(settings)
+            run, _ = table.request("manual/1", "manual", "ann")
+            assert start(settings, processes).wait(400) == 0
+            assert table.get(run.id).state == "proposed"
+            folder = Path(settings["FORGEWATCH_UPDATER_WORK_DIR"]) / f"run-{run.id}"
+            found[processes] = load_file(folder / "artifact" / "weights.safetensors")
+            assert not list(folder.glob("step*")), "what the processes shared is gone"
+    for name, value in found[1].items():
+        assert torch.allclose(value, found[2][name], atol=1e-2), name
+
+
+def test_the_death_of_one_process_ends_all_and_the_update_goes_on(
+    environment, table_of, start, remember, deploy_server
+):
+    media(remember)
+    with deploy_server() as (url, _):
+        settings = environment(url)
+        table = table_of(settings)
+        run, _ = table.request("manual/1", "manual", "ann")
+        process = start(settings, processes=2)
+        awaited(lambda: table.get(run.id).stage == "backbone", process)
+        own = psutil.Process(process.pid).children()
+        (follower,) = [one for one in own if one.environ().get("RANK") == "1"]
+        follower.kill()
+        assert process.wait(60) == 1
+        assert table.get(run.id).state in ("running", "queued")
+        assert start(settings, processes=2).wait(400) == 0
+        assert table.get(run.id).state == "proposed"

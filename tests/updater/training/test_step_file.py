@@ -1,0 +1,52 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from detector.architecture import Architecture
+from detector.network import Network
+from updater.training.loop import _identity
+from updater.training.step import UPDATE, Learnt, Step
+from updater.training.step_file import load_step, remove_step, save_step
+
+
+@pytest.fixture
+def step(labelled, tmp_path):
+    architecture = Architecture(backbone="none", crop_px=64)
+    network = Network(architecture, 2)
+    return Step(
+        train=labelled({"real": 3, "blocky": 2, "striped": 2}),
+        classes=("real", "blocky", "striped"),
+        architecture=architecture,
+        previous=Learnt(network.eval(), ("real", "blocky")),
+        recipe=replace(UPDATE, batch=7),
+        without=frozenset({"resampled", "blended"}),
+        seed=5,
+        checkpoint=tmp_path / "checkpoint.safetensors",
+    )
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_step_read_back_is_the_step_that_its_checkpoint_is_bound_to(step, tmp_path, first):
+    features = np.random.default_rng(0).normal(size=(len(step.train.crops), 4)).astype(np.float32)
+    step = replace(step, train=replace(step.train, crop_features=features))
+    if first:
+        step = replace(step, previous=None)
+    path = tmp_path / "step.safetensors"
+    save_step(path, step)
+    read = load_step(path, torch.device("cpu"))
+    assert _identity(read, "m") == _identity(step, "m")
+    assert _identity(read, "m") != _identity(replace(step, seed=6), "m")
+    assert np.array_equal(read.train.crop_features, features)
+    assert read.checkpoint == step.checkpoint
+    assert (read.train.sources, read.train.groups) == (step.train.sources, step.train.groups)
+
+
+def test_nothing_of_a_removed_step_is_left(step, tmp_path):
+    path = tmp_path / "step.safetensors"
+    save_step(path, step)
+    assert len(list(Path(tmp_path).iterdir())) == 2
+    remove_step(path)
+    assert list(Path(tmp_path).iterdir()) == []

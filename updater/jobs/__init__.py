@@ -1,0 +1,1 @@
+"""Update runs as Kubernetes Jobs, made of a suspended CronJob's template."""
