@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not marked as exported
 
 from updater.learners import softmax_rehearsal
 from updater.training import processes

@@ -24,7 +24,7 @@ def save_step(path: Path, step: Step) -> None:
     if step.previous is not None:
         save_learnt(_previous(path), step.previous)
     said = {
-        "items": [train.ids, train.families, train.sources, train.groups],
+        "items": {name: getattr(train, name) for name in ("ids", "families", "sources", "groups")},
         "classes": step.classes,
         "architecture": step.architecture.model_dump(),
         "options": asdict(step.options),
@@ -48,7 +48,7 @@ def load_step(path: Path, device: torch.device) -> Step:
         arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
     return Step(
         train=LabelledCrops(
-            *map(tuple, said["items"]),
+            **{name: tuple(values) for name, values in said["items"].items()},
             crops=arrays["crops"],
             starts=arrays["starts"],
             crop_features=arrays.get("crop_features"),
