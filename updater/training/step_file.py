@@ -24,7 +24,10 @@ def save_step(path: Path, step: Step) -> None:
     if step.previous is not None:
         save_learnt(_previous(path), step.previous)
     said = {
-        "items": {name: getattr(train, name) for name in ("ids", "families", "sources", "groups")},
+        "ids": train.ids,
+        "families": train.families,
+        "sources": train.sources,
+        "groups": train.groups,
         "classes": step.classes,
         "architecture": step.architecture.model_dump(),
         "options": asdict(step.options),
@@ -48,7 +51,10 @@ def load_step(path: Path, device: torch.device) -> Step:
         arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
     return Step(
         train=LabelledCrops(
-            **{name: tuple(values) for name, values in said["items"].items()},
+            ids=tuple(said["ids"]),
+            families=tuple(said["families"]),
+            sources=tuple(said["sources"]),
+            groups=tuple(said["groups"]),
             crops=arrays["crops"],
             starts=arrays["starts"],
             crop_features=arrays.get("crop_features"),
