@@ -25,8 +25,6 @@ READ: dict[str, tuple[type[BaseSettings], ...]] = {
     "setup/migrate": SETTINGS,
     "setup/topics": SETTINGS,
 }
-COMING = ("JOB_TEMPLATE",)
-"""Settings that the chart gives and that the processes do not have yet."""
 SECRET = "postgresql://user:password@host/name"
 
 
@@ -44,7 +42,7 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Any:
             for variable, value in environment(container).items():
                 patch.setenv(variable, value)
             found = find_problems((ProcessSettings, *READ[name]))
-            return [str(problem) for problem in found if not problem.setting.endswith(COMING)]
+            return [str(problem) for problem in found]
 
     return find
 

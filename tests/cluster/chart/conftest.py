@@ -193,8 +193,6 @@ def values(kafka: Any, object_store: Any) -> dict[str, Any]:
             "registry": "localhost",
             "tag": os.environ["FORGEWATCH_IMAGE_TAG"],
             "pullPolicy": "Never",
-            # Nothing is trained here, and the schedule needs none of the CUDA in the updater's own image.
-            "updater": {"repository": "forgewatch/worker"},
         },
         "kafka": {
             "bootstrapServers": kafka.address,
