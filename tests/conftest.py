@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from sqlalchemy import create_engine, text
 
 from deploy.local.processes import free_port
@@ -22,18 +21,6 @@ from detector.artifact import Artifact
 from updater.candidate.gates import make_gates
 from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
-
-# How long an example takes is the machine's affair: no test is timed.
-settings.register_profile("forgewatch", deadline=None)
-settings.load_profile("forgewatch")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file to one process, which makes its fixtures once, and files that share a stack too."""
-    for item in items:
-        folder = item.path.parent
-        shared = folder if folder.name == "loop" else item.path
-        item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(item.config.rootpath))))
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +73,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
     return url
 
 
-pytest_plugins = ["s3_server"]
+pytest_plugins = ["s3_server", "two_processes"]
 MakeEvaluation = Callable[..., Evaluation]
 
 

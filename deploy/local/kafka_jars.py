@@ -6,6 +6,7 @@ coordinate and the jar's SHA-256. jgo warns where a checksum is off and leaves h
 where a download is cut; a jar whose digest is not the pinned one is thrown away here.
 """
 
+import fcntl
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,10 @@ def kafka_jars(cache: Path, progress: Callable[[int, int], None] = lambda done, 
     )
     pins = [line.split() for line in _LOCK.read_text().splitlines()]
     jars = []
-    with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
+    cache.mkdir(parents=True, exist_ok=True)
+    # jgo writes a jar in its place, so another process would find half of it there.
+    with (cache / "maven.lock").open("ab") as alone, ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
+        fcntl.flock(alone, fcntl.LOCK_EX)
         for jar in pool.map(lambda pin: _jar(context, *pin), pins):
             jars.append(jar)
             progress(len(jars), len(pins))

@@ -1,7 +1,11 @@
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import requests
+from jgo.maven import Artifact
 
 from deploy.local import kafka_jars
 from deploy.local.kafka_jars import JarError
@@ -53,6 +57,39 @@ def test_half_a_jar_in_the_cache_is_thrown_away_and_asked_for_again(
     with pytest.raises(JarError, match=r"org\.example:thing:1\.0 could not be fetched: no network"):
         kafka_jars.kafka_jars(tmp_path)
     assert not jar.exists()
+
+
+def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_jars(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    halves = [b"jar" * 100, b"more" * 100]
+    pin(monkeypatch, tmp_path, f"org.example:thing:1.0 {hashlib.sha256(b''.join(halves)).hexdigest()}\n")
+    jar, both, disturbed = (
+        jar_path(tmp_path, "org.example:thing:1.0"),
+        threading.Barrier(2),
+        threading.Event(),
+    )
+    found_half: list[bool] = []
+
+    def resolve(_self: Artifact) -> Path:
+        if jar.exists():
+            found_half.append(jar.read_bytes() == halves[0])
+            disturbed.set()
+        else:
+            jar.parent.mkdir(parents=True, exist_ok=True)
+            jar.write_bytes(halves[0])
+            disturbed.wait(0.5)
+            jar.write_bytes(b"".join(halves))
+        return jar
+
+    def fetch(_number: int) -> list[Path]:
+        both.wait()
+        return kafka_jars.kafka_jars(tmp_path)
+
+    monkeypatch.setattr(Artifact, "resolve", resolve)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(fetch, range(2))) == [[jar], [jar]]
+    assert found_half == [False]
 
 
 def test_the_lock_names_one_version_of_each_jar_with_a_digest() -> None:
