@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.local import torchserve as local
 from deploy.local.torchserve import start_torchserve
+from detector import torchserve_launch
 from detector.artifact import Artifact
 from detector.batch import judge, open_batch
 from detector.mar import pack
@@ -26,11 +26,11 @@ CROPS = 9
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetectorSettings]:
-    lines = local._PROPERTIES.splitlines(keepends=True)
+    lines = torchserve_launch._PROPERTIES.splitlines(keepends=True)
     stock = "".join(line for line in lines if not line.startswith("max_request_size"))
-    assert stock != local._PROPERTIES
+    assert stock != torchserve_launch._PROPERTIES
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "_PROPERTIES", stock)
+        patch.setattr(torchserve_launch, "_PROPERTIES", stock)
         server = start_torchserve(tmp_path_factory.mktemp("stock"))
     yield DetectorSettings(
         torchserve_url=server.inference_url,

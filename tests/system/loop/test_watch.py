@@ -86,7 +86,7 @@ def url(stack: Stack, live: str, kept: Callable[[str], Kept]) -> str:
     """The address of the stack's Prometheus, whose own rules are made impatient as their README says."""
     for path in (stack.run / "prometheus" / "rules").iterdir():
         text = re.sub(r"(for|interval): [0-9]+[mhs]", r"\1: 1s", path.read_text())
-        path.write_text(text.replace("> 86400", "> 1"))
+        path.write_text(text.replace("> 86400", "> 1").replace("[10m]", "[1m]"))
     os.kill(kept("prometheus").pid, signal.SIGHUP)
     return stack.settings[PROMETHEUS_URL]
 
@@ -179,7 +179,8 @@ def test_a_torchserve_that_stands_still_fires_until_it_goes_on(url: str, kept: C
 
 def test_a_hundred_bad_files_fire(url: str, traffic: Traffic) -> None:
     name = "ForgewatchDeadLetterRateHigh"
-    assert not fires(url, name)
+    # Other tests of this folder send bad values too.
+    await_that(lambda: not fires(url, name), lambda: "it fires though nothing was done")
     bad = traffic.send_hostile([b"no media"] * 100)
     traffic.wait(bad, lambda *_: None)
     await_that(lambda: fires(url, name), lambda: firing_alerts(url))
