@@ -21,8 +21,8 @@ log = structlog.get_logger()
 SESSION_TIMEOUT_MS = 9_000
 """what a killed consumer holds waits for this long"""
 
-_SAME_TOPIC_S = 1.0
-"""Within this time no topic is deleted, made anew and filled again; asking takes one request."""
+_SAME_TOPIC_S = 0.1
+"""Within this time no topic is deleted, made anew and filled; a client asks no sooner (retry_backoff_ms)."""
 
 
 class TopicRenewedError(KafkaError):  # type: ignore[misc]
