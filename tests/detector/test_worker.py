@@ -6,15 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged
-from detector.records import Timings, Verdict
+from detector.records import Verdict
 from detector.routing import Route
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
 from ingest.process.health import Heartbeat
-from ingest.records import Decoded, InRecord, MediaItem, OutRecord
+from ingest.records import Decoded, InRecord, OutRecord
 from ingest.settings import IngestSettings
 from ingest.sink import RecordTooLargeError, record_bytes
 
@@ -118,39 +119,9 @@ def committed(limit_bytes: int, verdicts: list[Verdict]) -> list[OutRecord]:
 
 
 def verdict(media_id: str, traceparent: str | None = None) -> Verdict:
-    item = MediaItem(
-        topic="media",
-        partition=0,
-        offset=0,
-        timestamp_ms=0,
-        media_id=media_id,
-        source="",
-        digest="",
-        size_bytes=1,
-        traceparent=traceparent,
-        tracestate=traceparent and "vendor=1",
-    )
-    return Verdict(
-        id=f"of {media_id[:8]}",
-        item=item,
-        kind="image",
-        format="PNG",
-        width=1,
-        height=1,
-        label="unknown",
-        family=None,
-        family_probability=None,
-        fake_probability=0.5,
-        energy=0,
-        novelty=1,
-        unknown_score=3,
-        unknown_threshold=2,
-        fake_threshold=0.5,
-        neighbours=(),
-        regions=(),
-        release="a" * 64,
-        timings=Timings(decode_s=0, model_s=0),
-    )
+    state = traceparent and "vendor=1"
+    item = make_item(media_id=media_id, traceparent=traceparent, tracestate=state)
+    return make_verdict(item, id=f"of {media_id[:8]}")
 
 
 def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are_committed() -> None:

@@ -7,36 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from verdicts import make_item, make_verdict
 
-from detector.records import Timings, Verdict
 from detector.unknowns import encode
-from ingest.records import InRecord, MediaItem
+from ingest.records import InRecord
 from memory.features import FEATURE_VERSION
 from memory.intake import UnfitItemError
 from memory.worker import arrival_of
 
-ITEM = MediaItem(topic="m", partition=0, offset=1, timestamp_ms=0, source="c", digest="d" * 64, size_bytes=1)
-VERDICT = Verdict(
-    id="m-0-1",
-    item=ITEM,
-    kind="image",
-    format="PNG",
-    width=8,
-    height=8,
-    label="unknown",
-    family=None,
-    family_probability=None,
-    fake_probability=0,
-    energy=0,
-    novelty=0,
-    unknown_score=1,
-    unknown_threshold=0,
-    fake_threshold=0,
-    neighbours=(),
-    regions=(),
-    release="0" * 64,
-    timings=Timings(decode_s=0, model_s=0),
-)
+VERDICT = make_verdict(make_item())
 ROW = np.ones(3, np.float32)
 MESSAGE = encode(VERDICT, np.zeros((2, 8, 8, 3), np.uint8), ROW, ROW, FEATURE_VERSION)
 

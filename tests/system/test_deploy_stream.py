@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from verdicts import make_item, make_verdict
 
 from deploy.client.kafka import (
     StreamError,
@@ -18,7 +19,6 @@ from deploy.client.kafka import (
     send_file,
 )
 from deploy.server.lag import LagError, group_lag
-from detector.records import Timings, Verdict
 from ingest.envelope import open_envelope
 from ingest.records import MediaItem
 from ingest.settings import IngestSettings, kafka_options
@@ -187,28 +187,4 @@ def opened(settings: IngestSettings) -> tuple[MediaItem, bytes]:
 
 
 def verdict(number: int) -> bytes:
-    item = MediaItem(
-        topic="m", partition=0, offset=number, timestamp_ms=0, source="s", digest="d" * 64, size_bytes=1
-    )
-    made = Verdict(
-        id=f"m-0-{number}",
-        item=item,
-        kind="image",
-        format="JPEG",
-        width=1,
-        height=1,
-        label="real",
-        family=None,
-        family_probability=None,
-        fake_probability=0.1,
-        energy=-3,
-        novelty=1,
-        unknown_score=0,
-        unknown_threshold=1,
-        fake_threshold=0.5,
-        neighbours=(),
-        regions=(),
-        release="a" * 64,
-        timings=Timings(decode_s=0, model_s=0),
-    )
-    return made.model_dump_json().encode()
+    return make_verdict(make_item(number), label="real").model_dump_json().encode()

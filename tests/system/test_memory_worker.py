@@ -10,61 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from verdicts import unknown_message
 
-from detector.records import Timings, Verdict
-from detector.unknowns import encode
-from ingest.records import MediaItem
 from ingest.settings import IngestSettings
 from ingest.topics import Topic, ensure_topics
 from memory import rows
 from memory.crop_store import CropStore
-from memory.features import FEATURE_VERSION, WIDTH
+from memory.features import FEATURE_VERSION
 from memory.review import freshness, list_clusters
 from memory.store import Store
 
 pytestmark = pytest.mark.system
 
 COUNT = 60
-
-
-def message(number: int) -> bytes:
-    rng = np.random.default_rng(number)
-    item = MediaItem(
-        topic="media",
-        partition=0,
-        offset=number,
-        timestamp_ms=0,
-        source="camera",
-        digest=f"{number:064x}",
-        size_bytes=1,
-    )
-    verdict = Verdict(
-        id=f"media-0-{number}",
-        item=item,
-        kind="image",
-        format="PNG",
-        width=32,
-        height=32,
-        label="unknown",
-        family=None,
-        family_probability=None,
-        fake_probability=0,
-        energy=0,
-        novelty=0,
-        unknown_score=1,
-        unknown_threshold=0,
-        fake_threshold=0,
-        neighbours=(),
-        regions=(),
-        release="0" * 64,
-        timings=Timings(decode_s=0, model_s=0),
-    )
-    crops = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
-    features = rng.normal(size=WIDTH).astype(np.float32)
-    return encode(verdict, crops, features, np.ones(4, np.float32), FEATURE_VERSION)
 
 
 @contextmanager
@@ -123,7 +83,7 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
 
     def send(numbers: range) -> None:
         for number in numbers:
-            producer.send(f"unknowns-{name}", message(number), partition=number % 2)
+            producer.send(f"unknowns-{name}", unknown_message(number), partition=number % 2)
         producer.flush()
 
     send(range(COUNT // 2))

@@ -10,65 +10,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from verdicts import unknown_message
 
 from deploy.local.processes import free_port
-from detector.records import Timings, Verdict
-from detector.unknowns import encode
-from ingest.records import MediaItem, OutRecord
+from ingest.records import OutRecord
 from ingest.settings import IngestSettings
 from ingest.sink import TransactionalSink
 from ingest.source import Source, TopicRenewedError
 from ingest.topics import Topic, ensure_topics
 from memory import rows
-from memory.features import FEATURE_VERSION, WIDTH
 from memory.settings import MemorySettings
 from memory.store import Store
 
 pytestmark = pytest.mark.system
 
 _GIVEN = ("unknowns_topic", "group_id", "database_url", "crops_url", "index_path", "retry_interval_s")
-
-
-def message(offset: int, content: int) -> bytes:
-    """An unknown item of the media at this offset, whose content has this number."""
-    rng = np.random.default_rng(content)
-    item = MediaItem(
-        topic="media",
-        partition=0,
-        offset=offset,
-        timestamp_ms=0,
-        source="camera",
-        digest=f"{content:064x}",
-        size_bytes=1,
-    )
-    verdict = Verdict(
-        id=f"media-0-{offset}",
-        item=item,
-        kind="image",
-        format="PNG",
-        width=32,
-        height=32,
-        label="unknown",
-        family=None,
-        family_probability=None,
-        fake_probability=0,
-        energy=0,
-        novelty=0,
-        unknown_score=1,
-        unknown_threshold=0,
-        fake_threshold=0,
-        neighbours=(),
-        regions=(),
-        release="0" * 64,
-        timings=Timings(decode_s=0, model_s=0),
-    )
-    crops = rng.integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
-    features = rng.normal(size=WIDTH).astype(np.float32)
-    return encode(verdict, crops, features, np.ones(4, np.float32), FEATURE_VERSION)
 
 
 def produce(broker: str, topic: str, values: list[bytes]) -> None:
@@ -149,9 +108,9 @@ def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
 ) -> None:
     store = Store(memory.database_url)
     topic = memory.unknowns_topic
-    produce(broker, topic, [message(n, n) for n in range(5)])
+    produce(broker, topic, [unknown_message(n, n) for n in range(5)])
     # The media topic was made anew as well: the same ids, other media.
-    again = [message(n, 100 + n) for n in range(12)]
+    again = [unknown_message(n, 100 + n) for n in range(12)]
     with remembering(ingest, memory):
         await_rows(store, 5)
         if running:
@@ -175,7 +134,7 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
 ) -> None:
     store = Store(memory.database_url)
     topic = memory.unknowns_topic
-    produce(broker, topic, [message(n, n) for n in range(10)])
+    produce(broker, topic, [unknown_message(n, n) for n in range(10)])
     with remembering(ingest, memory):
         await_rows(store, 10)
     with store.write() as connection:  # as it was after the first two

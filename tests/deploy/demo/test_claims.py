@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 import pytest
+from verdicts import make_item, make_verdict
 
 from deploy.demo.claims import (
     FamilyShares,
@@ -13,37 +14,13 @@ from deploy.demo.claims import (
     shares,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
-from detector.records import Label, Timings, Verdict
-from ingest.records import MediaItem
+from detector.records import Label, Verdict
 
 OLD, NEW = "0" * 64, "1" * 64
 
 
 def verdict(number: int, label: Label, family: str | None = None, release: str = OLD) -> Verdict:
-    item = MediaItem(
-        topic="t", partition=0, offset=number, timestamp_ms=0, source="s", digest="d", size_bytes=1
-    )
-    return Verdict(
-        id=f"t-0-{number}",
-        item=item,
-        kind="image",
-        format="JPEG",
-        width=1,
-        height=1,
-        label=label,
-        family=family,
-        family_probability=None,
-        fake_probability=0.5,
-        energy=0,
-        novelty=0,
-        unknown_score=0,
-        unknown_threshold=0,
-        fake_threshold=0,
-        neighbours=(),
-        regions=(),
-        release=release,
-        timings=Timings(decode_s=0, model_s=0),
-    )
+    return make_verdict(make_item(number, topic="t"), label=label, family=family, release=release)
 
 
 def test_what_has_no_answer_is_lost_and_every_answer_beyond_the_first_is_counted() -> None:
