@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadgroup
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo up down check fast test lint chart-check chart-e2e images lock readme dashboards clean
 
