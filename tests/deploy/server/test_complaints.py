@@ -22,6 +22,12 @@ def metrics_say(state: str, *, unserved_since: float = 0.0, serving: bool = True
     return generate_latest().decode()
 
 
+@pytest.fixture(autouse=True)
+def _no_complaint_is_left() -> Iterator[None]:
+    yield
+    metrics_say("confirmed", serving=False)
+
+
 @pytest.fixture
 def detector() -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), MetricsHandler)
@@ -29,7 +35,6 @@ def detector() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}/metrics"
     server.shutdown()
     server.server_close()
-    metrics_say("confirmed", serving=False)
 
 
 def test_a_detector_that_serves_what_it_should_complains_of_nothing() -> None:

@@ -1,11 +1,12 @@
-import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from detector.architecture import Architecture
 from updater.benchmark import speed
+from updater.training import loop
 from updater.training.allocation import keep_freed_memory
 from updater.training.batches import at_once
 from updater.training.step import FIRST, Options, Step
@@ -21,20 +22,30 @@ def step(labelled):
 
 
 def test_it_tells_how_much_of_the_time_is_waited_for_batches(step, monkeypatch):
-    monkeypatch.setattr(speed, "_ROUNDS", 1)
-    ready = speed.loop.ready_pools
+    """By a clock of its own: a step takes a second, and drawing its batch takes none, or three."""
+    seconds, drawing = 0.0, 0.0
+    ready = loop.ready_pools
 
-    def slow(*made_of):
-        time.sleep(0.02)
+    def drawn(*made_of):
+        nonlocal seconds
+        seconds += drawing
         return ready(*made_of)
 
+    def trained(stage, done, total):
+        nonlocal seconds
+        seconds += stage == "balanced"
+
+    monkeypatch.setattr(speed, "_ROUNDS", 1)
+    monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: seconds))
+    monkeypatch.setattr(loop, "ready_pools", drawn)
+    timed = replace(step, progress=trained)
     before = torch.get_rng_state()
-    quick = {one.stage: one for one in speed.measure(step, (20, 48))}
-    monkeypatch.setattr("updater.training.loop.ready_pools", slow)
-    waiting = {one.stage: one for one in speed.measure(step, (20, 48))}
-    assert list(quick) == ["balanced"], "there is no backbone to train"
-    assert waiting["balanced"].share < 0.5 < quick["balanced"].share
-    assert waiting["balanced"].loop < 8 / 0.02
+    (quick,) = speed.measure(timed, (20, 48))
+    drawing = 3.0
+    (waiting,) = speed.measure(timed, (20, 48))
+    assert quick.stage == "balanced", "there is no backbone to train"
+    assert (quick.share, waiting.share) == (1, 0.25)
+    assert (quick.loop, waiting.loop) == (8, 2)
     assert torch.equal(before, torch.get_rng_state())
 
 
