@@ -182,7 +182,11 @@ class Child:
 
 
 def command() -> list[str]:
-    """The command line of a child, without its charge."""
+    """The command line of a child, without its charge.
+
+    It has to be started in the folder that this package lies in, from which `-m` imports first. With -P it
+    would import what is installed, which is another tree's where this one is on PYTHONPATH alone.
+    """
     return [sys.executable, "-E", "-s", "-m", "ingest"]
 
 
