@@ -26,11 +26,20 @@ READ: dict[str, tuple[type[BaseSettings], ...]] = {
     "setup/topics": SETTINGS,
 }
 SECRET = "postgresql://user:password@host/name"
+PROCESSORS = "3"
 
 
 def environment(container: Any) -> dict[str, str]:
     """What the container's variables are, with what a Secret may hold for those that come from one."""
-    return {each["name"]: each.get("value", SECRET) for each in container["env"]}
+    return {
+        each["name"]: PROCESSORS if is_resource(each) else each.get("value", SECRET)
+        for each in container["env"]
+    }
+
+
+def is_resource(variable: Any) -> bool:
+    """Whether a variable is the container's own share of the node."""
+    return "resourceFieldRef" in variable.get("valueFrom", {})
 
 
 @pytest.fixture
@@ -122,8 +131,47 @@ def test_secrets_come_from_secrets_alone(render: Any, scenario: str) -> None:
 
 def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render: Any, scenario: str) -> None:
     sidecar = render(scenario).container("detector/torchserve")
-    assert [each["name"] for each in sidecar["env"] if "valueFrom" in each] == []
+    assert [each["name"] for each in sidecar["env"] if "valueFrom" in each and not is_resource(each)] == []
     assert not any("etc" in mount["mountPath"] for mount in sidecar["volumeMounts"])
+
+
+@pytest.mark.parametrize(
+    ("container", "place", "setting"),
+    [
+        ("detector/torchserve", ("detector", "torchserve"), ("detector", "model_threads")),
+        ("run/run", ("updater", "run"), ("updater", "threads")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("processors", "expected"),
+    [
+        ({}, "requests.cpu"),
+        ({"limits": {"cpu": "3500m"}}, "limits.cpu"),
+        ({"limits": {"cpu": "0"}}, "requests.cpu"),  # none, to Kubernetes
+        ({"requests": {"cpu": None}}, None),
+    ],
+)
+def test_threads_are_the_containers_processors_unless_they_are_set(
+    render: Any,
+    container: str,
+    place: tuple[str, str],
+    setting: tuple[str, str],
+    processors: Any,
+    expected: str | None,
+) -> None:
+    name = "_".join(("FORGEWATCH", *setting)).upper()
+    over: Any = {place[0]: {place[1]: {"resources": processors}}}
+    variables = {each["name"]: each for each in render(over=over).container(container)["env"]}
+    reference = {"resource": expected, "divisor": "1"}
+    assert variables.get(name) == (
+        {"name": name, "valueFrom": {"resourceFieldRef": reference}} if expected else None
+    )
+    over["settings"] = {setting[0]: {setting[1]: 7}}
+    assert {"name": name, "value": "7"} in render(over=over).container(container)["env"]
+
+
+def test_processes_that_share_a_runs_processors_do_not_each_take_all(render: Any) -> None:
+    assert not any(is_resource(each) for each in render("gpu").container("run/run")["env"])
 
 
 def test_a_worker_has_the_transactional_id_of_its_pod(render: Any) -> None:

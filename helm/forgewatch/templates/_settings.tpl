@@ -101,6 +101,26 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- end }}
 {{- end }}
 
+{{/* A setting that is a count of threads, where the values leave it open: the container's processors by its limit, else by its
+     request, in whole ones. Without either it is the default. Takes (list $ ROOM NAME RESOURCES). */}}
+{{- define "forgewatch.env.threads" -}}
+{{- $root := index . 0 }}
+{{- $room := index . 1 }}
+{{- $name := index . 2 }}
+{{- if not (hasKey (index $root.Values.settings $room) $name) }}
+{{- $given := list }}
+{{- range $bound := list "limits" "requests" }}
+{{- if regexMatch "[1-9]" (dig $bound "cpu" "" (index $ 3) | toString) }}
+{{- $given = append $given $bound }}
+{{- end }}
+{{- end }}
+{{- with $given }}
+- name: FORGEWATCH_{{ upper $room }}_{{ upper $name }}
+  valueFrom: {resourceFieldRef: {resource: {{ first . }}.cpu, divisor: "1"}}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* A variable out of a Secret. Takes (list NAME SECRET KEY). */}}
 {{- define "forgewatch.secretEnv" -}}
 - name: {{ index . 0 }}
