@@ -74,6 +74,7 @@ def nested(path: str, value: Any) -> Any:
         ("updater/run/checkpoints/claim", "mine"),
         ("deploy/replicas", 2),
         ("deploy/service/type", "ExternalName"),
+        ("deploy/service/annotations", {"x" * 64: "longer than a name may be"}),
         ("deploy/ingress/host", "https://forgewatch.example"),
         ("deploy/httpRoute/parentRefs", [{"namespace": "gateways"}]),
         ("networkPolicy/metricsFrom", [{}]),
