@@ -94,10 +94,16 @@ class Chart:
             check=False,
         )
 
-    def template(self, scenario: str, name: str = "watch", apis: Sequence[str] = EVERY_API) -> list[str]:
+    def template(
+        self,
+        scenario: str,
+        name: str = "watch",
+        apis: Sequence[str] = EVERY_API,
+        namespace: str = "media",
+    ) -> list[str]:
         """The arguments of `helm template` for a scenario."""
         available = [word for api in apis for word in ("--api-versions", api)]
-        place = [name, str(self.path), "--namespace", "media"]
+        place = [name, str(self.path), "--namespace", namespace]
         return ["template", *place, *available, "-f", str(self.values(scenario))]
 
 
@@ -126,8 +132,8 @@ def render(helm: str, chart: Chart) -> Render:
     """Give the objects of the chart, with some values over those of a scenario and every API at hand."""
 
     @cache
-    def template(scenario: str, over: str, name: str, apis: tuple[str, ...]) -> str:
-        done = chart.run(helm, *chart.template(scenario, name, apis), values=json.loads(over))
+    def template(scenario: str, over: str, name: str, apis: tuple[str, ...], namespace: str) -> str:
+        done = chart.run(helm, *chart.template(scenario, name, apis, namespace), values=json.loads(over))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -136,8 +142,9 @@ def render(helm: str, chart: Chart) -> Render:
         over: Object | None = None,
         name: str = "watch",
         apis: tuple[str, ...] = EVERY_API,
+        namespace: str = "media",
     ) -> Manifests:
-        rendered = template(scenario, json.dumps(over or {}), name, apis)
+        rendered = template(scenario, json.dumps(over or {}), name, apis, namespace)
         return Manifests([found for found in yaml.load_all(rendered, yaml.CSafeLoader) if found])
 
     return render

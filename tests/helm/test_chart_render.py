@@ -1,6 +1,6 @@
 """Every scenario lints and renders, the same with both majors of helm, as Kubernetes' schemas have it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -46,6 +46,34 @@ def test_names_fit_however_long_the_releases_name_is(render: Any, name: str) -> 
         assert len(each["metadata"]["name"]) <= 52, each["metadata"]["name"]
         assert each["metadata"]["namespace"] == "media"
         assert all(len(value) <= 63 for value in each["metadata"]["labels"].values())
+
+
+def scalars(part: Any) -> Iterator[Any]:
+    """Every key and every value of an object."""
+    for inner in [*part, *part.values()] if isinstance(part, dict) else part:
+        yield from scalars(inner) if isinstance(inner, dict | list) else [inner]
+
+
+def test_text_that_yaml_takes_for_a_number_or_a_truth_stays_text(render: Any) -> None:
+    over = {
+        "fullnameOverride": "true",
+        "env": {"NO": "x"},
+        "settings": {"detector": {"group_id": "123457"}, "ingest": {"media_topic": "123458"}},
+        "monitoring": {"dashboards": {"label": "on"}},
+    }
+    found = render("production", over=over, name="4711", namespace="815")
+    numbers = {each for each in scalars(found.objects) if isinstance(each, int)}
+    assert numbers & {4711, 815, 123457, 123458} == set()
+    assert {each["metadata"]["name"] for each in found.of("ServiceAccount")} == {"true", "true-updater"}
+    assert found.pods()["memory"]["spec"]["serviceAccountName"] == "true"
+    assert all("NO" in [variable["name"] for variable in each["env"]] for _, each in found.containers())
+    assert all(each["metadata"]["labels"]["on"] == "1" for each in found.of("ConfigMap"))
+
+
+def test_an_annotation_may_be_as_long_as_those_of_cloud_load_balancers(render: Any) -> None:
+    asked = {"service.beta.kubernetes.io/aws-load-balancer-cross-zone-load-balancing-enabled": "true"}
+    found = render(over={"deploy": {"service": {"annotations": asked}}})
+    assert found.one("Service", "deploy")["metadata"]["annotations"] == asked
 
 
 def test_two_releases_in_one_namespace_share_no_name_and_select_no_pod_of_one_another(render: Any) -> None:

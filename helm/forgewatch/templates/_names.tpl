@@ -18,7 +18,7 @@
 {{/* What selects a component's pods. Takes (list $ COMPONENT). */}}
 {{- define "forgewatch.selector" -}}
 app.kubernetes.io/name: {{ (index . 0).Chart.Name }}
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Versio
 {{/* The metadata of a component's object, its name in full. Takes (list $ COMPONENT). */}}
 {{- define "forgewatch.metadata" -}}
 name: {{ include "forgewatch.name" . }}
-namespace: {{ (index . 0).Release.Namespace }}
+namespace: {{ (index . 0).Release.Namespace | quote }}
 labels:
   {{- include "forgewatch.labels" . | nindent 2 }}
 {{- end }}

@@ -96,7 +96,7 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- end }}
 {{- end }}
 {{- range $name, $value := $root.Values.env }}
-- name: {{ $name }}
+- name: {{ quote $name }}
   value: {{ $value | quote }}
 {{- end }}
 {{- end }}
