@@ -74,7 +74,6 @@ def nested(path: str, value: Any) -> Any:
         ("updater/run/checkpoints/claim", "mine"),
         ("deploy/replicas", 2),
         ("deploy/service/type", "ExternalName"),
-        ("deploy/service/annotations", {"x" * 64: "longer than a name may be"}),
         ("deploy/ingress/host", "https://forgewatch.example"),
         ("deploy/httpRoute/parentRefs", [{"namespace": "gateways"}]),
         ("networkPolicy/metricsFrom", [{}]),
@@ -90,6 +89,11 @@ def test_a_value_that_the_schema_does_not_have_is_refused_by_its_name(
     said = refusal(nested(path, value))
     assert "schema" in said
     assert all(name in said for name in path.split("/")[-2:]), said
+
+
+def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refusal: Refusal) -> None:
+    name = "x" * 64
+    assert name in refusal(nested("deploy/service/annotations", {name: "y"}))
 
 
 @pytest.mark.parametrize(
