@@ -24,19 +24,19 @@ if [ ! -x "$bin/etcd" ]; then
 fi
 
 programs="kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy"
-cd "$work/kubernetes"
-if [ ! -e fetched ]; then
+missing=$(for p in $programs; do [ -x "$bin/$p" ] || echo "$p"; done)
+if [ -n "$missing" ]; then
+  cd "$work/kubernetes"
   gomod=$(go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
   # Kubernetes names its own staging modules at v0.0.0; only they are replaced.
   { printf 'module kubernetesbuild\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v%s\n\nreplace (\n' "$version"
     awk '$1 ~ /^k8s.io\// && $2 == "v0.0.0" {print $1}' "$gomod" | sort -u | sed "s#.*#\t& => & v0.${version#1.}#"
     echo ")"; } > go.mod
   go get $(for p in $programs; do echo "k8s.io/kubernetes/cmd/$p@v$version"; done)
-  touch fetched
+  x=k8s.io/component-base/version  # without it the server says v0.0.0 and a chart's kubeVersion refuses it
+  stamp="-X $x.gitVersion=v$version -X $x.gitMajor=1 -X $x.gitMinor=34 -X $x.gitTreeState=clean -X k8s.io/client-go/pkg/version.gitVersion=v$version"
+  for p in $missing; do build "$p" "k8s.io/kubernetes/cmd/$p" "$stamp"; done
 fi
-x=k8s.io/component-base/version  # without it the server says v0.0.0 and a chart's kubeVersion refuses it
-stamp="-X $x.gitVersion=v$version -X $x.gitMajor=1 -X $x.gitMinor=34 -X $x.gitTreeState=clean -X k8s.io/client-go/pkg/version.gitVersion=v$version"
-for p in $programs; do build "$p" "k8s.io/kubernetes/cmd/$p" "$stamp"; done
 
 # Names of services.
 [ -x "$bin/coredns" ] || GOBIN=$bin go install -ldflags "-s -w" "github.com/coredns/coredns@v$coredns"
