@@ -10,6 +10,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -150,10 +151,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, credentials: Credentials) ->
 @pytest.fixture(scope="session")
 def postgresql(credentials: Credentials) -> Iterator[str]:
     """The URL of a PostgreSQL database that asks for a password; the server refuses to run as root."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-    folder = Path("/tmp/forgewatch-postgresql")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    # Not below pytest's own folder, which `nobody` cannot enter.
+    folder = Path(tempfile.mkdtemp(prefix="forgewatch-postgresql-", dir="/tmp"))
     (folder / "password").write_text(credentials.password)
     for path in (folder, folder / "password"):
         shutil.chown(path, "nobody")

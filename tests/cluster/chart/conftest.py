@@ -83,15 +83,15 @@ class Chart:
         ready = [each["status"] for each in conditions if each["type"] == "Ready"]
         return bool(ready) and set(ready) == {"True"}
 
-    def describes(self, component: str, text: str) -> str:
-        """The line with this text in what `kubectl describe` says of a component's pods, awaited."""
+    def describes(self, component: str, *texts: str) -> str:
+        """The line with all these texts in what `kubectl describe` says of a component's pods, awaited."""
         select = ("-l", f"app.kubernetes.io/component={component}")
 
         def line() -> str | None:
             said = self.kubectl("describe", "pods", *select).splitlines()
-            return next((each.strip() for each in said if text in each), None)
+            return next((each.strip() for each in said if all(text in each for text in texts)), None)
 
-        return str(self.kubectl.until(f"describe says {text!r} of {component}", line))
+        return str(self.kubectl.until(f"describe says {texts} of {component}", line))
 
 
 @dataclass(frozen=True)
