@@ -53,9 +53,32 @@ def test_promtool_takes_the_rules() -> None:
 @needs_promtool
 @pytest.mark.slow
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
-def test_each_alert_fires_when_it_should_and_says_so_in_figures(path: Path) -> None:
-    done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
+def test_each_alert_fires_when_it_should_and_says_so_in_figures(path: Path, tmp_path: Path) -> None:
+    whole = yaml.safe_load(path.read_text())
+    groups = [
+        group
+        for rules in whole["rule_files"]
+        for group in yaml.safe_load((path.parent / rules).read_text())["groups"]
+    ]
+    written = []
+    for number, test in enumerate(whole["tests"]):
+        named = {case["alertname"] for case in test["alert_rule_test"]}
+        rules_of_test, alone = tmp_path / f"rules-{number}.yaml", tmp_path / f"test-{number}.yaml"
+        rules_of_test.write_text(yaml.safe_dump({"groups": needed(groups, named)}))
+        alone.write_text(yaml.safe_dump(whole | {"rule_files": [str(rules_of_test)], "tests": [test]}))
+        written.append(alone)
+    done = subprocess.run(["promtool", "test", "rules", *written], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def needed(groups: list[dict[str, Any]], alerts: set[str]) -> list[dict[str, Any]]:
+    """These alerts and what they read, alone: promtool evaluates all that it is given, at ten times the cost."""
+    recorded = {rule["record"]: rule for group in groups for rule in group["rules"] if "record" in rule}
+    kept = [rule for group in groups for rule in group["rules"] if rule.get("alert") in alerts]
+    for rule in kept:
+        kept += [read for name, read in recorded.items() if name in rule["expr"] and read not in kept]
+    cut = [group | {"rules": [rule for rule in group["rules"] if rule in kept]} for group in groups]
+    return [group for group in cut if group["rules"]]
 
 
 @pytest.mark.parametrize("fires", [True, False])
