@@ -1,5 +1,6 @@
 import pytest
 from prometheus_client import REGISTRY, generate_latest
+from verdicts import make_item, make_verdict
 
 import ingest.sandbox  # noqa: F401 - what it counts
 from detector.batch import Judged
@@ -13,8 +14,8 @@ from detector.metrics import (
     forget_release,
     serve_release,
 )
-from detector.records import Label, Timings, Verdict
-from ingest.records import InRecord, MediaItem
+from detector.records import Label
+from ingest.records import InRecord
 
 
 def lines_about(release: str) -> list[str]:
@@ -70,30 +71,7 @@ def test_a_counter_is_there_before_its_first_event(name: str, labels: dict[str, 
 
 
 def judged(label: Label, family: str | None) -> Judged:
-    item = MediaItem(
-        topic="media", partition=0, offset=0, timestamp_ms=0, source="camera", digest="", size_bytes=1
-    )
-    verdict = Verdict(
-        id="media-0-0",
-        item=item,
-        kind="image",
-        format="PNG",
-        width=1,
-        height=1,
-        label=label,
-        family=family,
-        family_probability=0.9,
-        fake_probability=0.9,
-        energy=0,
-        novelty=1,
-        unknown_score=0,
-        unknown_threshold=2,
-        fake_threshold=0.5,
-        neighbours=(),
-        regions=(),
-        release="c" * 64,
-        timings=Timings(decode_s=0, model_s=0),
-    )
+    verdict = make_verdict(make_item(), label=label, family=family, release="c" * 64)
     return Judged(InRecord("media", 0, 0, 0, None, b"", ()), verdict, None, None, "score", None, "c" * 12)
 
 

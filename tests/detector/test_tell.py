@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from verdicts import make_item, make_verdict
 
 from detector.batch import Judged, UnscorableError
-from detector.records import Timings, Verdict
 from detector.tell import tell
 from ingest.decode import DecodeError
-from ingest.records import InRecord, MediaItem
+from ingest.records import InRecord
 from ingest.trace_context import TraceContext
 
 TRACE = TraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
@@ -28,30 +28,7 @@ def level(request: pytest.FixtureRequest) -> Any:
 
 
 def scored() -> Judged:
-    item = MediaItem(
-        topic="media", partition=3, offset=17, timestamp_ms=0, source="c", digest="d", size_bytes=1
-    )
-    verdict = Verdict(
-        id="media-3-17",
-        item=item,
-        kind="image",
-        format="PNG",
-        width=1,
-        height=1,
-        label="fake",
-        family="gan",
-        family_probability=0.9,
-        fake_probability=0.9,
-        energy=0,
-        novelty=1,
-        unknown_score=0,
-        unknown_threshold=2,
-        fake_threshold=0.5,
-        neighbours=(),
-        regions=(),
-        release="c" * 64,
-        timings=Timings(decode_s=0, model_s=0),
-    )
+    verdict = make_verdict(make_item(17, partition=3), label="fake", family="gan", release="c" * 64)
     return Judged(RECORD, verdict, None, None, "score", TRACE, RELEASE)
 
 
