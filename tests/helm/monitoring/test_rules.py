@@ -72,7 +72,7 @@ def test_each_alert_fires_when_it_should_and_says_so_in_figures(path: Path, tmp_
 
 
 def needed(groups: list[dict[str, Any]], alerts: set[str]) -> list[dict[str, Any]]:
-    """These alerts and what they read, alone: promtool evaluates all that it is given, at ten times the cost."""
+    """These alerts and what they read alone: all the others would cost ten times as much."""
     recorded = {rule["record"]: rule for group in groups for rule in group["rules"] if "record" in rule}
     kept = [rule for group in groups for rule in group["rules"] if rule.get("alert") in alerts]
     for rule in kept:
