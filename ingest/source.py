@@ -58,7 +58,6 @@ class Source:
         self._topic_id: str | None = None
         self._same_at = -math.inf
         self._placed = False
-        self._held: list[InRecord] = []
         self._paused = False
         self._consumer.subscribe([self._topic], listener=_Rebalanced(self))
 
@@ -83,13 +82,13 @@ class Source:
         except AuthorizationError as error:
             raise refused(error, self._options) from error
         if not self._placed:
-            self._held.clear()
             self._place()
             return []
-        self._held += [_in_record(record) for batch in polled.values() for record in batch]
-        records: list[InRecord] = []
-        if self._held and self._is_same_topic():
-            records, self._held = self._held, []
+        if polled and not self._is_same_topic():
+            for partition, batch in polled.items():
+                self._consumer.seek(partition, batch[0].offset)
+            polled = {}
+        records = [_in_record(record) for batch in polled.values() for record in batch]
         metrics.MEDIA.inc(len(records))
         metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
         reached = reaches(self._consumer)
