@@ -64,12 +64,14 @@ class IngestSettings(BaseSettings):
 def kafka_options(settings: IngestSettings) -> dict[str, Any]:
     """Give the connection's keyword arguments for any kafka-python client.
 
-    No client connects without them, so here each consumer of the process is kept reading over bad batches.
+    No client connects without them, so here each consumer of the process is kept reading.
     """
     # Not above: whoever only reads settings need not load a Kafka client.
     from ingest.record_batches import tolerate_bad_batches
+    from ingest.rejoin import complete_rejoins
 
     tolerate_bad_batches()
+    complete_rejoins()
     options: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers.split(","),
         "security_protocol": settings.security_protocol,
