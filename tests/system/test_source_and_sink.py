@@ -110,6 +110,7 @@ def test_what_came_while_no_broker_tells_its_topic_is_given_out_later_once_and_i
 
         with monkeypatch.context() as patched:
             patched.setattr(source_module, "fresh_topic_id", silent)
+            patched.setattr(source_module, "_SAME_TOPIC_S", 0.0)
             while len(asked) < 3:
                 assert source.poll(2, timeout_s=0.5) == []
         # What a worker does meanwhile where TorchServe is away: it polls to stay a member, and drops that.
