@@ -65,15 +65,24 @@ def _rooms() -> tuple[_Room, ...]:
     memory, updater, deploy = MemorySettings(), UpdaterSettings(), DeploySettings()
     return (
         _Room(
-            *("memory", memory.database_url, "memory.migrations", "exemplars"),
+            "memory",
+            memory.database_url,
+            "memory.migrations",
+            "exemplars",
             lambda: Store(memory.database_url).close(),
         ),
         _Room(
-            *("updater", updater.database_url, "updater.migrations", "updater_runs"),
+            "updater",
+            updater.database_url,
+            "updater.migrations",
+            "updater_runs",
             lambda: open_runs(updater).close(),
         ),
         _Room(
-            *("deploy", deploy.database_url, "deploy.releases.migrations", "deploy_ledger"),
+            "deploy",
+            deploy.database_url,
+            "deploy.releases.migrations",
+            "deploy_ledger",
             lambda: Ledger(deploy.database_url).close(),
         ),
     )

@@ -1,7 +1,7 @@
 """The forensic features alone as an ONNX graph: the memory and deploy compute them without torch.
 
-Of crops of the usual side the graph lies beside this module; `python -m detector.feature_graph` writes it
-anew. Of others torch makes it, where it is installed.
+Of crops of the usual side the graph lies beside this module, since no process without torch could make it;
+`python -m detector.feature_graph` writes it anew. Of others torch makes it, where it is installed.
 """
 
 import sys

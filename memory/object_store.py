@@ -18,6 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import get_protocol
 
 from ingest.durable import sync, write_durably
+from ingest.process.disk import existing
 from ingest.process.frame import WrongSettingError
 
 CALL_S = 30.0
@@ -82,7 +83,8 @@ class ObjectStore:
     def write(self, name: str, value: bytes, *, once: bool = False) -> None:
         """Write an object, whole or not at all; on return it survives a power cut.
 
-        once: leave what is there as it is, and raise FileExistsError. Raises OSError.
+        once: leave what is there as it is, and raise FileExistsError; a folder may then show half of it after
+        a power cut. Raises OSError.
         """
         with self._plainly():
             if self._folder and not once:
@@ -177,7 +179,7 @@ class ObjectStore:
                     self._files.call_s3("list_objects_v2", timeout=timeout_s, **asked)
         except FileNotFoundError as error:
             raise OSError(f"the object store has no bucket {bucket}") from error
-        if self._folder and not os.access(folder := _nearest(Path(self._root)), os.W_OK | os.X_OK):
+        if self._folder and not os.access(folder := existing(Path(self._root)), os.W_OK | os.X_OK):
             raise OSError(f"the folder {folder} cannot be written")
 
     def _info(self, name: str) -> dict[str, Any]:
@@ -216,7 +218,7 @@ class ObjectStore:
         except TimeoutError as error:
             raise TimeoutError(f"the object store did not answer {within}") from error
         except self._failures as error:
-            if isinstance(error, OSError) and not self._on_s3:
+            if not self._on_s3:
                 raise
             if _code(error) in _EXISTS:
                 raise FileExistsError("it is there already") from error
@@ -270,12 +272,6 @@ def _one_line(error: BaseException) -> str:
 def _modified(info: dict[str, Any]) -> datetime:
     modified: datetime = info["LastModified"]
     return modified
-
-
-def _nearest(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder
 
 
 def _below(prefix: str) -> str:

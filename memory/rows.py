@@ -173,18 +173,6 @@ def feature_versions(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(count)}
 
 
-def verdict_of(connection: Connection, exemplar: str) -> str | None:
-    """Return the JSON of the verdict that brought an exemplar; None for imports.
-
-    Raises UnknownExemplarError.
-    """
-    row = connection.execute(select(exemplars.c.verdict).where(exemplars.c.id == exemplar)).first()
-    if row is None:
-        raise UnknownExemplarError(f"there is no exemplar {exemplar}")
-    verdict: str | None = row.verdict
-    return verdict
-
-
 def counts(connection: Connection) -> dict[tuple[Shelf, str | None], int]:
     """Return how many exemplars lie on each shelf of each family (None: unlabelled)."""
     query = select(exemplars.c.shelf, exemplars.c.family, func.count())

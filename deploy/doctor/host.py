@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
+from ingest.process.disk import existing
 from ingest.process.frame import WrongSettingError
 from ingest.process.settings import ProcessSettings, find_problems
 from memory.object_store import ObjectStore, local_folder, require_files
@@ -71,9 +72,7 @@ def disk() -> str:
     lie = local_folder(settings.artifacts_url)
     if lie is None:
         return "the artifacts lie in an object store"
-    folder = lie.absolute()
-    while not folder.exists():
-        folder = folder.parent
+    folder = existing(lie)
     free = shutil.disk_usage(folder).free
     said = f"{free / 2**30:.1f} GiB free at {folder}"
     if free < settings.min_free_bytes:

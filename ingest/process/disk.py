@@ -32,7 +32,7 @@ class Disks(Collector):
         )
         for volume, folder in self._folders.items():
             try:
-                usage = shutil.disk_usage(_existing(folder))
+                usage = shutil.disk_usage(existing(folder))
             except OSError:
                 continue
             free.add_metric([volume], usage.free)
@@ -41,6 +41,7 @@ class Disks(Collector):
         yield size
 
 
-def _existing(folder: Path) -> Path:
+def existing(folder: Path) -> Path:
+    """Return the folder itself, absolute, or the nearest above it that is there already."""
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if path.exists())
