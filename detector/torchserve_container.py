@@ -8,6 +8,7 @@ it also takes leave of the orphans of workers that ended.
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ def work(process: Process) -> None:
     settings = DetectorSettings()
     port, sockets = inference_port(settings), socket_folder(settings)
     with failing_on(OSError):
-        folder = Path(os.environ.get("TMPDIR", "/tmp")) / "torchserve"  # noqa: S108 - the container's own
+        folder = Path(tempfile.gettempdir()) / "torchserve"
         folder.mkdir(exist_ok=True)
         store = settings.model_store_dir.absolute()
         store.mkdir(parents=True, exist_ok=True)
@@ -84,13 +85,16 @@ def bury_orphans(server: subprocess.Popen[bytes]) -> None:
 
 def inference_port(settings: DetectorSettings) -> int:
     """The port of the inference address. Raises WrongSettingError unless it is on loopback."""
-    address = urlsplit(settings.torchserve_url)
-    if address.hostname not in ("127.0.0.1", "localhost") or address.port is None:
-        raise WrongSettingError(
-            "FORGEWATCH_DETECTOR_TORCHSERVE_URL",
-            f"{settings.torchserve_url}: TorchServe listens on the pod's loopback, http://127.0.0.1:PORT",
-        )
-    return address.port
+    try:
+        address = urlsplit(settings.torchserve_url)
+        if address.hostname in ("127.0.0.1", "localhost") and address.port is not None:
+            return address.port
+    except ValueError:  # what is no port, or no address
+        pass
+    raise WrongSettingError(
+        "FORGEWATCH_DETECTOR_TORCHSERVE_URL",
+        f"{settings.torchserve_url}: TorchServe listens on the pod's loopback, http://127.0.0.1:PORT",
+    )
 
 
 def socket_folder(settings: DetectorSettings) -> Path:

@@ -83,6 +83,7 @@ def events(lines: list[str]) -> list[dict[str, str]]:
     ("setting", "value"),
     [
         ("FORGEWATCH_DETECTOR_TORCHSERVE_URL", "http://torchserve:8080"),
+        ("FORGEWATCH_DETECTOR_TORCHSERVE_URL", "http://127.0.0.1:99999"),
         ("FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL", "http://127.0.0.1:8081"),
         ("FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL", "unix:management.sock"),
         ("FORGEWATCH_DETECTOR_MODEL_THREADS", "many"),
