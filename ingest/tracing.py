@@ -3,6 +3,7 @@
 OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns it on; OTEL_SDK_DISABLED=true, or an
 OTEL_TRACES_EXPORTER other than otlp, turns it off. All else (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
 OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_EXPORTER_OTLP_HEADERS, …) is read by the SDK. Off, none of it is loaded.
+An empty variable counts as one that is not set, as OpenTelemetry's specification has it.
 """
 
 import os
@@ -118,7 +119,7 @@ def exporting(room: str, group: str) -> Iterator[Spans | None]:
 def _endpoint(environment: Mapping[str, str]) -> str | None:
     """Return the name of the variable that turns the export on; None: it is off."""
     disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    if disabled or environment.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() != "otlp":
+    if disabled or (environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp").lower() != "otlp":
         return None
     return next((name for name in _ENDPOINTS if environment.get(name, "").strip()), None)
 
@@ -133,7 +134,7 @@ def _provider(room: str, endpoint: str) -> "TracerProvider":
         problem = "OpenTelemetry is not installed: install forgewatch[otel], or unset it"
         raise WrongSettingError(endpoint, problem) from error
     for name in _PROTOCOLS:
-        if os.environ.get(name, _PROTOCOL) != _PROTOCOL:
+        if (os.environ.get(name, "").strip() or _PROTOCOL) != _PROTOCOL:
             raise WrongSettingError(name, f"only {_PROTOCOL} is spoken here, which collectors take at 4318")
     resource = Resource.create({"service.name": f"forgewatch-{room}"}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)

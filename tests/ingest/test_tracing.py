@@ -114,6 +114,16 @@ def test_off_it_loads_nothing_of_opentelemetry(off: dict[str, str]) -> None:
     subprocess.run([sys.executable, "-c", program], env=os.environ | off, check=True)
 
 
+def test_an_empty_variable_is_one_that_is_not_set(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    for name in ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        monkeypatch.setenv(name, "")
+    with exporting("detector", "workers") as spans:
+        assert spans is not None
+        spans.begin(RECORD, SAMPLED, time.time_ns()).end({})
+    assert len(collector.spans()) == 1
+
+
 def test_on_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
