@@ -30,7 +30,7 @@ class CropsLostError(Exception):
 
 
 MAX_LOST_SHARE = 0.1
-"""Of a split's exemplars, so many may lack their crops before nothing is learnt from the others."""
+"""Of a split's exemplars, so many may lack their crops, and one always, before nothing is learnt at all."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def load(
                 lost += 1
                 log.error("exemplar left out", exemplar=row.id, error=str(error))
         progress(number, len(rows))
-    if lost > MAX_LOST_SHARE * (len(kept) + lost):
+    if lost > max(1, MAX_LOST_SHARE * (len(kept) + lost)):
         raise CropsLostError(
             f"the crops of {lost} of {len(kept) + lost} exemplars of the {split} split are missing or "
             "damaged: restore the crop store of FORGEWATCH_MEMORY_CROPS_URL"

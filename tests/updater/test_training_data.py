@@ -61,6 +61,19 @@ def test_an_item_whose_stored_crops_are_damaged_or_gone_is_left_out_and_the_rest
     assert load(store, crops, "train").ids == whole.ids[2:]
 
 
+def test_one_damaged_item_stops_no_learning_however_few_there_are(store, crops, remember):
+    remember("real", 8)
+    items = load(store, crops, "train")
+    assert 2 <= len(items) < 10
+    with store.read() as connection:
+        rows = exemplars_of(connection, items.ids)
+    crops.delete(rows[0].crops_digest)
+    assert len(load(store, crops, "train")) == len(rows) - 1
+    crops.delete(rows[1].crops_digest)
+    with pytest.raises(CropsLostError):
+        load(store, crops, "train")
+
+
 def test_a_crop_store_that_was_lost_stops_learning_and_says_so(store, crops, remember):
     remember("real", 40)
     items = load(store, crops, "train")
