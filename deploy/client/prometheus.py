@@ -30,13 +30,14 @@ def firing_alerts(url: str) -> list[Alert]:
     url is the address of a Prometheus server. One that has none of the rules is an error: its silence says
     nothing.
     """
-    groups = _get(url, "rules", type="alert").get("groups", [])
-    rules = [rule for group in groups for rule in group["rules"] if rule["name"].startswith(_OURS)]
-    if not rules:
-        raise PrometheusError(f"{url} has none of the rules of helm/forgewatch/rules")
-    if broken := [f"{rule['name']}: {rule['lastError']}" for rule in rules if rule.get("lastError")]:
-        raise PrometheusError(f"{url} cannot evaluate {'; '.join(broken)}")
+    answer = _get(url, "rules", type="alert")
     try:
+        rules = [rule for group in answer["groups"] for rule in group["rules"]]
+        ours = [rule for rule in rules if rule["name"].startswith(_OURS)]
+        if not ours:
+            raise PrometheusError(f"{url} has none of the rules of helm/forgewatch/rules")
+        if broken := [f"{rule['name']}: {rule['lastError']}" for rule in ours if rule.get("lastError")]:
+            raise PrometheusError(f"{url} cannot evaluate {'; '.join(broken)}")
         found = [
             Alert(
                 name=rule["name"],
@@ -44,19 +45,18 @@ def firing_alerts(url: str) -> list[Alert]:
                 description=alert["annotations"]["description"],
                 runbook_url=alert["annotations"]["runbook_url"],
             )
-            for rule in rules
+            for rule in ours
             for alert in rule["alerts"]
             if alert["state"] == "firing"
         ]
-    except (KeyError, ValidationError) as error:
-        raise PrometheusError(f"{url} has rules of another form: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValidationError) as error:
+        raise PrometheusError(f"{url} has rules of another form: {error!r}") from error
     return sorted(found, key=lambda alert: alert.name)
 
 
-def _get(url: str, what: str, **parameters: str) -> dict[str, Any]:
+def _get(url: str, what: str, **parameters: str) -> Any:
     try:
         answer = httpx.get(f"{url}/api/v1/{what}", params=parameters, timeout=_TIMEOUT_S, trust_env=False)
-        data: dict[str, Any] = answer.raise_for_status().json()["data"]
-    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError) as error:
+        return answer.raise_for_status().json()["data"]
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
         raise PrometheusError(f"{url} does not answer as Prometheus does: {error}") from error
-    return data

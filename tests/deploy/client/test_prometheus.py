@@ -1,3 +1,6 @@
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
 import pytest
 
 from deploy.client.prometheus import PrometheusError, firing_alerts
@@ -8,6 +11,36 @@ from deploy.local.processes import free_port
 def test_where_nobody_answers_it_says_so() -> None:
     with pytest.raises(PrometheusError, match="does not answer as Prometheus does"):
         firing_alerts(f"http://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"{}", "does not answer as Prometheus does"),
+        (b"[1]", "does not answer as Prometheus does"),
+        (b'{"data": [1]}', "has rules of another form"),
+        (b'{"data": {"groups": [{"rules": [{"query": "up"}]}]}}', "has rules of another form"),
+        (b'{"data": {"groups": []}}', "has none of the rules"),
+    ],
+)
+def test_where_another_server_answers_it_says_so(answer: bytes, said: str) -> None:
+    class Another(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Another) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(PrometheusError, match=said):
+                firing_alerts(f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_the_doctor_is_content_without_a_prometheus_but_not_with_one_that_is_away(
