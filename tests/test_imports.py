@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+import tomllib
+from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -157,3 +159,16 @@ def test_no_module_is_too_long_to_read():
     files = [*MODULES.values(), *(ROOT / "tests").rglob("*.py")]
     lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+
+
+def test_what_lies_beside_the_modules_of_a_room_is_in_its_wheel():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packed = settings["tool"]["setuptools"]["package-data"]["*"]
+    beside = [
+        path.name
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc", ".md"}
+    ]
+    assert "kafka.lock" in beside
+    assert [name for name in beside if not any(fnmatch(name, pattern) for pattern in packed)] == []
