@@ -56,6 +56,7 @@ def test_an_empty_database_gets_the_tables_that_the_code_reads(engine, package):
     assert off(engine, metadata) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ROOMS)
 def test_a_database_from_before_there_were_revisions_keeps_its_rows(engine, package):
     first_table, metadata = ROOMS[package]

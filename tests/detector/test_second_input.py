@@ -123,6 +123,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield opened
 
 
+@pytest.mark.slow
 def test_its_probe_says_what_the_graph_says_in_another_session(artifact: Artifact) -> None:
     request, expected = read_probe(artifact.folder / PROBE, artifact.manifest.contract)
     assert request.keys() == {one.name for one in INPUTS}
@@ -136,6 +137,7 @@ def test_an_export_that_lost_the_second_input_is_found(artifact: Artifact) -> No
         prove_equal(graph, artifact.folder / MODEL, artifact.manifest.contract, REQUESTS)
 
 
+@pytest.mark.slow
 def test_the_worker_judges_items_and_frames_by_their_own_pictures(
     artifact: Artifact, sandbox: Sandbox
 ) -> None:

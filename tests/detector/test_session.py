@@ -17,6 +17,7 @@ def item(crops: int, regions: list[tuple[int, ...]], px: int = 2) -> Decoded:
     return Decoded("image", "PNG", 100, 80, 1, pixels, kept)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.integers(1, 12).flatmap(

@@ -39,6 +39,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     swapping.wait()
 
 
+@pytest.mark.slow
 def test_no_race_leads_out_of_the_root(root: Path) -> None:
     assert fetched(root, lambda said: said.count("inside") > 100 and len(said) > TRIES) == {
         "inside",

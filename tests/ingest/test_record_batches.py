@@ -92,6 +92,7 @@ def read(fetch: Callable[[int], bytes], most: int, offset: int = 0) -> Iterator[
 logs = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(logs, st.data(), st.integers(1, 7), st.sampled_from([200, WHOLE]))
 def test_a_batch_that_is_damaged_anywhere_is_left_out_and_every_other_record_read_once(

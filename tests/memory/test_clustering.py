@@ -47,6 +47,7 @@ def test_a_label_goes_to_what_was_shown_though_the_list_was_computed_anew(
     assert [e.id for e in members_of(store, seen.id)] == list(seen.members[1:])
 
 
+@pytest.mark.slow
 def test_nothing_is_computed_or_written_until_something_changes(
     store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

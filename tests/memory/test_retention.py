@@ -67,6 +67,7 @@ def test_unlabelled_and_ignored_items_are_purged_past_their_time_and_labelled_on
     assert purging.purge(store, crops) == 0
 
 
+@pytest.mark.slow
 def test_a_round_purges_one_in_a_hundred_at_most_and_the_oldest_first(
     store: Store, crops: CropStore, fill: Fill, make: Make
 ) -> None:

@@ -40,6 +40,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_the_database_survives_a_power_cut_and_lets_readers_through(store: Store) -> None:
     with store.read() as connection:
         pragma = {
@@ -49,6 +50,7 @@ def test_the_database_survives_a_power_cut_and_lets_readers_through(store: Store
     assert pragma == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
 
 
+@pytest.mark.slow
 def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/new/memory.sqlite"
     processes = [subprocess.Popen([sys.executable, "-c", WRITER, url]) for _ in range(4)]
@@ -59,6 +61,7 @@ def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path: Path) -> N
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "offset"), [("inside", None), ("after", 7)])
 def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(
     tmp_path: Path, where: str, offset: int | None

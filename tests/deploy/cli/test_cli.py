@@ -61,6 +61,7 @@ def test_an_operator_sees_the_evidence_approves_and_rolls_back(
     assert "worse" in out
 
 
+@pytest.mark.slow
 def test_status_loads_neither_torch_nor_kafka(answered: Terminal) -> None:
     code = (
         "import sys; from deploy.cli.main import main; code = main(['status']);"
@@ -228,6 +229,7 @@ def test_the_file_of_a_running_stack_gives_defaults_and_the_environment_wins(
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", "restored by monkeypatch")
 
 
+@pytest.mark.slow
 def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
     answered: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from memory.clustering import renew
@@ -22,6 +23,7 @@ def as_the_memory_does() -> None:
         renew(store, settings)
 
 
+@pytest.mark.slow
 def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for family in ("real", "blend"):
@@ -56,6 +58,7 @@ def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal,
     assert answered.json("status")["unknowns_waiting"] == 0
 
 
+@pytest.mark.slow
 def test_a_clusters_sheet_is_written_as_png(answered: Terminal, tmp_path: Path) -> None:
     folder = tmp_path / "media" / "blend"
     folder.mkdir(parents=True)

@@ -57,6 +57,7 @@ def test_every_sequence_of_moves_ends_in_a_state_of_the_table(verbs: list[Any]) 
                 next_state(state, verb)
 
 
+@pytest.mark.slow
 @given(WISHES)
 def test_nothing_else_than_the_table_decides_which_state_follows(
     new_history: NewHistory, wishes: Wishes
@@ -101,6 +102,7 @@ def test_a_ledger_that_holds_a_move_against_the_table_is_damaged(
         fold(history.events)
 
 
+@pytest.mark.slow
 @given(WISHES)
 def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it(
     new_history: NewHistory, wishes: Wishes
@@ -122,6 +124,7 @@ def test_once_something_is_live_something_stays_live(new_history: NewHistory, wi
         seen_live = live is not None
 
 
+@pytest.mark.slow
 @given(WISHES)
 def test_a_rejected_release_stays_rejected(new_history: NewHistory, wishes: Wishes) -> None:
     history = new_history()

@@ -30,6 +30,7 @@ def live(new_history: NewHistory) -> Any:
     return new_history(("propose", A), ("approve", A), ("promote", A))
 
 
+@pytest.mark.slow
 @given(st.lists(ROLLOUTS, max_size=5))
 def test_after_a_raise_this_ledgers_rollout_outranks_what_was_found(
     new_history: NewHistory, topic: list[Rollout]

@@ -122,6 +122,7 @@ def test_a_ledger_without_its_id_is_damaged(ledger: Ledger, url: str) -> None:
         Ledger(url)
 
 
+@pytest.mark.slow
 def test_a_ledger_from_before_the_chain_keeps_its_rows_and_gets_one(either_database: str) -> None:
     engine = open_engine(either_database)
     rows = [

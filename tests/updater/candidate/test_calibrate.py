@@ -154,6 +154,7 @@ def network() -> Network:
     return Network(Architecture(backbone="lcnet_035", crop_px=64, width=8), 2).eval()
 
 
+@pytest.mark.slow
 def test_calibrating_a_network_gives_a_gate_that_its_calibration_reals_pass(network: Network) -> None:
     families = ["real"] * 20 + ["blended"] * 8
     gate, reference, figures = calibrate(network, labelled(families), labelled(families), ("real", "blended"))
