@@ -31,7 +31,7 @@ def test_a_broker_that_refuses_is_named_in_the_log_and_by_describe(
         chart.bring({"kafka": secrets["kafka"]})
         chart.rolled_out("deployment/detector")
     print(f"  {said}")
-    assert "uthentication" in reason(said)
+    assert "user forgewatch is not let in" in reason(said)
     assert "wrong" not in said  # the password
     assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
 
