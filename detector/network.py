@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import timm
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -97,6 +96,8 @@ def make_backbone(name: str, channels: int, crop_px: int, *, pretrained: bool = 
     """
     if name == NO_BACKBONE:
         return NoBackbone()
+    import timm  # it takes seconds, and most processes have no backbone
+
     described = timm.get_pretrained_cfg(name)
     fixed = described is not None and described.fixed_input_size
     size: dict[str, Any] = {"img_size": crop_px} if fixed else {}

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import torch
 from safetensors import SafetensorError, safe_open
-from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from detector.architecture import Architecture
@@ -127,6 +126,8 @@ def _of_backbone(backbone: nn.Module, state: dict[str, Tensor], weights: Weights
     """Return the state without timm's classifier, and its first filters spread over as many channels."""
     if isinstance(backbone, NoBackbone):
         raise WeightsError(f"{weights.origin} is of a backbone, and the network has none")
+    from timm.models import adapt_input_conv  # as slow to load as in `make_backbone`
+
     described: Any = backbone.pretrained_cfg
     classifiers = tuple(f"{name}." for name in _each(described.get("classifier")))
     own = backbone.state_dict()
