@@ -14,6 +14,9 @@ from detector.network import Network, NetworkOutput, NoBackbone
 from updater.training_data import LabelledCrops
 
 _ROWS_AT_ONCE = 4
+"""of crops of 128 px or more on a CPU"""
+_PIXELS_AT_ONCE = 4 * 128 * 128
+"""smaller crops are taken so many at once, since a few of them cost more in calls than in arithmetic"""
 
 
 def as_images(crops: npt.NDArray[np.uint8] | npt.NDArray[np.float32], device: torch.device) -> Tensor:
@@ -28,7 +31,7 @@ def forensics_of(network: Network, images: Tensor) -> Tensor:
     """Return the raw forensic features of images, float32 [N, F], without a gradient; F may be 0."""
     if network.forensics is None:
         return images.new_zeros(len(images), 0)
-    at_once = _ROWS_AT_ONCE if images.device.type == "cpu" else len(images)
+    at_once = _rows_at_once(images.shape[2]) if images.device.type == "cpu" else len(images)
     with torch.no_grad():
         return torch.cat([network.forensics(part) for part in torch.split(images, at_once)])
 
@@ -134,11 +137,11 @@ def by_rows(
     Operations this small lose more by being shared out over threads than they gain: by a factor of
     three on two cores.
     """
-    threads = torch.get_num_threads()
+    threads, at_once = torch.get_num_threads(), _rows_at_once(crops.shape[1])
 
     def apply(start: int) -> Tensor:
         with torch.no_grad():
-            return function(as_images(crops[start : start + _ROWS_AT_ONCE], device))
+            return function(as_images(crops[start : start + at_once], device))
 
     parts = []
     torch.set_num_threads(1)
@@ -146,9 +149,13 @@ def by_rows(
         with ThreadPoolExecutor(
             1 if device.type == "cuda" else threads, initializer=lambda: torch.set_num_threads(1)
         ) as pool:
-            for part in pool.map(apply, range(0, len(crops), _ROWS_AT_ONCE)):
+            for part in pool.map(apply, range(0, len(crops), at_once)):
                 parts.append(part)
-                progress(min(len(parts) * _ROWS_AT_ONCE, len(crops)), len(crops))
+                progress(min(len(parts) * at_once, len(crops)), len(crops))
     finally:
         torch.set_num_threads(threads)
     return torch.cat(parts)
+
+
+def _rows_at_once(side: int) -> int:
+    return max(_ROWS_AT_ONCE, _PIXELS_AT_ONCE // side**2)
