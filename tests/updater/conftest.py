@@ -238,13 +238,13 @@ def make_settings(tmp_path):
     """Settings with gates that any network passes, unless said otherwise."""
 
     def make(url, where="runner", **changed):
-        usual = LENIENT | {"database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}"}
+        database = f"sqlite:///{tmp_path / where / 'runs.sqlite'}"
+        usual = LENIENT | {"database_url": database, "backbone": "lcnet_050"}
         return UpdaterSettings(
             work_dir=tmp_path / where,
             deploy_url=url,
             threads=1,
             device="cpu",
-            backbone="lcnet_050",
             **(usual | changed),
         )
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 from datetime import timedelta
 
 import httpx
@@ -16,9 +17,11 @@ import pytest
 
 from ingest.durable import ASIDE
 from memory.database import open_engine
+from updater.candidate import builder
 from updater.parts import open_parts
 from updater.runner import work
 from updater.runs import LeaseLostError, RunTable, utc_now
+from updater.training import loop
 from updater.worker import run_once
 
 
@@ -35,8 +38,12 @@ def die_at(stage, done):
 
 
 def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifact(
-    short_recipes, make_settings, remember, memory_settings, deploy_server
+    make_settings, remember, memory_settings, deploy_server, monkeypatch
 ):
+    monkeypatch.setattr(
+        builder, "FIRST", replace(builder.FIRST, backbone_steps=8, balanced_steps=20, batch=16)
+    )
+    monkeypatch.setattr(loop, "_SAVE_EVERY", 5)
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
@@ -67,10 +74,10 @@ def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifa
                     successor(both)
                 return stages
 
-            seen_by(("backbone", 27))
+            seen_by(("backbone", 7))
             resumed = seen_by(("evaluate candidate", 1))
-            # Steps 1 to 25 were saved: the next one reported is the 26th.
-            assert next(done for stage, done, _ in resumed if stage == "backbone") == 26
+            # Steps 1 to 5 were saved: the next one reported is the 6th.
+            assert next(done for stage, done, _ in resumed if stage == "backbone") == 6
 
             # The control: with nothing kept, a successor begins at step 1.
             kept = settings.work_dir / f"run-{run.id}"
@@ -99,7 +106,7 @@ def test_a_runner_that_lost_its_lease_proposes_nothing(
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
-        settings = make_settings(url)
+        settings = make_settings(url, backbone="none")
         with open_parts(settings, memory_settings) as parts:
             run, _ = parts.table.request("manual/1", "manual", "ann")
             zombie = parts.table.claim("zombie")

@@ -12,6 +12,7 @@ import subprocess
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -177,6 +178,14 @@ class Namespace:
 
     def pending(self):
         return [pod for pod in self.pods() if pod["status"].get("phase") == "Pending"]
+
+    def evict(self, pod):
+        """Say of a pod what an eviction says, and end it as one that was told to stop ends."""
+        # With no time of its own, the condition is taken for one left over and set back within a second.
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        condition = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": since}
+        self.say(pod, {"conditions": [condition]})
+        self.end_pod(pod, exit_code=1)
 
     def end_pod(self, pod, exit_code):
         """Say of a pod what a kubelet says when its container has ended."""

@@ -36,19 +36,37 @@ def steps(features, options):
     return one, lambda learnt: replace(one, train=second, classes=CLASSES, previous=learnt, seed=2)
 
 
+class StopError(Exception):
+    pass
+
+
 def logits(learnt: Learnt, items):
     network = learnt.network
     rows = backbone_rows(network, items.crops, CPU)
     return classify_items(network, rows, torch.from_numpy(items.crop_features), items.starts).logits
 
 
+@pytest.fixture(scope="module")
+def through_both(features):
+    """Learns both steps with a learner, once for all tests: the step of the second, and what came of it."""
+    done = {}
+
+    def through_both(name, options):
+        if (name, options) not in done:
+            first, then = steps(features, options)
+            before = torch.get_rng_state()
+            second = then(LEARNERS[name](first))
+            done[name, options] = second, LEARNERS[name](second)
+            assert torch.equal(before, torch.get_rng_state())
+        return done[name, options]
+
+    return through_both
+
+
 @pytest.mark.parametrize("scheme", ["bc", "mc", "mt"])
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_learner_trains_through_two_steps_and_says_one_logit_a_class(name, scheme, features):
-    first, then = steps(features, Options(scheme=scheme))
-    before = torch.get_rng_state()
-    learnt = LEARNERS[name](then(LEARNERS[name](first)))
-    assert torch.equal(before, torch.get_rng_state())
+def test_a_learner_trains_through_two_steps_and_says_one_logit_a_class(name, scheme, features, through_both):
+    _, learnt = through_both(name, Options(scheme=scheme))
     assert learnt.classes == CLASSES
     assert not learnt.network.training
     said = logits(learnt, features[1])
@@ -57,24 +75,13 @@ def test_a_learner_trains_through_two_steps_and_says_one_logit_a_class(name, sch
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_the_same_step_gives_the_same_network(name, features):
-    first, then = steps(features, Options())
-    once = LEARNERS[name](first)
-    one, other = (LEARNERS[name](then(once)).network.state_dict() for _ in range(2))
-    assert all(torch.equal(value, other[key]) for key, value in one.items())
-
-
-class StopError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_an_interrupted_update_goes_on_to_the_same_network(name, features, tmp_path, monkeypatch):
+def test_the_same_step_gives_the_same_network_also_where_it_was_interrupted(
+    name, through_both, tmp_path, monkeypatch
+):
     monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 1)
-    first, then = steps(features, Options())
-    step = then(LEARNERS[name](first))
+    step, once = through_both(name, Options())
     stages: list[str] = []
-    unbroken = LEARNERS[name](replace(step, progress=lambda stage, done, total: stages.append(stage)))
+    again = LEARNERS[name](replace(step, progress=lambda stage, done, total: stages.append(stage)))
     last = stages[-1]
 
     def stop(stage, done, total):
@@ -84,6 +91,7 @@ def test_an_interrupted_update_goes_on_to_the_same_network(name, features, tmp_p
     file = tmp_path / "checkpoint.safetensors"
     with pytest.raises(StopError):
         LEARNERS[name](replace(step, checkpoint=file, progress=stop))
-    resumed = LEARNERS[name](replace(step, checkpoint=file)).network.state_dict()
-    assert all(torch.equal(value, resumed[key]) for key, value in unbroken.network.state_dict().items())
+    resumed = LEARNERS[name](replace(step, checkpoint=file))
+    for other in (again.network.state_dict(), resumed.network.state_dict()):
+        assert all(torch.equal(value, other[key]) for key, value in once.network.state_dict().items())
     assert not file.exists()
