@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 TEMPLATE = "forgewatch-update"
 LIGHT = Path(__file__).with_name("light_updater.py")
-RUN = Path(__file__).parents[2] / "plugins" / "forked_updates.py"
+RUN = Path(__file__).parents[1] / "short_run.py"
 
 
 @contextmanager
