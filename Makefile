@@ -59,7 +59,7 @@ lock: ## pins and hashes of everything in pyproject.toml, and of what each image
 	$(PIN) helm/images/build.in -o helm/images/build.lock
 
 images: ## the container images; BASE=IMAGE for another base, INDEX=URL for an index that has torch for the CPU
-	BASE="$(BASE)" INDEX="$(INDEX)" helm/images/build.sh $(TARGETS)
+	BASE="$(BASE)" INDEX="$(INDEX)" TAG="$(TAG)" helm/images/build.sh $(TARGETS)
 
 clean: ## all but the source
 	rm -rf .venv .forgewatch

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds images: build.sh [TARGET…], by default worker, torchserve and updater, as forgewatch/TARGET:VERSION.
+# Builds images: build.sh [TARGET…], by default worker, torchserve and updater, as forgewatch/TARGET:TAG.
+# TAG: by default the version.
 # BASE: the base image; INDEX: an index with torch for the CPU, for the updater; PIP_CONFIG_FILE, PIP_CERT: as pip
 # reads them, for the time of the build; BUILDER: podman or docker. Each bill of materials is copied to
 # .forgewatch/images/TARGET.cdx.json.
@@ -8,6 +9,7 @@ cd "$(dirname "$0")/../.."
 mkdir -p .forgewatch/images
 builder=${BUILDER:-$(command -v podman || command -v docker)}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+tag=${TAG:-$version}
 options=(--file helm/images/Dockerfile --build-arg "VERSION=$version"
     --build-arg "REVISION=$(git rev-parse HEAD 2>/dev/null || echo unknown)")
 [ -z "${BASE:-}" ] || options+=(--build-arg "BASE=$BASE")
@@ -18,7 +20,7 @@ options=(--file helm/images/Dockerfile --build-arg "VERSION=$version"
 [ "$(basename "$builder")" != podman ] || options+=(--format docker)
 [ $# -gt 0 ] || set -- worker torchserve updater
 for target; do
-    "$builder" build "${options[@]}" --target "$target" --tag "forgewatch/$target:$version" .
-    "$builder" run --rm --network=none "forgewatch/$target:$version" cat /opt/venv/share/forgewatch/sbom.cdx.json \
+    "$builder" build "${options[@]}" --target "$target" --tag "forgewatch/$target:$tag" .
+    "$builder" run --rm --network=none "forgewatch/$target:$tag" cat /opt/venv/share/forgewatch/sbom.cdx.json \
         > ".forgewatch/images/$target.cdx.json"
 done

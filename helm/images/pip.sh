@@ -1,6 +1,6 @@
 #!/bin/sh
 # pip.sh VENV LOCK [MORE]: installs what a lock names into a virtual environment, each file with its hash; what comes
-# new with it is copied to the folder MORE.
+# new with it is moved to the folder MORE.
 # TORCH_INDEX: an index that has torch and torchvision for the CPU; they come from there, by version alone.
 set -eu
 venv=$1 lock=$2 more=${3:-}
@@ -21,17 +21,13 @@ if [ -n "${TORCH_INDEX:-}" ]; then
 fi
 pip install --no-compile --no-deps --only-binary :all: --require-hashes -r "$lock"
 
-# A sixth of what was installed is loaded by no process: the packages' own tests, tools of ONNX Runtime, and ONNX
-# Runtime a second time for programs in C (Python's module has it inside).
 site=$(echo "$venv"/lib/python3*/site-packages)
-find "$site" -depth -type d -name tests -exec rm -r {} +
-rm -rf "$site"/onnxruntime/capi/libonnxruntime.so* "$site"/onnxruntime/tools "$site"/onnxruntime/transformers \
-    "$site"/onnxruntime/quantization
+"$(dirname "$0")/prune.sh" "$site"
 # Of large packages only what is imported is compiled: load.py does it. Some carry files of other Pythons, which fail.
 "$venv/bin/python" -m compileall -qq -x '/site-packages/(numpy|scipy|sklearn|narwhals|onnxruntime|pygments)/' "$site" || true
 
 if [ -n "$more" ]; then
     mkdir -p "$more"
     cd "$venv"
-    find . -cnewer /tmp/begun ! -type d -print0 | tar --null -T - -cf - | tar -C "$more" -xf -
+    find . -cnewer /tmp/begun ! -type d -print0 | tar --null -T - --remove-files -cf - | tar -C "$more" -xf -
 fi

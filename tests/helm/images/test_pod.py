@@ -27,7 +27,7 @@ Podman = Any
 
 
 class Pod:
-    """Containers that share a network, as those of a pod do, and two volumes."""
+    """Containers that share a network, as those of a pod do, and volumes."""
 
     def __init__(self, podman: Podman, worker: str, torchserve: str, bootstrap: str, media: Path) -> None:
         self.ports = {room: free_port() for room in ROOMS}
@@ -43,16 +43,15 @@ class Pod:
             **{f"FORGEWATCH_{room.upper()}_METRICS_PORT": str(port) for room, port in self.ports.items()},
         }
         self.podman = podman
-        self.name = podman.make_pod()
         options = [
-            f"--pod={self.name}",
+            "--network=host",
             "--memory=2g",
             *(f"--env={name}={value}" for name, value in self.settings.items()),
         ]
-        state = [f"--volume={self.name}-state:/var/lib/forgewatch"]
+        state = [f"--volume={podman.make_volume()}:/var/lib/forgewatch"]
         beside = [
-            f"--volume={self.name}-pod:/var/lib/forgewatch",
-            f"--volume={self.name}-run:/run/forgewatch",
+            f"--volume={podman.make_volume()}:/var/lib/forgewatch",
+            f"--volume={podman.make_volume()}:/run/forgewatch",
         ]
         self.containers = {
             "deploy": podman.start(
@@ -97,9 +96,11 @@ def pod(
     for path in (media, *media.iterdir()):
         path.chmod(0o755)
     broker = start_broker(tmp_path_factory.mktemp("broker"), cache=CACHE)
-    yield Pod(podman, worker, torchserve_image, broker.bootstrap, media)
-    podman.end()
-    broker.stop()
+    try:
+        yield Pod(podman, worker, torchserve_image, broker.bootstrap, media)
+    finally:
+        podman.end()
+        broker.stop()
 
 
 @pytest.fixture(scope="module")
