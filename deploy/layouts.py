@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.settings import DeploySettings
-from memory.database import open_engine, require_openable
+from memory.database import cause_of, open_engine, require_openable
 from memory.migrate import UnknownLayoutError, migrate
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
@@ -45,8 +45,7 @@ def migrate_all() -> Iterator[str]:
             before, after = _migrated(room)
             room.open()
         except _FAILURES as error:
-            said = " ".join(str(getattr(error, "orig", None) or error).split())
-            raise LayoutError(f"{setting}: {said}") from error
+            raise LayoutError(f"{setting}: {cause_of(error)}") from error
         at = make_url(room.url).render_as_string(hide_password=True)
         done = "is there already" if before == after else f"made from {before or 'an empty database'}"
         yield f"{room.name}: layout {after} {done} ({at})"

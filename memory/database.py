@@ -37,6 +37,11 @@ def folder_of(database_url: str) -> Path | None:
     return Path(str(url.database)).parent if url.get_backend_name() == "sqlite" else None
 
 
+def cause_of(error: Exception) -> str:
+    """Return what a database or its driver said, in one line: without the statement and its values."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())
+
+
 def open_engine(database_url: str) -> Engine:
     """Return an engine for an SQLAlchemy URL; an SQLite file is made where it is missing.
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
 
-from memory.database import READS, open_engine
+from memory.database import READS, cause_of, open_engine
 from memory.migrate import UnknownLayoutError, migrate
 from memory.schema import revision
 
@@ -45,7 +45,7 @@ class Store:
         try:
             self._prepare()
         except OperationalError as error:
-            raise StoreUnavailableError(f"cannot open {_shown(url)}: {error.orig}") from error
+            raise StoreUnavailableError(f"cannot open {_shown(url)}: {cause_of(error)}") from error
 
     def _prepare(self) -> None:
         with self._connection(writes=True) as connection:
@@ -92,10 +92,9 @@ class Store:
                 with connection.begin():
                     yield connection
         except OperationalError as error:
-            cause = " ".join(str(error.orig).split())  # PostgreSQL's has several lines
-            raise StoreUnavailableError(f"the memory's database failed: {cause}") from error
+            raise StoreUnavailableError(f"the memory's database failed: {cause_of(error)}") from error
         except (DataError, IntegrityError) as error:
-            raise RefusedRowError(f"the memory's database refused a row: {error.orig}") from error
+            raise RefusedRowError(f"the memory's database refused a row: {cause_of(error)}") from error
 
 
 def current_revision(connection: Connection) -> int:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingest.process.disk import Disks
 from ingest.process.frame import DONE, FAILED, Process, failing_on
 from ingest.process.health import serve_health
-from memory.database import folder_of, require_openable
+from memory.database import cause_of, folder_of, require_openable
 from memory.migrate import UnknownLayoutError
 from memory.object_store import require_files
 from memory.settings import MemorySettings
@@ -141,7 +141,7 @@ def hindrance(parts: Parts) -> str | None:
     try:
         parts.table.count_by_state()
     except SQLAlchemyError as error:
-        return f"the database of the update runs does not answer: {error}"
+        return f"the database of the update runs does not answer: {cause_of(error)}"
     return parts.crops.hindrance()
 
 

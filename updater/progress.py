@@ -12,6 +12,7 @@ from typing import Self
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from memory.database import cause_of
 from updater.metrics import PROGRESS
 from updater.runs import Lease, LeaseLostError, RunTable
 
@@ -87,4 +88,4 @@ class LeaseHeartbeat:
                 return
             except SQLAlchemyError as error:
                 # The database may come back within the lease; if not, the successor's token decides.
-                log.warning("lease not renewed, trying again", run=self._lease.run, error=str(error))
+                log.warning("lease not renewed, trying again", run=self._lease.run, error=cause_of(error))

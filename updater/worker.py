@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ingest.process.health import Heartbeat
 from ingest.process.settings import ProcessSettings
+from memory.database import cause_of
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics
@@ -65,8 +66,8 @@ def run(parts: Parts, stop: threading.Event, heartbeat: Heartbeat, carry: Carry)
             metrics.WAITING.set(labelled_since(parts.store, parts.table.labels_seen()))
             problem = carry()
         except (SQLAlchemyError, ExemplarMemoryError) as error:
-            log.warning("the database does not answer, trying again", error=str(error))
-            problem = f"the database does not answer: {error}"
+            problem = f"the database does not answer: {cause_of(error)}"
+            log.warning("the database does not answer, trying again", error=cause_of(error))
         heartbeat.beat(problem)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if problem else parts.settings.poll_interval_s
         stop.wait(pause_s)

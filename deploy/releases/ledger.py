@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from deploy.releases.chain import link
 from deploy.releases.records import Action
 from deploy.releases.schema import identity, ledger
-from memory.database import READS, open_engine
+from memory.database import READS, cause_of, open_engine
 from memory.migrate import UnknownLayoutError, migrate
 from updater.records import Candidate
 
@@ -74,7 +74,7 @@ class Ledger:
                 self.id = _id(connection)
                 _read(connection, self.id)
         except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
-            raise LedgerError(f"cannot open the ledger: {_cause(error)}") from error
+            raise LedgerError(f"cannot open the ledger: {cause_of(error)}") from error
 
     def close(self) -> None:
         """Give the database's connections back."""
@@ -86,7 +86,7 @@ class Ledger:
             with self._engine.connect().execution_options(**{READS: True}) as connection:
                 return _read(connection, self.id)[0]
         except SQLAlchemyError as error:
-            raise LedgerError(f"cannot read the ledger: {_cause(error)}") from error
+            raise LedgerError(f"cannot read the ledger: {cause_of(error)}") from error
 
     def append(self, decide: Decide) -> tuple[Event, ...]:
         """Let `decide` look at the history and append the moves that it returns, all or none.
@@ -117,7 +117,7 @@ class Ledger:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            raise LedgerError(f"cannot write the ledger: {_cause(error)}") from error
+            raise LedgerError(f"cannot write the ledger: {cause_of(error)}") from error
 
 
 def _id(connection: Connection) -> str:
@@ -168,7 +168,3 @@ def _from_row(row: dict[str, Any]) -> Event:
         epoch=row["epoch"],
     )
     return Event(row["sequence"], datetime.fromisoformat(row["at"]), move)
-
-
-def _cause(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]

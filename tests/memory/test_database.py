@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine, make_url, text
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from memory import database
-from memory.database import READS, open_engine
+from memory.database import READS, cause_of, open_engine
 
 
 @pytest.fixture
@@ -20,6 +20,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         connection.exec_driver_sql("CREATE TABLE t (n INTEGER)")
     yield opened
     opened.dispose()
+
+
+def test_what_a_database_says_is_one_line_without_the_statement_and_its_values(engine: Engine) -> None:
+    with engine.connect() as connection, pytest.raises(OperationalError) as raised:
+        connection.execute(text("SELECT n FROM gone WHERE n = :n"), {"n": "a secret"})
+    assert cause_of(raised.value) == "no such table: gone"
+    assert cause_of(OSError("of two\n  lines")) == "of two lines"
 
 
 def test_a_commit_is_on_the_disk_when_it_returns(engine: Engine) -> None:
