@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from ingest import sandbox as sandbox_module
-from ingest.child import command
 from ingest.decode import DecodeError
 from ingest.extract import extract
 from ingest.records import CropPlan, MediaPlan, PicturePlan
@@ -159,19 +158,6 @@ def test_children_hold_nothing_of_the_parent(monkeypatch: pytest.MonkeyPatch, tm
         assert set(child.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
         assert child.num_fds() == 3
         assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
-
-
-def test_a_child_imports_nothing_from_the_folder_that_its_parent_works_in(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("ingest", "json", "PIL"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the working folder')")
-    monkeypatch.chdir(tmp_path)
-    with Sandbox(IngestSettings()) as box:
-        assert len(box.submit(photo(), PLAN).result(60).crops) == 4
-    # The same command in that folder: what keeps a child from it is the folder that it is started in.
-    alone = subprocess.run(command(), capture_output=True, text=True, check=False)
-    assert "a module of the working folder" in alone.stderr
 
 
 def test_limits_stand_before_the_first_item_and_are_set_from_outside(

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
-from kafka.errors import KafkaTimeoutError
 from structlog.testing import capture_logs
 
 from ingest import sink as sink_module
-from ingest import source as source_module
 from ingest.dead_letters import dead_letter
 from ingest.envelope import EnvelopeError
 from ingest.records import InRecord, OutRecord
@@ -93,40 +91,6 @@ def test_a_commit_carries_records_and_offsets_together(settings: IngestSettings)
     assert {record.value for record in read_all(settings, out_topic(settings))} == {
         b"%d" % n for n in range(20)
     }
-
-
-def test_what_came_while_no_broker_tells_its_topic_is_given_out_later_once_and_in_order(
-    settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send(settings, 12)
-    with TransactionalSink(settings, "slot-c") as sink, Source(settings, "group") as source:
-        first = take(source, 2)
-        sink.commit([], source.offsets_after(first[:1]), source.group_metadata())
-        asked = []
-
-        def silent(*arguments: Any) -> None:
-            asked.append(arguments)
-            raise KafkaTimeoutError("no broker answers")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(source_module, "fresh_topic_id", silent)
-            patched.setattr(source_module, "_SAME_TOPIC_S", 0.0)
-            while len(asked) < 3:
-                assert source.poll(2, timeout_s=0.5) == []
-        # What a worker does meanwhile where TorchServe is away: it polls to stay a member, and drops that.
-        source.pause()
-        assert source.poll(1, timeout_s=0.0) == []
-        source.resume()
-        batches = []
-        while sum(map(len, batches)) < 10:
-            batches.append(source.poll(2, timeout_s=0.5))
-        assert max(map(len, batches)) == 2
-        assert source.poll(2, timeout_s=0.5) == []
-        taken = first + [record for batch in batches for record in batch]
-    assert sorted(int(record.value or b"") for record in taken) == list(range(12))
-    for partition in (0, 1):
-        offsets = [record.offset for record in taken if record.partition == partition]
-        assert offsets == list(range(len(offsets)))
 
 
 def test_a_failed_transaction_leaves_nothing_and_its_records_come_again(
