@@ -76,7 +76,7 @@ def test_an_update_rehearses_a_budget_of_what_is_live_and_no_proposal_costs_a_cr
     remember("blocky", 30)
     memory_settings = memory_settings.model_copy(update={"rehearsal_budget": 20})
     with deploy_server() as (url, parts):
-        settings = make_settings(url)
+        settings = make_settings(url, backbone="none")
 
         def trained():
             run = run_once(settings, memory_settings)
@@ -102,7 +102,7 @@ def test_a_candidate_that_misses_a_gate_is_refused_with_its_number_and_never_rea
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
-        run = run_once(make_settings(url, max_reals_unknown=-0.01), memory_settings)
+        run = run_once(make_settings(url, backbone="none", max_reals_unknown=-0.01), memory_settings)
         assert run.state == "refused"
         assert "share of reals called unknown" in run.error
         assert "bound -0.01" in run.error

@@ -18,7 +18,7 @@ def test_an_update_trains_from_postgresql_and_is_proposed_there(
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server(postgresql_url) as (url, parts):
-        run = run_once(make_settings(url, database_url=postgresql_url), memory_settings)
+        run = run_once(make_settings(url, backbone="none", database_url=postgresql_url), memory_settings)
         assert (run.state, run.error) == ("proposed", None)
         (release,) = httpx.get(f"{url}/releases").json()
         assert release["candidate"]["digest"] == run.candidate
