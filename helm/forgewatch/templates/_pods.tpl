@@ -69,8 +69,9 @@ securityContext:
 {{- define "forgewatch.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: metrics}
-  periodSeconds: 2
-  failureThreshold: 60
+  # Of a pod's events a kubelet tells 25, then one in five minutes: a slow start must leave some for the readiness probe's.
+  periodSeconds: 6
+  failureThreshold: 20
 readinessProbe:
   exec:
     command: [python, -m, ingest.process.probe, http://127.0.0.1:{{ . }}/readyz]
