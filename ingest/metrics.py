@@ -28,6 +28,13 @@ TRANSACTIONS = Counter("forgewatch_ingest_transactions", "Transactions that were
 TRANSACTIONS_FAILED = Counter(
     "forgewatch_ingest_transactions_failed", "Transactions that failed; each throws its producer away."
 )
+LOST = Counter(
+    "forgewatch_ingest_lost", "Records that the media topic deleted before they were read; 0 is normal."
+)
+TRUNCATIONS = Counter(
+    "forgewatch_ingest_truncations",
+    "Logs of any topic that ended before what was read of them: cut, or restored to an earlier time.",
+)
 CORRUPT_BATCHES = Counter(
     "forgewatch_ingest_corrupt_batches",
     "Corrupt batches of any topic: left out, or a partition's end where not.",

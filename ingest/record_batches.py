@@ -7,6 +7,10 @@ A batch that is corrupt (its checksum fails, it does not unpack, or its records 
 raises once, and its next poll never returns, since fetched_records spins on the batch's dead iterator.
 Here that batch is left out, counted and logged, and its partition goes on with the one after it. Where the
 broker itself cannot read its log any further, the partition stands still, which is logged, and others go on.
+
+A position that stands before the end of a transaction, where the last record before it was asked for alone:
+once retention has emptied the log, that end would be taken for a record that nobody read. One record more
+is looked at, so that a position steps over what holds no record as soon as it can.
 """
 
 import contextlib
@@ -153,14 +157,26 @@ class _PartitionRecords(fetcher.Fetcher.PartitionRecords):  # type: ignore[misc]
     """What one fetch brought of a partition; an error ends it, so that the client does not spin on it."""
 
     next_fetch_offset: int
+    _seen: tuple[Any, ...] = ()
 
     def take(self, n: int | None = None) -> list[Any]:
         try:
-            taken: list[Any] = super().take(n)
+            more = super().take(None if n is None else n - len(self._seen))
         except Exception:
             self.drain()
             raise
+        taken, self._seen = [*self._seen, *more], ()
+        if self and len(taken) == n:
+            self._look_further()
         return taken
+
+    def _look_further(self) -> None:
+        try:
+            self._seen = tuple(super().take(1))
+        except Exception as error:
+            self._next_inline_exception = error  # which the next take raises
+        if self._seen:
+            self.next_fetch_offset = self._seen[0].offset
 
     def _unpack_records(self, tp: TopicPartition, records: _SoundRecords, *serializers: Any) -> Iterator[Any]:
         records.partition, records.fetch_offset = tp, self.fetch_offset

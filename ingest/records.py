@@ -41,7 +41,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InRecord:
-    """One Kafka record as it was read; headers may repeat a name, in their order."""
+    """One Kafka record as it was read; headers may repeat a name, in their order.
+
+    passed counts the offsets right after it that hold nothing to be read, such as the end of its transaction.
+    """
 
     topic: str
     partition: int
@@ -50,11 +53,17 @@ class InRecord:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    passed: int = 0
 
     @property
     def id(self) -> str:
         """topic-partition-offset."""
         return f"{self.topic}-{self.partition}-{self.offset}"
+
+    @property
+    def next_offset(self) -> int:
+        """Where to read on once this record is done."""
+        return self.offset + 1 + self.passed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,27 @@
 """Reads the media topic: a member of a consumer group whose offsets are committed by the sink."""
 
+import contextlib
 import math
 import time
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 
 from ingest import metrics
 from ingest.access import refused
-from ingest.lag import reaches, records_behind
+from ingest.lag import Place, Reach, reaches, records_behind
+from ingest.out_of_range import read_on
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings, kafka_options
 
@@ -30,12 +40,13 @@ class TopicRenewedError(KafkaError):  # type: ignore[misc]
 
 
 class Source:
-    """A consumer that never commits by itself; a context manager, for one thread.
+    """A consumer that never commits by itself what was read; a context manager, for one thread.
 
     It reads committed records only, from the group's offsets, or from the beginning where the group
     has none, or has those of another topic that had this name. The offsets belong into the sink's
     transaction, with `group_metadata()` taken in the same round as the records, so that the broker
-    refuses them once a partition has moved on.
+    refuses them once a partition has moved on. What the topic deleted before it was read is counted,
+    logged and stepped over, which is committed, so that the group counts it once.
     """
 
     def __init__(self, settings: IngestSettings, group: str) -> None:
@@ -45,7 +56,7 @@ class Source:
             **self._options,
             group_id=group,
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset="none",  # else the client steps over deleted records without a word
             isolation_level="read_committed",
             allow_auto_create_topics=False,
             request_timeout_ms=self._timeout_ms,
@@ -81,6 +92,12 @@ class Source:
             polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         except AuthorizationError as error:
             raise refused(error, self._options) from error
+        except NoOffsetForPartitionError:
+            self._placed = False
+        except (OffsetOutOfRangeError, LogTruncationError) as error:
+            if self._placed:
+                self._step_over(error)
+                return []
         if not self._placed:
             self._place()
             return []
@@ -88,10 +105,10 @@ class Source:
             for partition, batch in polled.items():
                 self._consumer.seek(partition, batch[0].offset)
             polled = {}
-        records = [_in_record(record) for batch in polled.values() for record in batch]
+        reached = reaches(self._consumer)
+        records = in_records(polled, reached)
         metrics.MEDIA.inc(len(records))
         metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
-        reached = reaches(self._consumer)
         metrics.LAG.set(records_behind(reached))
         metrics.LAG_SECONDS.polled(records, reached)
         return records
@@ -102,7 +119,7 @@ class Source:
         for record in records:
             at = record.topic, record.partition
             before = after.get(at, Position(0)).offset
-            after[at] = Position(max(before, record.offset + 1), self._topic_id)
+            after[at] = Position(max(before, record.next_offset), self._topic_id)
         return after
 
     def group_metadata(self) -> Any:
@@ -121,7 +138,7 @@ class Source:
         where the broker does not answer.
         """
         for partition in self._consumer.assignment():
-            found = self._consumer.committed(partition, metadata=True, timeout_ms=self._timeout_ms)
+            found = self._committed(partition)
             if found is None:
                 self._consumer.seek_to_beginning(partition)
             elif not Position(found.offset, found.metadata or None).is_of(self._topic_id):
@@ -136,6 +153,27 @@ class Source:
                 self._consumer.seek(partition, found.offset)
                 metrics.LAG_SECONDS.answered({(partition.topic, partition.partition): found.offset})
         self._placed = True
+
+    def _committed(self, partition: TopicPartition) -> Any:
+        return self._consumer.committed(partition, metadata=True, timeout_ms=self._timeout_ms)
+
+    def _step_over(self, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+        """Go to where the topic can be read on; where the broker does not answer, the next poll does it."""
+        try:
+            if not self._is_same_topic():
+                return
+            found = {at: self._committed(at) for at in self._consumer.assignment()}
+            kept = {at: None if one is None else one.offset for at, one in found.items()}
+            steps = read_on(self._consumer, error, kept, metrics.LOST)
+        except KafkaTimeoutError as late:
+            log.warning("the broker does not tell what the topic has, trying again", error=str(late))
+            return
+        for at, step in steps.items():
+            # Where less is on record, a batch from before the step is under way, and its answer may yet fail.
+            if kept[at] == step.before:
+                with contextlib.suppress(KafkaError):  # a rebalance: whoever has it next counts it again
+                    offset = OffsetAndMetadata(step.after, self._topic_id or "", -1)
+                    self._consumer.commit({at: offset}, timeout_ms=self._timeout_ms)
 
     def _place(self) -> None:
         """Go to where the group's offsets say; the client itself would take any for this topic's."""
@@ -217,13 +255,22 @@ class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
             self._source.pause()
 
 
-def _in_record(record: Any) -> InRecord:
-    return InRecord(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp_ms=record.timestamp,
-        key=record.key,
-        value=record.value,
-        headers=tuple(record.headers),
-    )
+def in_records(
+    polled: Mapping[TopicPartition, Iterable[Any]], reached: Mapping[Place, Reach]
+) -> list[InRecord]:
+    """Give what a poll brought; `reached` says how far it went beyond the last record of each partition."""
+    records = []
+    for partition, batch in polled.items():
+        found = list(batch)
+        for record in found:
+            passed = 0
+            if record is found[-1] and (reach := reached.get((partition.topic, partition.partition))):
+                passed = max(0, reach.next - record.offset - 1)
+            headers = tuple(record.headers)
+            records.append(
+                InRecord(
+                    *(record.topic, record.partition, record.offset, record.timestamp),
+                    *(record.key, record.value, headers, passed),
+                )
+            )
+    return records

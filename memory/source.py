@@ -5,14 +5,20 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import AuthorizationError
+from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka.errors import (
+    AuthorizationError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 
 from ingest.access import refused
 from ingest.lag import reaches, records_behind
+from ingest.out_of_range import read_on
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings, kafka_options
-from ingest.source import SESSION_TIMEOUT_MS, fresh_topic_id
+from ingest.source import SESSION_TIMEOUT_MS, fresh_topic_id, in_records
 from memory import metrics
 from memory.settings import MemorySettings
 
@@ -23,7 +29,8 @@ class UnknownsSource:
     """A member of the memory's consumer group; a context manager, for one thread.
 
     stored gives where to read on by (topic, partition). It is asked whenever partitions were assigned, the
-    topic was made anew, and on `rewind`; Kafka keeps no offsets for this group.
+    topic was made anew, and on `rewind`; Kafka keeps no offsets for this group. store is given the offsets to
+    read on from, and the topic's id, where the topic has no longer what is stored: that is counted once.
     """
 
     def __init__(
@@ -31,9 +38,10 @@ class UnknownsSource:
         ingest: IngestSettings,
         settings: MemorySettings,
         stored: Callable[[], Mapping[tuple[str, int], Position]],
+        store: Callable[[Mapping[tuple[str, int], int], str | None], None],
     ) -> None:
         """Join the group. Raises kafka.errors.KafkaError."""
-        self._stored, self._options = stored, kafka_options(ingest)
+        self._stored, self._store, self._options = stored, store, kafka_options(ingest)
         self._timeout_ms = int(settings.poll_timeout_s * 1000)
         self._request_timeout_ms = int(ingest.request_timeout_s * 1000)
         self._most = settings.max_batch_messages
@@ -41,12 +49,11 @@ class UnknownsSource:
         self.topic_id: str | None = None
         """The broker's id of the topic that was read last; None where it gives none."""
         self._misplaced = False
-        self._told: set[tuple[TopicPartition, Position]] = set()
         self._consumer = KafkaConsumer(
             **self._options,
             group_id=settings.group_id,
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset="none",  # else the client steps over deleted messages without a word
             isolation_level="read_committed",
             allow_auto_create_topics=False,
             request_timeout_ms=int(ingest.request_timeout_s * 1000),
@@ -68,24 +75,28 @@ class UnknownsSource:
     def poll(self) -> list[InRecord]:
         """Return the next messages, waiting at most the poll timeout; in order by partition.
 
-        Raises kafka.errors.KafkaError, and whatever `stored` raises.
+        Raises kafka.errors.KafkaError, and whatever `stored` and `store` raise.
         """
+        polled, out_of_range = {}, None
         try:
             polled = self._consumer.poll(timeout_ms=self._timeout_ms, max_records=self._most)
         except AuthorizationError as error:
             raise refused(error, self._options) from error
-        if polled:
+        except NoOffsetForPartitionError:
+            self._misplaced = True  # Kafka keeps none
+        except (OffsetOutOfRangeError, LogTruncationError) as error:
+            out_of_range = error
+        if polled or out_of_range:
             fresh_topic_id(self._consumer, self._topic, self._request_timeout_ms)
         if self._misplaced or self._current_id() != self.topic_id:
             # What was just fetched is from Kafka's idea of a position, or from a topic that is no more.
             self.rewind()
             return []
-        records = [
-            InRecord(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
-            for batch in polled.values()
-            for r in batch
-        ]
+        if out_of_range:
+            self._step_over(out_of_range)
+            return []
         reached = reaches(self._consumer)
+        records = in_records(polled, reached)
         metrics.LAG.set(records_behind(reached))
         metrics.LAG_SECONDS.polled(records, reached)
         return records
@@ -98,9 +109,7 @@ class UnknownsSource:
         self._misplaced = True
         self.topic_id = self._current_id()
         stored = self._stored()
-        partitions = self._consumer.assignment()
-        begins = self._consumer.beginning_offsets(partitions) if partitions else {}
-        for partition in partitions:
+        for partition in self._consumer.assignment():
             position = stored.get((partition.topic, partition.partition))
             if position is None:
                 self._consumer.seek_to_beginning(partition)
@@ -108,19 +117,15 @@ class UnknownsSource:
                 log.warning("the topic was made anew and is read from its beginning", partition=partition)
                 self._consumer.seek_to_beginning(partition)
             else:
-                lost = begins[partition] - position.offset
-                if lost > 0 and (partition, position) not in self._told:
-                    self._told.add((partition, position))
-                    metrics.LOST.inc(lost)
-                    log.error(
-                        "messages were deleted from the topic before they were read",
-                        partition=partition,
-                        messages=lost,
-                        advice="raise retention.ms of the topic; a memory restored from a backup cannot "
-                        "read what the topic keeps no more",
-                    )
                 self._consumer.seek(partition, position.offset)
         self._misplaced = False
+
+    def _step_over(self, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+        stored = self._stored()
+        positions = {at: stored.get((at.topic, at.partition)) for at in self._consumer.assignment()}
+        kept = {at: None if position is None else position.offset for at, position in positions.items()}
+        steps = read_on(self._consumer, error, kept, metrics.LOST)
+        self._store({(at.topic, at.partition): step.after for at, step in steps.items()}, self.topic_id)
 
     def _current_id(self) -> str | None:
         found = self._consumer._cluster.topic_id(self._topic)

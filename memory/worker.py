@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import cycle, islice
@@ -67,7 +67,9 @@ def run(
             with ExitStack() as stack:
                 worker = Worker(ingest, settings, stack, spans)
                 worker.renew(stop, heartbeat)
-                source = stack.enter_context(UnknownsSource(ingest, settings, worker.positions))
+                source = stack.enter_context(
+                    UnknownsSource(ingest, settings, worker.positions, worker.step_over)
+                )
                 while not stop.is_set():
                     heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")
                     worker.take(source.poll(), source.topic_id)
@@ -102,6 +104,11 @@ class Worker:
         """Return where to read on by (topic, partition). Raises StoreUnavailableError."""
         with self._store.read() as connection:
             return load_positions(connection)
+
+    def step_over(self, offsets: Mapping[tuple[str, int], int], topic_id: str | None) -> None:
+        """Note where to read on in the topic of this id. Raises StoreUnavailableError."""
+        with self._store.write() as connection:
+            save_offsets(connection, offsets, topic_id)
 
     def renew(self, stop: Event, heartbeat: Heartbeat) -> None:
         """Bring older exemplars to today's feature version, before anything is compared with them.
@@ -163,7 +170,7 @@ class Worker:
                 digests,
                 self._settings.near_duplicate_distance,
             )
-            after = {(r.topic, r.partition): r.offset + 1 for r in records}
+            after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.LAG_SECONDS.answered(after)
         metrics.CONSUMED.inc(len(records))

@@ -91,7 +91,7 @@ def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str)
     def read() -> list[int]:
         offsets: list[int] = []
         memory = MemorySettings(unknowns_topic=topic, group_id=f"group-{topic}", max_batch_messages=3)
-        with UnknownsSource(settings, memory, dict) as source:
+        with UnknownsSource(settings, memory, dict, lambda offsets, topic_id: None) as source:
             while not offsets or offsets[-1] < 8:
                 for record in source.poll():
                     offsets.append(record.offset)

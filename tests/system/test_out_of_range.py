@@ -1,0 +1,186 @@
+"""What a topic has no longer when it is to be read: counted and told, and read on where it can be."""
+
+import time
+import uuid
+from collections.abc import Mapping
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from structlog.testing import capture_logs
+
+from ingest import metrics
+from ingest.records import InRecord, OutRecord, Position
+from ingest.settings import IngestSettings
+from ingest.sink import TransactionalSink
+from ingest.source import Source
+from ingest.topics import ensure_topics, ingest_topics
+from memory import metrics as memory_metrics
+from memory.settings import MemorySettings
+from memory.source import UnknownsSource
+
+pytestmark = pytest.mark.system
+
+LOST = "records were deleted from the topic before they were read"
+TRUNCATED = "the topic ends before what was read of it"
+
+
+@pytest.fixture
+def ingest(broker: str) -> IngestSettings:
+    name = uuid.uuid4().hex
+    made = IngestSettings(
+        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
+    )
+    ensure_topics(made, ingest_topics(made, partitions=1))
+    return made
+
+
+def produce(ingest: IngestSettings, first: int, count: int) -> None:
+    producer = KafkaProducer(bootstrap_servers=ingest.bootstrap_servers)
+    for number in range(first, first + count):
+        producer.send(ingest.media_topic, str(number).encode(), partition=0).get(30)
+    producer.close()
+
+
+def delete_before(ingest: IngestSettings, offset: int) -> None:
+    """As retention does, at once; -1: all."""
+    admin = KafkaAdminClient(bootstrap_servers=ingest.bootstrap_servers)
+    admin.delete_records({TopicPartition(ingest.media_topic, 0): offset})
+    admin.close()
+
+
+def take(source: Source, last: int) -> list[InRecord]:
+    """Everything up to the record with this number."""
+    found: list[InRecord] = []
+    deadline = time.monotonic() + 60
+    while not found or found[-1].value != str(last).encode():
+        assert time.monotonic() < deadline, found
+        found += source.poll(1, 0.2)
+    return found
+
+
+def numbers(records: list[InRecord]) -> list[int]:
+    return [int(record.value or b"") for record in records]
+
+
+def answer(ingest: IngestSettings, source: Source, records: list[InRecord]) -> None:
+    with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
+        sink.commit([], source.offsets_after(records), source.group_metadata())
+
+
+def place_at(ingest: IngestSettings, group: str, offset: int) -> None:
+    """Have the group's offset there."""
+    with Source(ingest, group) as source, TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
+        while not (source.assigned() and source._topic_id):
+            source.poll(1, 0.1)
+        at = {(ingest.media_topic, 0): Position(offset, source._topic_id)}
+        sink.commit([], at, source.group_metadata())
+
+
+def lost() -> float:
+    return metrics.LOST._value.get()
+
+
+def truncations() -> float:
+    return metrics.TRUNCATIONS._value.get()
+
+
+def test_what_retention_removed_unread_is_counted_once_by_the_group_and_told(ingest: IngestSettings) -> None:
+    group = f"g-{uuid.uuid4().hex}"
+    produce(ingest, 0, 3)
+    with Source(ingest, group) as source:
+        answer(ingest, source, take(source, 2))
+    produce(ingest, 3, 7)
+    delete_before(ingest, 8)
+    before = lost()
+    with capture_logs() as logs, Source(ingest, group) as source:
+        assert numbers(take(source, 9)) == [8, 9]
+    (told,) = (line for line in logs if line["event"] == LOST)
+    said = {"topic": ingest.media_topic, "partition": 0, "from_offset": 3, "to_offset": 8, "records": 5}
+    assert told.items() >= said.items()
+    assert lost() - before == 5
+    with Source(ingest, group) as source:  # started again before anything was answered
+        assert numbers(take(source, 9)) == [8, 9]
+    assert lost() - before == 5
+
+
+def test_what_retention_removes_under_a_running_reader_is_counted_and_what_is_under_way_is_not(
+    ingest: IngestSettings,
+) -> None:
+    produce(ingest, 0, 3)
+    group = f"g-{uuid.uuid4().hex}"
+    before = lost()
+    with Source(ingest, group) as source:
+        under_way = take(source, 2)
+        source.pause()
+        produce(ingest, 3, 7)
+        delete_before(ingest, 8)
+        source.poll(1, 0.1)
+        source.resume()
+        rest = take(source, 9)
+        # What was fetched before it was deleted is read.
+        assert lost() - before == 7 - len(rest) > 0
+        answer(ingest, source, under_way)
+        answer(ingest, source, rest)
+    with Source(ingest, group) as source:
+        assert source.poll(1, 2.0) == []
+    assert lost() - before == 7 - len(rest)
+
+
+def test_ends_of_transactions_that_retention_removed_are_not_taken_for_records(
+    ingest: IngestSettings,
+) -> None:
+    group = f"g-{uuid.uuid4().hex}"
+    before = lost()
+    with Source(ingest, group) as source, TransactionalSink(ingest, "producer") as producer:
+        for number in range(2):
+            producer.commit([OutRecord(ingest.media_topic, None, str(number).encode())], {}, None)
+        answer(ingest, source, take(source, 1))
+    delete_before(ingest, -1)
+    produce(ingest, 2, 1)
+    with Source(ingest, group) as source:
+        assert numbers(take(source, 2)) == [2]
+    assert lost() == before
+
+
+def test_an_offset_beyond_the_end_of_the_log_is_told_and_nothing_that_the_log_has_is_passed_over(
+    ingest: IngestSettings,
+) -> None:
+    group = f"g-{uuid.uuid4().hex}"
+    produce(ingest, 0, 4)
+    place_at(ingest, group, 50)
+    before = truncations(), lost()
+    with capture_logs() as logs, Source(ingest, group) as source:
+        assert numbers(take(source, 3)) == [0, 1, 2, 3]
+    assert (truncations(), lost()) == (before[0] + 1, before[1])
+    (told,) = (line for line in logs if line["event"] == TRUNCATED)
+    said = {"topic": ingest.media_topic, "partition": 0, "from_offset": 50, "to_offset": 0}
+    assert told.items() >= said.items()
+
+
+@pytest.mark.parametrize(
+    ("stored", "read", "lost", "truncations"), [(1, [3], 2, 0), (50, [3], 0, 1), (3, [3], 0, 0)]
+)
+def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
+    ingest: IngestSettings, stored: int, read: list[int], lost: int, truncations: int
+) -> None:
+    place = ingest.media_topic, 0
+    positions = {place: Position(stored)}
+
+    def store(offsets: Mapping[tuple[str, int], int], topic_id: str | None) -> None:
+        positions.update({at: Position(offset, topic_id) for at, offset in offsets.items()})
+
+    produce(ingest, 0, 4)
+    delete_before(ingest, 3)
+    memory = MemorySettings(unknowns_topic=ingest.media_topic, group_id=f"g-{uuid.uuid4().hex}")
+    before = memory_metrics.LOST._value.get(), metrics.TRUNCATIONS._value.get()
+    for _ in range(2):  # the second one finds what the first one stored
+        with UnknownsSource(ingest, memory, lambda: positions, store) as source:
+            found: list[InRecord] = []
+            deadline = time.monotonic() + 60
+            while not found:
+                assert time.monotonic() < deadline
+                found = source.poll()
+            assert numbers(found) == read
+            assert positions[place].offset == 3
+        after = memory_metrics.LOST._value.get(), metrics.TRUNCATIONS._value.get()
+        assert after == (before[0] + lost, before[1] + truncations)
