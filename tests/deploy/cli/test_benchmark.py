@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -150,6 +151,7 @@ def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
     from updater.benchmark import speed
 
     monkeypatch.setattr(speed, "_ROUNDS", 1)
+    monkeypatch.setattr(speed, "measure", partial(speed.measure, steps=(20, 48)))
     words = ["benchmark", "speed", "--backbone", "none", "--device", "cpu", "--report", "r/speed.json"]
     assert main(words) == 0
     told = json.loads((tmp_path / "r/speed.json").read_text())

@@ -29,37 +29,36 @@ def measured(one: Run) -> dict:
     return dumped
 
 
-@pytest.mark.parametrize(
-    ("stage", "at"),
-    [
-        ("seed 0: b: balanced", 3),
-        ("seed 0: joint: balanced", 3),
-        ("seed 0: without c: plain network: balanced", 3),
-    ],
-)
-def test_an_interrupted_run_goes_on_to_the_same_run(stream, whole, tmp_path, stage, at, steps, start):
-    stopped: list[str] = []
+STAGES = ["b: balanced", "joint: balanced", "without c: plain network: balanced"]
 
-    def stop(said, done, total):
-        if said == stage and done == at:
-            stopped.append(said)
-            raise StopError
 
-    with pytest.raises(StopError):
-        start(stream, tmp_path, leave=True, progress=stop)
+def test_a_run_that_is_interrupted_again_and_again_goes_on_to_the_same_run(
+    stream, whole, tmp_path, steps, start
+):
+    for number, stage in enumerate(STAGES):
+        goes_on = []
+
+        def stop(said, done, total, stage=stage, goes_on=goes_on):
+            goes_on.append((said, done))
+            if (said, done) == (f"seed 0: {stage}", 3):
+                raise StopError
+
+        with pytest.raises(StopError):
+            start(stream, tmp_path, leave=True, progress=stop)
+        # A step broken off goes on from where it was.
+        assert not {(f"seed 0: {one}", 1) for one in STAGES[:number]} & set(goes_on)
     goes_on = []
     ((again, scores),) = start(
         stream, tmp_path, leave=True, progress=lambda said, done, total: goes_on.append((said, done))
     )
-    assert stopped
     assert measured(again) == measured(whole[0])
     assert scores.keys() == whole[1].keys()
     for name, one in scores.items():
         assert all(np.array_equal(v, getattr(whole[1][name], field)) for field, v in vars(one).items())
     # 13 steps in all, and what was done is not learnt again; but a family's network and its plain one are one
     # part of it, done together.
-    assert len(steps) == 13 + (2 if "plain" in stage else 1)
-    assert (stage, 1) not in goes_on  # a step broken off goes on from where it was
+    assert len(steps) == 13 + 1 + 1 + 2
+    assert (f"seed 0: {STAGES[-1]}", 1) not in goes_on
     assert again.figures.update_cost > 0
     assert all(step.seconds["training"] > 0 for step in again.steps)
 
