@@ -111,9 +111,9 @@ def run(
     if problems:
         return _refuse(problems)
     process = Process(settings, stopped)
-    process.meet_signals()
-    PROCESS.labels(room).set(1)
-    try:
+    try:  # a signal may end what comes next, or be met before it
+        process.meet_signals()
+        PROCESS.labels(room).set(1)
         return body(process) or DONE
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED

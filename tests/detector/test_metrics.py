@@ -76,6 +76,7 @@ def judged(label: Label, family: str | None) -> Judged:
 
 
 def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likeliest_one() -> None:
+    FAKES.clear()
     count_committed(
         [judged("fake", "gan"), judged("fake", "gan"), judged("unknown", "gan"), judged("real", None)]
     )

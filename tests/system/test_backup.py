@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.system
 PAGE = Path(__file__).parents[2] / "helm" / "forgewatch" / "BACKUP.md"
 A, B = "a" * 64, "b" * 64
 TOPIC = "unknowns"
+_PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # its python is this one
 
 
 def commands(program: str) -> list[str]:
@@ -57,7 +59,7 @@ class Stack:
     def run(self, command: str) -> None:
         done = subprocess.run(
             ["bash", "-ec", command],
-            env=os.environ | self.environment,
+            env=os.environ | self.environment | {"PATH": _PATH},
             cwd=self.folder,
             capture_output=True,
             text=True,

@@ -21,6 +21,7 @@ def body(process):
             process.heartbeat.beat()
             {loop}
 
+{before}
 sys.exit(run("room", (IngestSettings,), body))
 """
 
@@ -29,14 +30,14 @@ Spawn = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def spawn() -> Iterator[Spawn]:
-    """Start a process in the frame, whose start and loop do what is given, with more settings."""
+    """Start a process in the frame that does what is given before it, at its start and in its loop."""
     started = []
 
-    def start(start: str = "", loop: str = "", **settings: str) -> "subprocess.Popen[str]":
+    def start(start: str = "", loop: str = "", before: str = "", **settings: str) -> "subprocess.Popen[str]":
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")
         }
-        program = PROGRAM.format(start=start or "pass", loop=loop or "pass")
+        program = PROGRAM.format(start=start or "pass", loop=loop or "pass", before=before)
         process = subprocess.Popen(
             [sys.executable, "-c", program],
             env=environment | settings,

@@ -45,6 +45,23 @@ def test_a_signal_during_the_start_ends_it_at_once_with_0(spawn):
     assert process.wait(timeout=30) == 0
 
 
+MET_WITH_A_SIGNAL = """
+import os, signal
+meet_signals = Process.meet_signals
+def meet_one(process):
+    meet_signals(process)
+    os.kill(os.getpid(), signal.SIGTERM)
+Process.meet_signals = meet_one
+"""
+
+
+def test_a_signal_that_comes_as_soon_as_it_is_met_is_told_and_ends_it_with_0(spawn):
+    process = spawn(before=MET_WITH_A_SIGNAL, **JSON)
+    (line,) = process.communicate(timeout=30)[1].splitlines()
+    assert json.loads(line)["event"] == "told to stop"
+    assert process.returncode == 0
+
+
 def test_a_second_signal_ends_a_loop_that_does_not_look(spawn):
     process = spawn(loop=ENDLESS, **JSON)
     until_started(process)
