@@ -137,12 +137,21 @@ def select_features(
         if missing:
             raise UnknownExemplarError(f"{missing[0]} has no features of version {feature_version}")
         rows = [found[i] for i in ids]
-    matrix = np.frombuffer(b"".join(row.features for row in rows), _FLOATS).astype(np.float32)
-    return Features(
-        ids=tuple(row.id for row in rows),
-        matrix=matrix.reshape(len(rows), -1) if rows else np.zeros((0, 0), np.float32),
-        revision=max((row.revision for row in rows), default=after_revision),
+    return _features_of(rows, after_revision)
+
+
+def stream_features(
+    connection: Connection, feature_version: str, rows_at_once: int = 4096
+) -> Iterator[Features]:
+    """Yield the raw features of all rows of one version in the order of writing, some at a time."""
+    query = (
+        select(exemplars.c.id, exemplars.c.features, exemplars.c.revision)
+        .where(exemplars.c.feature_version == feature_version)
+        .order_by(exemplars.c.revision, exemplars.c.id)
+        .execution_options(yield_per=rows_at_once)
     )
+    for rows in connection.execute(query).partitions():
+        yield _features_of(rows)
 
 
 def ids_up_to(connection: Connection, feature_version: str, revision: int) -> set[str]:
@@ -234,6 +243,15 @@ def load_positions(connection: Connection) -> dict[tuple[str, int], Position]:
 def now_ms() -> int:
     """Return the wall clock, milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def _features_of(rows: Sequence[Any], revision: int = -1) -> Features:
+    matrix = np.frombuffer(b"".join(row.features for row in rows), _FLOATS).astype(np.float32)
+    return Features(
+        ids=tuple(row.id for row in rows),
+        matrix=matrix.reshape(len(rows), -1) if rows else np.zeros((0, 0), np.float32),
+        revision=max((row.revision for row in rows), default=revision),
+    )
 
 
 def _exemplar(row: Any) -> Exemplar:

@@ -1,4 +1,4 @@
-"""`forgewatch benchmark cddb|opencil|synthetic|speed`: learning, forgetting, rejection, speed, measured."""
+"""`forgewatch benchmark cddb|opencil|synthetic|speed|memory`: learning, rejection and costs, measured."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -70,6 +70,54 @@ def speed(chosen: Training) -> None:
     """Measure whether training waits for data, on the own stream's first task."""
     with _one_line(), _prepared(chosen) as setup:
         _speed(setup, chosen.seed, chosen.report)
+
+
+@app.command()
+def memory(
+    items: Annotated[list[int], typer.Option(min=1, help="exemplars; may be repeated")] = [10_000, 100_000],  # noqa: B006  # typer takes its defaults so, and nothing changes them
+    seed: Annotated[int, typer.Option(min=0, help="of the generated exemplars")] = 0,
+    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
+) -> None:
+    """Measure the memory's index on generated exemplars: adding, searching, saving, starting, and recall."""
+    from memory.benchmark import costs_json, measure_all
+
+    writable(report)
+    with _one_line(), _bar(hidden=not sys.stderr.isatty()) as progress:
+        found = list(measure_all(items, seed, progress))
+    columns = (
+        "exemplars",
+        "of kind",
+        "add, ms",
+        "search, ms",
+        "recall@10",
+        "build, s",
+        "start, s",
+        "start, MB",
+        "snapshot, s",
+        "snapshot, MB",
+        "next, s",
+        "next, MB",
+    )
+    rows = (
+        (
+            f"{one.items:,}",
+            one.kind,
+            f"{1e3 * one.add_s:.2f}",
+            f"{1e3 * one.search_s:.2f}",
+            f"{one.recall:.3f}",
+            f"{one.build_s:.1f}",
+            f"{one.start_s:.2f}",
+            f"{one.start_bytes / 1e6:.0f}",
+            f"{one.snapshot_s:.2f}",
+            f"{one.snapshot_bytes / 1e6:.1f}",
+            f"{one.next_s:.2f}",
+            f"{one.next_bytes / 1e6:.1f}",
+        )
+        for one in found
+    )
+    print_table("the memory's index", columns, rows)
+    if report:
+        report.write_text(costs_json(found, seed))
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
