@@ -280,3 +280,16 @@ def test_a_checkpoint_of_other_classes_loses_nothing(
     start = ("--sequence", "gan,glow", "--out", "runs", "--checkpoint", str(first))
     assert "holds a run of" in fails(*words, *start)
     assert before == {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_the_memorys_index_is_measured_and_the_figures_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["benchmark", "memory", "--items", "200", "--report", str(tmp_path / "found.json")]) == 0
+    assert "recall@10" in capsys.readouterr().out
+    sizes = json.loads((tmp_path / "found.json").read_text())["sizes"]
+    assert [(one["items"], one["kind"], one["recall"]) for one in sizes] == [
+        (200, "clustered", 1.0),
+        (200, "spread", 1.0),
+    ]
