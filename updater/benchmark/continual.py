@@ -3,8 +3,10 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+from pydantic import BaseModel
 
 from memory.herding import herd
 from updater.benchmark.clock import seconds_in, timed
@@ -21,6 +23,8 @@ from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.processes import first_ones, is_first
 from updater.training.step import Learnt
 from updater.training_data import LabelledCrops
+
+Part = TypeVar("Part", bound=BaseModel)
 
 
 class Continual:
@@ -192,10 +196,10 @@ def _score(judged: JudgedItems, name: str) -> np.ndarray[tuple[int, ...], np.dty
     return judged.unknown_score if name == "fused" else judged.rejection[name].astype(np.float32)
 
 
-def mean_unseen(parts: Sequence[Unseen]) -> Unseen:
+def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:
     """Return the mean of each figure over the parts that have it."""
     found = {}
-    for name in Unseen.model_fields:
+    for name in kind.model_fields:
         values = [getattr(part, name) for part in parts if getattr(part, name) is not None]
         found[name] = float(np.mean(values)) if values else None
-    return Unseen(**found)
+    return kind(**found)

@@ -14,11 +14,13 @@ from ingest.durable import write_durably
 from updater.benchmark.continual import rejection_scores
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.items import joined
-from updater.benchmark.results import RejectionScores, Unseen, measure_unseen
-from updater.benchmark.scoring import JudgedItems, calibrated, energy_of
+from updater.benchmark.lone_source import lone_source_scores
+from updater.benchmark.results import RejectionScores, Unseen, WithinSource, measure_unseen, measure_within
+from updater.benchmark.scoring import Judge, JudgedItems, calibrated, energy_of
 from updater.benchmark.setup import Progress, Setup
 from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
+from updater.measures import auroc
 from updater.training.processes import is_first
 from updater.training.step import Learnt, Options, Step
 from updater.training_data import LabelledCrops
@@ -40,6 +42,15 @@ class LeftOut:
     scores: RejectionScores
     reals_unknown: float
     reals_fake: float
+    not_real: NDArray[np.bool_]
+    """of each unknown, whether the release would say fake or unknown of it"""
+    lone_source_auc: float | None
+    """None where the source is not known, or there are no forensic features"""
+
+    @property
+    def within(self) -> WithinSource:
+        """The unknowns against their source's held-back reals; of a source that is known."""
+        return measure_within(self.scores)
 
 
 def leave_out(
@@ -60,7 +71,7 @@ def leave_out(
     trained for this alone on pixels and classes; else it is not measured. What the folder holds of the same
     is not measured again.
     """
-    done = folder / f"left-out-{family}{'-source-known' if source_known else ''}"
+    done = folder / f"without-{family}{'-source-known' if source_known else ''}"
     if (found := _load(done)) is not None:
         return found
     tasks, unseen = _parts(stream, family, source_known)
@@ -78,6 +89,8 @@ def leave_out(
     own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
     energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
     real = reals(of_family.families)
+    not_real, shares = of_family.labels[~real] != "real", _shares_of_reals(known)
+    lone = _lone_source_auc(judge, family, known, of_family) if source_known else None
     results = {}
     for name in setup.rejection:
         scores = rejection_scores(known, of_family, name)
@@ -87,7 +100,8 @@ def leave_out(
         nothing = np.zeros(0, np.float32)
         known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
         scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
-        results[name] = LeftOut(family, measure_unseen(scores, threshold), scores, *_shares_of_reals(known))
+        unseen_figures = measure_unseen(scores, threshold)
+        results[name] = LeftOut(family, unseen_figures, scores, *shares, not_real, lone)
     if is_first():
         _save(done, results)
     return results
@@ -154,6 +168,16 @@ def _plain_energies(
     return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
 
 
+def _lone_source_auc(
+    judge: Judge, family: str, known: list[JudgedItems], unseen: JudgedItems
+) -> float | None:
+    if judge.reference is None:
+        return None
+    features = np.concatenate([one.features for one in known])
+    near, far = (lone_source_scores(judge.reference, family, one) for one in (unseen.features, features))
+    return auroc(near, far)
+
+
 def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
     labels = np.concatenate([one.labels for one in known])
     real = np.concatenate([reals(one.families) for one in known])
@@ -161,13 +185,17 @@ def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
 
 
 def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
-    arrays = {f"{name}/{key}": v for name, one in results.items() for key, v in vars(one.scores).items()}
+    arrays = {
+        f"{name}/{key}": v
+        for name, one in results.items()
+        for key, v in [*vars(one.scores).items(), ("not_real", one.not_real)]
+    }
     write_durably(
         path.with_suffix(".safetensors"),
         save({name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}),
     )
     facts = {
-        name: [one.family, one.unseen.model_dump(), one.reals_unknown, one.reals_fake]
+        name: [one.family, one.unseen.model_dump(), one.reals_unknown, one.reals_fake, one.lone_source_auc]
         for name, one in results.items()
     }
     write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
@@ -184,8 +212,9 @@ def _load(path: Path) -> dict[str, LeftOut] | None:
 def _loaded(
     facts: Mapping[str, list[object]], arrays: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, LeftOut]]:
-    for name, (family, unseen, unknown, fake) in facts.items():
+    for name, (family, unseen, unknown, fake, lone) in facts.items():
         scores = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
+        not_real = scores.pop("not_real").astype(bool)
         yield (
             name,
             LeftOut(
@@ -194,5 +223,7 @@ def _loaded(
                 RejectionScores(**scores),
                 float(unknown),  # type: ignore[arg-type]
                 float(fake),  # type: ignore[arg-type]
+                not_real,
+                lone,  # type: ignore[arg-type]
             ),
         )

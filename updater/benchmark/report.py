@@ -25,6 +25,10 @@ Scores = Sequence[Mapping[str, RejectionScores]]
 """For each run, its scores by name, as `save_run` takes them."""
 
 
+_EACH = {"seed", "matrix", "rejection", "rejection_source_known", "rejection_within_source"}
+"""what a report says of each run, beside its figures"""
+
+
 def show(console: Console, runs: Sequence[Run]) -> None:
     """Print the matrix and the figures of one benchmark's runs."""
     matrix_grid(runs).show(console)
@@ -36,13 +40,7 @@ def show(console: Console, runs: Sequence[Run]) -> None:
 def report_json(runs: Sequence[Run]) -> str:
     """Return the figures (mean over the runs, under `sd` their deviation) and what to repeat them by."""
     about = _about(runs[0]) | {"seeds": [run.seed for run in runs], "tasks": runs[0].tasks}
-    each = {
-        "each": [
-            run.model_dump(include={"seed", "matrix", "rejection", "rejection_source_known"})
-            | run.figures.model_dump()
-            for run in runs
-        ]
-    }
+    each = {"each": [run.model_dump(include=_EACH) | run.figures.model_dump() for run in runs]}
     return json.dumps(summarise(runs).model_dump() | about | each, indent=1, allow_nan=False) + "\n"
 
 
@@ -68,6 +66,7 @@ def report_page(runs: Sequence[Run], scores: Scores) -> str:
         ]
     lead = (
         "Points are of 100, shares and AUCs of 1. Positive is the unknown in AUC and AP, the known in FPR95."
+        " What rejection is worth is told within a source: elsewhere a new source passes for a new forgery."
     )
     return page(_title(runs), lead, _grids(runs), pictures, _facts(runs))
 

@@ -3,14 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from updater.benchmark.bootstrap import Resamples, Values, aurocs, caught_shares, shares
-from updater.benchmark.data.tasks import Stream, is_real
+from updater.benchmark.bootstrap import ROUNDS, Counts, Resamples, Values, aurocs, caught_shares, shares
+from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.left_out import LeftOut
 from updater.benchmark.results import RejectionScores
 from updater.benchmark.scoring import JudgedItems
 from updater.candidate.calibrate import reals
 from updater.training_data import LabelledCrops
+
+_FAMILIES_SEED = 1
 
 
 def resampled(
@@ -31,6 +34,7 @@ def resampled(
     figures = _continual(on_tests, images)
     figures |= _mean("unseen", unseen or list(_of_steps(stream, scores, images)))
     figures |= _mean("source_known", known)
+    figures |= _within_source(stream, left_out_source_known, images)
     return {name: tuple(values.tolist()) for name, values in figures.items()}
 
 
@@ -71,8 +75,30 @@ def _of_left_out(stream: Stream, one: LeftOut, images: Resamples, *, source_know
     known = [group for task in stream.tasks if task is not left for group in task.test.groups]
     if source_known:
         known += _groups(left.test, fake=False)
-    unknown = [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
-    return _rejection(one.scores, known, unknown, images)
+    return _rejection(one.scores, known, _forgeries(left), images)
+
+
+def _forgeries(left: Task) -> list[str]:
+    return [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
+
+
+def _within_source(stream: Stream, left_out: Sequence[LeftOut], images: Resamples) -> dict[str, Values]:
+    """Return the figures within a source, and the power: on families drawn anew, too, as it is of any."""
+    found, not_real = [], []
+    for one in left_out:
+        (left,) = (task for task in stream.tasks if task.name == one.family)
+        unknown = images.of(_forgeries(left))
+        found.append(
+            _rejection_of(
+                one.scores.unknown, one.scores.control, unknown, images.of(_groups(left.test, fake=False))
+            )
+        )
+        not_real.append(shares(one.not_real, unknown))
+    if not left_out:
+        return {}
+    drawn = np.random.default_rng(_FAMILIES_SEED).integers(0, len(not_real), (len(not_real), ROUNDS))
+    power = np.take_along_axis(np.array(not_real), drawn, 0).mean(0)
+    return _mean("within_source", found) | {"power.share": power}
 
 
 def _of_steps(
@@ -94,10 +120,15 @@ def _groups(items: LabelledCrops, *, fake: bool) -> list[str]:
 def _rejection(
     scores: RejectionScores, known: Sequence[str], unknown: Sequence[str], images: Resamples
 ) -> dict[str, Values]:
-    drawn = images.of(unknown), images.of(known)
+    return _rejection_of(scores.unknown, scores.known, images.of(unknown), images.of(known))
+
+
+def _rejection_of(
+    unknown: NDArray[np.float32], known: NDArray[np.float32], of_unknown: Counts, of_known: Counts
+) -> dict[str, Values]:
     return {
-        "auc": aurocs(scores.unknown, scores.known, *drawn),
-        "caught_at_5": caught_shares(scores.unknown, scores.known, *drawn),
+        "auc": aurocs(unknown, known, of_unknown, of_known),
+        "caught_at_5": caught_shares(unknown, known, of_unknown, of_known),
     }
 
 

@@ -55,6 +55,30 @@ class Unseen(BaseModel):
     )
 
 
+class WithinSource(BaseModel):
+    """How well forgeries of a family never trained on are told from held-back reals of their own source.
+
+    The source's reals are trained on. What is new is the forgery alone, and not where it comes from.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    auc: Number = Field(None, description="AUC of the unseen fakes (positive) against their source's reals")
+    caught_at_5: Number = Field(
+        None, description="share of them caught, threshold picked on the test: 5 % of these reals above it"
+    )
+
+
+class Power(BaseModel):
+    """Which share of a family's fakes would not be called real, had no release seen the family."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    share: Number = Field(None, description="mean over the families left out, at the deployed thresholds")
+    low: Number = Field(None, description="lower end of its 95 % interval over families and images")
+    high: Number = Field(None, description="upper end of it")
+
+
 class Figures(BaseModel):
     """The figures of one run, or of one step of it."""
 
@@ -78,13 +102,27 @@ class Figures(BaseModel):
     source_known: Unseen = Field(
         Unseen(), description="the same where the reals of the unseen forgeries' source are trained on"
     )
+    within_source: WithinSource = Field(
+        WithinSource(), description="the unseen forgeries against the reals of their own source alone"
+    )
+    lone_source_auc: Number = Field(
+        None,
+        description="AUC where the source is known of a score that only says how near the source is that has"
+        " no known fakes: what rejection would reach without looking at forgery",
+    )
+    power: Power = Field(Power(), description="of a family never seen, the share not called real")
     update_cost: Number = Field(
         None,
         description="seconds to train an update (mean of all but the first) over those of joint training",
     )
 
 
-_REJECTION = ("unseen", "source_known")
+_PARTS: Mapping[str, type[BaseModel]] = {
+    name: field.annotation
+    for name, field in Figures.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+}
+"""the groups of figures, by name"""
 
 
 class Interval(BaseModel):
@@ -139,6 +177,9 @@ class Run(BaseModel):
     )
     rejection_source_known: Mapping[str, Unseen] = Field(
         {}, description="the same where the reals of the family's source are trained on"
+    )
+    rejection_within_source: Mapping[str, WithinSource] = Field(
+        {}, description="the same, against the reals of the family's own source alone"
     )
     resampled: Mapping[str, tuple[float, ...]] = Field(
         {},
@@ -196,6 +237,13 @@ def measure_unseen(scores: RejectionScores, threshold: float | None = None) -> U
     )
 
 
+def measure_within(scores: RejectionScores) -> WithinSource:
+    """Return the figures within a source: `control` holds reals of the unknowns' source, held back."""
+    return WithinSource(
+        auc=auroc(scores.unknown, scores.control), caught_at_5=caught_at(scores.unknown, scores.control)
+    )
+
+
 def summarise(runs: Sequence[Run]) -> Summary:
     """Return mean and standard deviation (ddof 1) over runs of every figure.
 
@@ -204,11 +252,13 @@ def summarise(runs: Sequence[Run]) -> Summary:
     """
     if not runs:
         raise ValueError("there are no runs to summarise")
-    figures = [run.figures for run in runs]
+    figures, around = [run.figures for run in runs], _interval(runs)
+    mean = _spread(figures, "mean")
+    power = Power(share=mean.power.share, low=around.low.power.share, high=around.high.power.share)
     return Summary(
-        **_spread(figures, "mean").model_dump(),
+        **mean.model_copy(update={"power": power}).model_dump(),
         sd=_spread(figures, "sd"),
-        interval=_interval(runs),
+        interval=around,
         runs=len(runs),
     )
 
@@ -241,20 +291,17 @@ def _grouped(found: Mapping[str, Mapping[str, float]]) -> Figures:
 
 def _spread(figures: Sequence[Figures], kind: str) -> Figures:
     parts = {
-        part: Unseen(
-            **{
-                name: _of(kind, (getattr(getattr(f, part), name) for f in figures))
-                for name in Unseen.model_fields
-            }
-        )
-        for part in _REJECTION
+        part: {
+            name: _of(kind, (getattr(getattr(f, part), name) for f in figures)) for name in model.model_fields
+        }
+        for part, model in _PARTS.items()
     }
     rest = {
         name: _of(kind, (getattr(f, name) for f in figures))
         for name in Figures.model_fields
-        if name not in _REJECTION
+        if name not in _PARTS
     }
-    return Figures(**rest, **parts)
+    return Figures.model_validate(rest | parts)
 
 
 def _of(kind: str, values: Iterable[float | None]) -> float | None:

@@ -12,13 +12,14 @@ from pydantic import JsonValue
 
 from detector.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
+from updater.benchmark.bootstrap import interval
 from updater.benchmark.clock import seconds_in, timed
-from updater.benchmark.continual import Continual, mean_unseen
+from updater.benchmark.continual import Continual, mean_of
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.items import joined, with_features
 from updater.benchmark.left_out import LeftOut, leave_out
 from updater.benchmark.resampled import resampled
-from updater.benchmark.results import Figures, RejectionScores, Run, Unseen
+from updater.benchmark.results import Figures, Power, RejectionScores, Run, Unseen, WithinSource
 from updater.benchmark.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
 from updater.benchmark.scoring import rightly_told
 from updater.benchmark.setup import Progress, Setup
@@ -138,8 +139,9 @@ def _one(
     first = setup.rejection[0]
     matrix = [[c[i] if i < len(c) else float("nan") for c in columns] for i in range(len(columns))]
     joint_aa, joint_s = _joint(stream, setup, seed, parts, said)
-    by_score = {name: mean_unseen(found) for name, found in continual.unseen.items()}
+    by_score = {name: mean_of(Unseen, found) for name, found in continual.unseen.items()}
     by_score_known: dict[str, Unseen] = {}
+    by_score_within: dict[str, WithinSource] = {}
     left_out: list[list[LeftOut]] = [[], []]
     if leave_families_out:
         out = _left_out(stream, setup, seed, parts, kinds, False, plain, said)
@@ -147,6 +149,10 @@ def _one(
         by_score, by_score_known = _by_score(setup, out), _by_score(setup, known)
         scores |= {f"without {one[first].family}": one[first].scores for one in out}
         left_out = [[one[first] for one in each] for each in (out, known)]
+        by_score_within = {
+            name: mean_of(WithinSource, [one[name].within for one in known]) for name in setup.rejection
+        }
+    drawn = resampled(stream, continual.on_tests, scores, *left_out)
     updates = [step.seconds["training"] for step in steps[1:]]
     last = steps[-1].figures
     figures = last.model_copy(
@@ -156,6 +162,8 @@ def _one(
             "af_paper": af_paper(matrix),
             "unseen": by_score.get(first, Unseen()),
             "source_known": by_score_known.get(first, Unseen()),
+            "within_source": by_score_within.get(first, WithinSource()),
+            **_of_source_known(left_out[1], drawn.get("power.share", ())),
             "update_cost": float(np.mean(updates)) / joint_s if updates and joint_s else None,
         }
     )
@@ -175,7 +183,8 @@ def _one(
         figures=Figures.model_validate(figures.model_dump()),
         rejection=by_score,
         rejection_source_known=by_score_known,
-        resampled=resampled(stream, continual.on_tests, scores, *left_out),
+        rejection_within_source=by_score_within,
+        resampled=drawn,
     )
     if is_first():
         save_run(place, run, scores)
@@ -183,7 +192,20 @@ def _one(
 
 
 def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, Unseen]:
-    return {name: mean_unseen([one[name].unseen for one in out]) for name in setup.rejection}
+    return {name: mean_of(Unseen, [one[name].unseen for one in out]) for name in setup.rejection}
+
+
+def _of_source_known(left_out: Sequence[LeftOut], powers: Sequence[float]) -> dict[str, object]:
+    """Return what only a known source can show: the power, and the score of the lone source."""
+    if not left_out:
+        return {}
+    lone = [one.lone_source_auc for one in left_out if one.lone_source_auc is not None]
+    low, high = interval(powers) or (None, None)
+    share = float(np.mean([one.not_real.mean() for one in left_out]))
+    return {
+        "lone_source_auc": float(np.mean(lone)) if lone else None,
+        "power": Power(share=share, low=low, high=high),
+    }
 
 
 def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progress) -> tuple[float, float]:

@@ -80,6 +80,7 @@ class Judge:
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
             labels=_labels(measured, self.gate),
+            features=np.asarray(output.features.numpy(), np.float32),
             rejection={name: score(evidence) for name, score in self.rejection.items()}
             | (self._odin(items) if ODIN in self.setup.rejection else {}),
         )
@@ -107,6 +108,8 @@ class JudgedItems:
     """[n], by the gate"""
     labels: NDArray[np.str_]
     """[n], real, fake or unknown, at the deployed thresholds"""
+    features: NDArray[np.float32]
+    """[n, F], the raw forensic ones; F is 0 where there are none"""
     rejection: dict[str, NDArray[np.float64]]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from updater.benchmark.results import Interval, Run, Summary, figure_of, summarise
+from updater.benchmark.results import Interval, Run, Summary, WithinSource, figure_of, summarise
 from updater.benchmark.terminal import print_grid
 
 # Name, where it lies in Figures, and digits.
@@ -23,6 +23,9 @@ _FIGURES = (
     ("closed set", "closed_set_accuracy", 2),
     ("reals unknown", "reals_unknown", 3),
     ("reals fake", "reals_fake", 3),
+    ("AUC, within source", "within_source.auc", 3),
+    ("caught at 5 %, within source", "within_source.caught_at_5", 3),
+    ("power: unseen not called real", "power.share", 3),
     ("AUC", "unseen.auc", 3),
     ("FPR95 (pos. known)", "unseen.fpr95", 3),
     ("caught, deployed", "unseen.caught_deployed", 3),
@@ -32,6 +35,7 @@ _FIGURES = (
     ("control AUC", "unseen.control_auc", 3),
     ("AUC, source known", "source_known.auc", 3),
     ("caught at 5 %, source known", "source_known.caught_at_5", 3),
+    ("lone source AUC, source known", "lone_source_auc", 3),
     ("update / joint, seconds", "update_cost", 2),
 )
 _NOTHING = "–"
@@ -81,6 +85,7 @@ def rejection_grid(runs: Sequence[Run]) -> Grid:
     """Return the scores one a row, mean and deviation over the runs; no row where there are none."""
     head = (
         "score",
+        "AUC, within source",
         "AUC",
         "FPR95 (pos. known)",
         "AP",
@@ -93,7 +98,9 @@ def rejection_grid(runs: Sequence[Run]) -> Grid:
     for score in runs[0].rejection:
         out = [run.rejection[score] for run in runs if score in run.rejection]
         known = [run.rejection_source_known[score] for run in runs if score in run.rejection_source_known]
-        cells = [
+        within = [run.rejection_within_source.get(score, WithinSource()).auc for run in runs]
+        cells = [_spread_of(within)]
+        cells += [
             _spread_of([getattr(one, figure) for one in out])
             for figure in ("auc", "fpr95", "ap", "caught_at_5", "control_auc")
         ]

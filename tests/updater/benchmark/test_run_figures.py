@@ -28,6 +28,7 @@ def test_families_left_out_give_figures_for_both_settings_and_scores_of_each(who
     assert all(value is not None for value in one.figures.unseen.model_dump().values())
     assert one.figures.source_known.auc is not None
     assert one.figures.source_known.energy_auc is None
+    assert one.figures.lone_source_auc is not None
     assert set(scores) == {"without a", "without b", "without c"}
     assert len(scores["without a"].unknown) == 15  # every forgery of the family, not only those for testing
     assert len(scores["without a"].control) == 15
@@ -36,14 +37,23 @@ def test_families_left_out_give_figures_for_both_settings_and_scores_of_each(who
 
 def test_figures_on_images_drawn_anew_lie_around_those_on_all_of_them(whole):
     one = whole[0]
-    assert set(one.resampled) == {"aa", "real_fake_auc"} | {
-        f"{part}.{name}" for part in ("unseen", "source_known") for name in ("auc", "caught_at_5")
+    assert set(one.resampled) == {"aa", "real_fake_auc", "power.share"} | {
+        f"{part}.{name}"
+        for part in ("unseen", "source_known", "within_source")
+        for name in ("auc", "caught_at_5")
     }
     for name, values in one.resampled.items():
         assert len(values) == 1000
         # Means of the same items in another order differ in the last digit.
         lowest, highest = np.nanmin(values) - 1e-9, np.nanmax(values) + 1e-9
         assert lowest <= figure_of(one.figures, name) <= highest, name
+
+
+def test_families_left_out_give_the_figures_within_their_source_and_the_power(whole):
+    one, _ = whole
+    assert one.figures.within_source.auc is not None
+    assert one.rejection_within_source["fused"] == one.figures.within_source
+    assert 0 <= one.figures.power.low <= one.figures.power.share <= one.figures.power.high <= 1
 
 
 def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monkeypatch, start):
