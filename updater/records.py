@@ -39,12 +39,38 @@ class Shares(BaseModel):
     named: float = Field(description="got the label of its class and, where that is a family, its very name")
 
 
+class Caught(BaseModel):
+    """How the items of a family fared that was left out of training and calibration."""
+
+    model_config = ConfigDict(frozen=True)
+
+    items: int
+    share: float = Field(description="of them, groups weighing the same, called fake or unknown; 0..1")
+
+
+class Power(BaseModel):
+    """How much of a family that it has never seen a model would not call real, at thresholds like its own.
+
+    Each known family was left out once. Fractions in 0..1.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    share: float = Field(description="mean over the families")
+    low: float = Field(description="lower end of the 95 % interval, families and groups drawn anew")
+    high: float = Field(description="upper end of it")
+    families: dict[str, Caught]
+
+
 class Performance(BaseModel):
-    """What one model made of the held-back items."""
+    """What one model made of the held-back items, and its power."""
 
     model_config = ConfigDict(frozen=True)
 
     classes: dict[str, Shares]
+    power: Power | None = Field(
+        None, description="as it was measured when the model was made; None of a model with a single family"
+    )
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 import torch
 
-from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD
+from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
 from detector.graph import DetectorGraph
 from detector.session import Session, open_session
 from ingest.durable import write_durably
@@ -37,7 +37,7 @@ from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.parts import Parts
 from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
-from updater.records import Candidate, Evaluation, UpdateRun
+from updater.records import Candidate, Evaluation, Power, UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.settings import UpdaterSettings
 from updater.training.processes import PeerLostError
@@ -101,11 +101,13 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         network = workshop.learnt(plan, report_at)
     with timed("calibrate"):
         calibrated, reference = workshop.calibrated(plan, network, report_at)
+    with timed("power"):
+        power = workshop.power(plan, network, report_at)
     with timed("export"):
         report_at("export", 0, 1)
         exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference))
     with timed("evaluate"):
-        evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, exported, report_at)
+        evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, exported, power, report_at)
     artifact = workshop.sealed(plan, calibrated, exported)
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise CandidateRefusedError(
@@ -145,6 +147,7 @@ def _evaluated(
     plan: Plan,
     calibrated: Calibrated,
     exported: Exported,
+    power: Power | None,
     progress: Progress,
 ) -> Evaluation:
     path = workshop.draft / EVALUATION
@@ -170,7 +173,7 @@ def _evaluated(
             pseudo,
             familiar,
             partial(progress, "evaluate live"),
-        )
+        ).model_copy(update={"power": _power_of(parent)})
     after = judge(
         Session(workshop.draft / MODEL, exported.contract, settings.threads),
         calibrated.gate,
@@ -179,7 +182,7 @@ def _evaluated(
         pseudo,
         familiar,
         partial(progress, "evaluate candidate"),
-    )
+    ).model_copy(update={"power": power})
     evaluation = Evaluation(
         update=update,
         parent=parent.digest if parent else None,
@@ -201,6 +204,11 @@ def _evaluated(
     write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
     write_durably(path, evaluation.model_dump_json(indent=1).encode())
     return evaluation
+
+
+def _power_of(release: Artifact) -> Power | None:
+    """Return the power that a release was measured at; None where its evaluation does not say."""
+    return Evaluation.model_validate_json((release.folder / EVALUATION).read_bytes()).after.power
 
 
 def _resting(parts: Parts, parent: Parent | None) -> frozenset[str]:

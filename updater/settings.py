@@ -83,8 +83,9 @@ class UpdaterSettings(BaseSettings):
         0.06, description="gate: largest share of held-back reals called unknown"
     )
     max_reals_fake: float = Field(0.06, description="gate: largest share of held-back reals called fake")
-    max_rejection_points: float = Field(
-        4.0, description="gate: most points of AUC that telling pseudo-forgeries from known media may lose"
+    max_power_points: float = Field(
+        10.0,
+        description="gate: most points by which the share of left-out families not called real may fall",
     )
     min_new_named: float = Field(
         0.5, description="gate: smallest share of each new family that is named as it"

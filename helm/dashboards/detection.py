@@ -239,10 +239,11 @@ def build() -> Dashboard:
             curves(
                 "Evaluation: rejection and reals, live and previous",
                 "percentunit",
-                {"{{role}} {{measure}}": _evaluation("unseen_auc|reals_unknown|reals_fake")},
-                "AUC of telling unseen forgeries from known media, and the reals called unknown or fake. "
-                "Normal: AUC above 80 %, reals below 6 %. Worse than the previous release: think of a "
-                "rollback.",
+                {"{{role}} {{measure}}": _evaluation("power|unseen_auc|reals_unknown|reals_fake")},
+                "power: share of a family never seen that would not be called real, as each known family "
+                "left out once has it. unseen_auc: of telling pseudo-forgeries from known media. Then the "
+                "reals called unknown or fake. Normal: power as of the release before, AUC above 80 %, reals "
+                "below 6 %. Worse: think of a rollback, and of more reals and families to label.",
                 most=1,
             )
         )

@@ -144,7 +144,7 @@ LENIENT = {
     "max_reals_unknown": 1.0,
     "max_reals_fake": 1.0,
     "max_forgotten_points": 100.0,
-    "max_rejection_points": 100.0,
+    "max_power_points": 100.0,
     "min_new_named": 0.0,
 }
 """Bounds of the gates that any network passes."""
@@ -213,12 +213,11 @@ def run_deploy(folder, memory_settings, database_url, bounds):
 
 
 def shorten(monkeypatch, backbone_steps, balanced_steps):
-    from updater.candidate import builder as candidate
+    from updater.candidate import builder, power
 
-    for name in ("FIRST", "UPDATE"):
-        recipe = getattr(candidate, name)
+    for module, name in ((builder, "FIRST"), (builder, "UPDATE"), (power, "RECIPE")):
         steps = {"backbone_steps": backbone_steps, "balanced_steps": balanced_steps, "batch": 16}
-        monkeypatch.setattr(candidate, name, dataclasses.replace(recipe, **steps))
+        monkeypatch.setattr(module, name, dataclasses.replace(getattr(module, name), **steps))
 
 
 @pytest.fixture

@@ -30,7 +30,9 @@ from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
+from updater.candidate.power import measure_power
 from updater.candidate.together import learn
+from updater.records import Power
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training_data import LabelledCrops
@@ -149,6 +151,15 @@ class Workshop:
         ids = tuple(entry.exemplar for entry in found.reference)
         return found, load_reference(arrays, ids, tuple(entry.family for entry in found.reference))
 
+    def power(self, plan: Plan, network: Network, progress: Progress) -> Power | None:
+        """Measure the candidate's power, or read what was measured here."""
+        record = self.root / "power.json"
+        if not record.is_file():
+            measured = measure_power(plan, network, progress)
+            write_durably(record, b"null" if measured is None else measured.model_dump_json().encode())
+        found = record.read_bytes()
+        return None if found == b"null" else Power.model_validate_json(found)
+
     def exported(self, plan: Plan, graph: DetectorGraph) -> Exported:
         """Export the graph, prove it equal, and write the probe.
 
@@ -189,11 +200,15 @@ class Workshop:
 
 
 def with_features(plan: Plan, progress: Progress) -> Plan:
-    """Return the plan with the forensic features of its training crops, which several stages read."""
+    """Return the plan with the forensic features of the crops that several stages read."""
     if not plan.architecture.forensic:
         return plan
-    train = with_crop_features(plan.splits.train, plan.device, lambda *at: progress("features", *at))
-    return replace(plan, splits=replace(plan.splits, train=train))
+    splits = plan.splits
+    train = with_crop_features(splits.train, plan.device, lambda *at: progress("features", *at))
+    held = with_crop_features(
+        splits.calibration, plan.device, lambda *at: progress("features held back", *at)
+    )
+    return replace(plan, splits=replace(splits, train=train, calibration=held))
 
 
 def load_parent(artifact: Artifact) -> Parent:

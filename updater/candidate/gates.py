@@ -5,10 +5,11 @@ in points (hundredths). A value that equals its bound holds. A value that is not
 where nothing was held back to measure it on, never holds: what was not measured was not met.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from memory.records import REAL
-from updater.records import Gate, Performance
+from updater.records import Gate, Performance, Power
 from updater.settings import UpdaterSettings
 
 
@@ -39,8 +40,8 @@ def make_gates(
                 {name: after.classes[name].named for name in old},
                 bounds.max_forgotten_points,
             ),
-            rejects_as_before(before.rejection_auroc, after.rejection_auroc, bounds.max_rejection_points),
         ]
+        found += keeps_power(before.power, after.power, bounds.max_power_points)
     return tuple(found)
 
 
@@ -67,13 +68,19 @@ def forgets(before: Mapping[str, float], after: Mapping[str, float], bound_point
     return at_most("points forgotten of the old families", _rounded(100 * lost), bound_points)
 
 
-def rejects_as_before(before_auroc: float, after_auroc: float, bound_points: float) -> Gate:
-    """AUC before - AUC after, in points: the unknown score of held-back media against their pseudo-forgeries.
+def keeps_power(before: Power | None, after: Power | None, bound_points: float) -> tuple[Gate, ...]:
+    """Mean over the families of both of (share caught before - share caught after), in points.
 
-    The pseudo-forgeries are the positive class: 1.0 means that all of them seem less familiar than
-    any known item. Positive value: the candidate is worse at rejecting.
+    A family's share is that of its items not called real while it was left out. Positive: the candidate lets
+    more of an unseen family pass. No gate where the live model was not measured so, which one with a single
+    family cannot be.
     """
-    return at_most("points of rejection lost", _rounded(100 * (before_auroc - after_auroc)), bound_points)
+    if before is None:
+        return ()
+    both = [name for name in before.families if after is not None and name in after.families]
+    lost = [before.families[name].share - after.families[name].share for name in both] if after else []
+    value = _rounded(100 * sum(lost) / len(lost)) if lost else math.nan
+    return (at_most("points of power lost", value, bound_points),)
 
 
 def names(named: Mapping[str, float], bound: float) -> tuple[Gate, ...]:

@@ -29,7 +29,22 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         "",
         f"Rejection, AUROC in % of {evaluation.pseudo_forgeries} pseudo-forgeries (positive) of held-back"
         f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",
+        "",
+        said_of_power(evaluation),
     ]
+    if power := evaluation.after.power:
+        before = evaluation.before.power.families if evaluation.before and evaluation.before.power else {}
+        lines += [
+            "",
+            "| family left out | its items | not called real, % |",
+            "|---|---:|---:|",
+            *(
+                f"| {name} | {one.items} | "
+                + (f"{100 * before[name].share:.1f} → " if name in before else "")
+                + f"{100 * one.share:.1f} |"
+                for name, one in power.families.items()
+            ),
+        ]
     if evaluation.waiting:
         lines += ["", "Labelled, but with too few items to be learnt yet:", ""]
         lines += [
@@ -37,6 +52,21 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
             for name, of in evaluation.waiting.items()
         ]
     return "\n".join(lines) + "\n"
+
+
+def said_of_power(evaluation: Evaluation) -> str:
+    """What may be expected of a family that the release has never seen, in one sentence."""
+    power = evaluation.after.power
+    if power is None:
+        return (
+            "What it would make of a family that it has never seen was not measured: that takes two families,"
+            " of which one can be left out."
+        )
+    low, share, high = (round(100 * value) for value in (power.low, power.share, power.high))
+    return (
+        f"Of a family that it has never seen, about {share} % [{low} to {high}] would not be called real, at"
+        f" these thresholds: each of its {len(power.families)} families was left out once."
+    )
 
 
 def model_card(evaluation: Evaluation) -> str:
@@ -65,6 +95,8 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 | class | train | calibration | held back | named, % | called unknown, % |
 |---|---:|---:|---:|---:|---:|
 {table}
+
+**Unseen forgeries.** {said_of_power(evaluation)}
 
 **Limits.** The family that it names worst is {weakest}: {100 * share.named:.0f} % of {share.items}
 held-back items. Media of cameras and software that are not among the exemplars may be called unknown

@@ -3,6 +3,7 @@ import math
 import pytest
 
 from updater.candidate.figures import figures
+from updater.records import Caught, Power
 
 
 def test_the_first_release_has_forgotten_nothing_and_no_figure_for_it(make_evaluation):
@@ -23,6 +24,13 @@ def test_forgetting_is_of_the_old_families_alone_and_negative_where_they_are_for
         update={"before": evaluation.before.model_copy(update={"classes": unlike})}
     )
     assert figures(evaluation)["af"] == pytest.approx(0.7 - 0.9)
+
+
+def test_the_power_is_a_figure_where_it_was_measured(make_evaluation):
+    evaluation = make_evaluation()
+    power = Power(share=0.4, low=0.2, high=0.7, families={"blend": Caught(items=9, share=0.4)})
+    after = evaluation.after.model_copy(update={"power": power})
+    assert figures(evaluation.model_copy(update={"after": after}))["power"] == 0.4
 
 
 def test_a_figure_that_is_no_number_is_left_out(make_evaluation):

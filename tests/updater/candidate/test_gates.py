@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from updater.candidate import gates
+from updater.records import Caught, Power
 
 shares = st.floats(0, 1)
+
+
+def power_of(**families):
+    caught = {name: Caught(items=20, share=share) for name, share in families.items()}
+    return Power(share=sum(families.values()) / len(families), low=0, high=1, families=caught)
 
 
 def test_forgetting_is_the_mean_loss_in_points_over_the_old_families_alone():
@@ -35,14 +41,31 @@ def test_no_old_family_is_an_error_and_no_pass():
 def test_what_was_not_measured_never_holds():
     for gate in (gates.at_most("reals unknown", math.nan, 0.06), gates.at_least("named", math.nan, 0.6)):
         assert not gate.holds
-    assert not gates.rejects_as_before(0.8, math.nan, 2).holds
+    (power,) = gates.keeps_power(power_of(blend=0.8), None, 10)
+    assert not power.holds
     assert not gates.forgets({"blend": math.nan}, {"blend": 0.9}, 5).holds
 
 
-def test_rejection_may_fall_by_its_bound_and_may_rise_freely():
-    assert gates.rejects_as_before(0.86, 0.84, 2).holds
-    assert not gates.rejects_as_before(0.86, 0.8399, 2).holds
-    assert gates.rejects_as_before(0.60, 0.90, 2).value == pytest.approx(-30)
+def test_power_may_fall_by_its_bound_and_may_rise_freely():
+    (falls,) = gates.keeps_power(power_of(blend=0.5), power_of(blend=0.4), 10)
+    (falls_further,) = gates.keeps_power(power_of(blend=0.5), power_of(blend=0.3999), 10)
+    (rises,) = gates.keeps_power(power_of(blend=0.6), power_of(blend=0.9), 10)
+    assert falls.holds
+    assert not falls_further.holds
+    assert rises.value == pytest.approx(-30)
+
+
+def test_power_is_compared_on_the_families_that_both_left_out_since_one_more_may_be_harder():
+    (gate,) = gates.keeps_power(
+        power_of(blend=0.5, sharpen=0.7), power_of(blend=0.4, sharpen=0.8, inpaint=0.0), 5
+    )
+    assert gate.value == pytest.approx(0)
+    (nothing,) = gates.keeps_power(power_of(blend=0.5), power_of(sharpen=0.5), 5)
+    assert not nothing.holds
+
+
+def test_a_live_release_whose_power_is_not_known_has_no_power_to_lose():
+    assert gates.keeps_power(None, power_of(blend=0.1), 5) == ()
 
 
 def test_each_new_family_has_a_gate_of_its_own_so_that_a_good_one_cannot_hide_a_bad_one():

@@ -1,0 +1,96 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from detector.architecture import Architecture
+from detector.network import Network
+from ingest.records import CropPlan
+from updater.candidate import power
+from updater.candidate.plan import Plan
+from updater.candidate.power import measure_power, power_of
+from updater.training_data import Splits
+
+
+def fared(not_real, groups):
+    return np.array(not_real, bool), np.array(list(groups), str)
+
+
+def test_the_share_is_the_mean_over_families_of_the_mean_over_groups():
+    # Groups p, q, r of the first: 1, 0 and 0; all of the second.
+    found = power_of({"a": fared([1, 1, 0, 0], "ppqr"), "b": fared([1, 1], "xy")}, seed=0)
+    assert found.share == pytest.approx((1 / 3 + 1) / 2)
+    assert {name: (one.items, one.share) for name, one in found.families.items()} == {
+        "a": (4, pytest.approx(1 / 3)),
+        "b": (2, 1.0),
+    }
+
+
+def test_the_interval_is_of_families_and_not_of_items_alone():
+    apart = {"a": fared([1] * 500, range(500)), "b": fared([0] * 500, range(500))}
+    alike = {name: fared([1, 0] * 250, range(500)) for name in "ab"}
+    assert (power_of(apart, 0).low, power_of(apart, 0).high) == (0, 1)
+    assert 0.4 < power_of(alike, 0).low < 0.5 < power_of(alike, 0).high < 0.6
+
+
+@pytest.fixture
+def plan_of(labelled):
+    """Makes the plan of a first release of these families; "twin/real" is a family twin, forged as reals."""
+
+    def named(items):
+        return replace(items, families=tuple(name.partition("/")[0] for name in items.families))
+
+    def plan_of(*forged):
+        parts = [labelled(dict.fromkeys(("real", *forged), n), seed) for seed, n in enumerate((24, 12, 12))]
+        families = tuple(name.partition("/")[0] for name in forged)
+        classes = ("real", *families)
+        return Plan(
+            classes=classes,
+            new=families,
+            waiting={},
+            architecture=Architecture(backbone="none", crop_px=64),
+            crop_plan=CropPlan(crop_px=64),
+            parent=None,
+            splits=Splits(*map(named, parts)),
+            without=frozenset(),
+            seed=0,
+            device=torch.device("cpu"),
+        )
+
+    return plan_of
+
+
+def measured(plan):
+    return measure_power(plan, Network(plan.architecture, len(plan.classes)), lambda *at: None)
+
+
+@pytest.mark.slow
+def test_a_family_that_is_left_out_is_judged_by_what_never_saw_it(plan_of, monkeypatch):
+    plan, learn, learnt = plan_of("blocky", "striped"), power._learnt, []
+
+    def spy(plan, known, pseudo):
+        learnt.append({*known.items.groups, *pseudo.items.groups})
+        return learn(plan, known, pseudo)
+
+    monkeypatch.setattr(power, "_learnt", spy)
+    monkeypatch.setattr(power, "RECIPE", replace(power.RECIPE, balanced_steps=20))
+    found = measured(plan)
+    assert list(found.families) == ["blocky", "striped"]
+    assert [one.items for one in found.families.values()] == [36, 36]
+    for family, groups in zip(found.families, learnt, strict=True):
+        assert groups
+        assert not {group for group in groups if group.startswith(family)}
+
+
+@pytest.mark.slow
+def test_fakes_that_differ_from_reals_in_nothing_are_hardly_caught_and_others_are(plan_of):
+    plan = plan_of("blocky", "striped", "twin/real")
+    found = measured(plan)
+    assert found.families["twin"].share < 0.25
+    assert found.families["blocky"].share > 0.5
+    assert found.low < found.share < found.high
+
+
+def test_with_a_single_family_there_is_nothing_to_leave_out(plan_of):
+    assert measured(plan_of("blocky")) is None

@@ -1,0 +1,181 @@
+"""The power of a candidate: how much of a family that it has never seen it would not call real.
+
+Nobody has the forgeries of tomorrow, but each known family was unknown once. So each is left out in turn:
+what lies above the frozen backbone is trained anew on all other classes, the gate is calibrated anew, and
+the family's training and calibration items are judged at the thresholds that come of it, since nothing has
+seen them then. A backbone that is trained on crops has seen the family, which flatters; forensic features
+have not.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from detector.gate import decide
+from detector.network import Network, NetworkOutput
+from memory.records import REAL
+from updater.candidate.calibrate import (
+    REFERENCE_ROWS,
+    CalibrationError,
+    Targets,
+    equal_shares,
+    fit_gate,
+    gate_inputs,
+    make_reference,
+    unknown_scores,
+)
+from updater.candidate.plan import Plan
+from updater.outliers.exposure import expose
+from updater.records import Caught, Power
+from updater.training import loop, schemes
+from updater.training.batches import TrainingSet
+from updater.training.losses import classification
+from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.step import FIRST, Progress, Step
+from updater.training_data import LabelledCrops
+
+RECIPE = replace(FIRST, balanced_steps=500, pseudo_share=0.1)
+"""shorter than a candidate's own, for there is one training a family"""
+_ROUNDS = 1000
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Items without their crops, and what a head reads of these."""
+
+    items: LabelledCrops
+    rows: Tensor
+    """float32 [T, B], the backbone's features of each crop"""
+    features: Tensor
+    """float32 [T, F], the raw forensic ones"""
+
+    def take(self, chosen: NDArray[np.bool_]) -> "_Part":
+        at = np.flatnonzero(np.repeat(chosen, np.diff(self.items.starts)))
+        return _Part(self.items.take(np.flatnonzero(chosen)), self.rows[at], self.features[at])
+
+    def only(self, family: str) -> "_Part":
+        return self.take(np.array(self.items.families) == family)
+
+    def without(self, family: str) -> "_Part":
+        return self.take(np.array(self.items.families) != family)
+
+    def output(self, network: Network) -> NetworkOutput:
+        found = classify_items(network, self.rows, self.features, self.items.starts)
+        return NetworkOutput(*(one.cpu() for one in found))
+
+
+def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | None:
+    """Leave each family of a plan out once. network: the candidate's, whose backbone is taken as it is.
+
+    Returns None where there is but one family: with it left out, nothing would be known of forgery. A family
+    without which the other items are too few for a gate is not left out.
+    """
+    families = plan.classes[1:]
+    if len(families) < 2:
+        return None
+    splits, count = plan.splits, round(len(plan.splits.train) * RECIPE.pseudo_share)
+    pseudo = expose(splits.train, count, plan.without, plan.seed)
+    parts = [_part(plan, network, items, progress) for items in (splits.train, splits.calibration, pseudo)]
+    fared = {}
+    for number, family in enumerate(families):
+        progress("power", number, len(families))
+        with suppress(CalibrationError):  # too little is left to calibrate on
+            fared[family] = _fared_without(plan, family, *parts)
+    progress("power", len(families), len(families))
+    return power_of(fared, plan.seed) if fared else None
+
+
+def _part(plan: Plan, network: Network, items: LabelledCrops, progress: Progress) -> _Part:
+    features = crop_features(network, items, plan.device, lambda *at: progress("features for power", *at))
+    rows = backbone_rows(network, items.crops, plan.device)
+    return _Part(replace(items, crops=items.crops[:, :0, :0]), rows, features)
+
+
+def _fared_without(
+    plan: Plan, family: str, train: _Part, calibration: _Part, pseudo: _Part
+) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
+    """Return whether each item of the family is called something else than real, and its group."""
+    unseen = [part.only(family) for part in (train, calibration)]
+    of_family = np.isin(np.array(pseudo.items.groups), np.array(unseen[0].items.groups))
+    known, held = train.without(family), calibration.without(family)
+    network = _learnt(plan, known, pseudo.take(~of_family))
+    reference = None
+    if network.forensics is not None:
+        places = equal_shares(np.array(known.items.families), np.array(known.items.ids), REFERENCE_ROWS)
+        some = known.take(np.isin(np.arange(len(known.items)), places))
+        reference = make_reference(some.output(network), some.items.families, some.items.ids)
+    gate = fit_gate(
+        gate_inputs(held.output(network), reference),
+        np.array(held.items.families),
+        np.array(held.items.groups),
+        Targets(),
+    )
+    not_real = []
+    for part in unseen:
+        found = gate_inputs(part.output(network), reference)
+        pairs = zip(unknown_scores(found, gate), found.fake_probability, strict=True)
+        not_real += [decide(float(unknown), float(fake), gate) != REAL for unknown, fake in pairs]
+    groups = [group for part in unseen for group in part.items.groups]
+    return np.array(not_real, bool), np.array(groups, str)
+
+
+def _learnt(plan: Plan, known: _Part, pseudo: _Part) -> Network:
+    """Train what lies above the backbone on these items alone, as the last stage of training does."""
+    classes = tuple(name for name in plan.classes if name in set(known.items.families))
+    step = Step(
+        known.items,
+        classes,
+        plan.architecture,
+        recipe=RECIPE,
+        without=plan.without,
+        seed=plan.seed,
+        device=plan.device,
+    )
+    targets = schemes.targets(known.items.families, classes, step.options)
+    data = TrainingSet(
+        targets=np.array(targets + [len(classes)] * len(pseudo.items)),
+        fake=schemes.fake_columns(classes),
+        crops=np.concatenate([known.items.crops, pseudo.items.crops]),
+        starts=np.concatenate([known.items.starts, known.items.starts[-1] + pseudo.items.starts[1:]]),
+        features=torch.cat([known.features, pseudo.features]),
+    )
+    with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
+        torch.manual_seed(step.seed)
+        network = loop.start(step)
+        loop.whiten(network, step, data)
+        loop.Training(step, data, loop.checkpoint(step, "power", ("balanced",))).run(
+            "balanced",
+            network,
+            classification(step, data),
+            loop.item_weights(data.targets, 1.0),
+            steps=RECIPE.balanced_steps,
+            rate=RECIPE.balanced_rate,
+            rows=torch.cat([known.rows, pseudo.rows]),
+        )
+    return network.eval()
+
+
+def power_of(fared: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.str_]]], seed: int) -> Power:
+    """Return the power, of each family left out: whether each item is not called real, and its group, [n].
+
+    The share is the mean over families of the mean over groups. Its 95 % interval is a percentile bootstrap
+    (Efron 1979) over both: families are drawn anew, and of each drawn family its groups.
+    """
+    rng = np.random.default_rng([seed, 6])
+    drawn = np.empty((len(fared), _ROUNDS))
+    families = {}
+    for row, (family, (not_real, groups)) in enumerate(fared.items()):
+        _, of = np.unique(groups, return_inverse=True)
+        shares = np.bincount(of, not_real) / np.bincount(of)
+        families[family] = Caught(items=len(not_real), share=float(shares.mean()))
+        counts = rng.multinomial(len(shares), np.full(len(shares), 1 / len(shares)), _ROUNDS)
+        drawn[row] = counts @ shares / len(shares)
+    places = rng.integers(0, len(drawn), drawn.shape)
+    low, high = np.quantile(np.take_along_axis(drawn, places, 0).mean(0), [0.025, 0.975])
+    share = float(np.mean([one.share for one in families.values()]))
+    return Power(share=share, low=float(low), high=float(high), families=families)
