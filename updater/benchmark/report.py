@@ -11,8 +11,9 @@ from rich.console import Console
 from ingest.durable import write_durably
 from updater.benchmark import plots
 from updater.benchmark.page import Picture, page
-from updater.benchmark.results import RejectionScores, Run, summarise
+from updater.benchmark.results import RejectionScores, Run
 from updater.benchmark.run_folder import load_runs
+from updater.benchmark.summary import summarise
 from updater.benchmark.table import (
     Grid,
     comparison_grid,

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from updater.benchmark.results import Interval, Run, Summary, WithinSource, figure_of, summarise
+from updater.benchmark.results import Run, WithinSource, figure_of
+from updater.benchmark.summary import Interval, Summary, summarise
 from updater.benchmark.terminal import print_grid
 
 # Name, where it lies in Figures, and digits.

@@ -39,9 +39,10 @@ def test_a_broker_that_refuses_is_named_in_the_log_and_by_describe(
 @pytest.mark.parametrize(("value", "component"), [("cropsUrl", "memory"), ("artifactsUrl", "deploy")])
 def test_a_bucket_that_is_not_there_is_named(chart: Any, stream: Any, value: str, component: str) -> None:
     with stream.loaded(f"the bucket of {value} is not there"):
-        chart.upgrade(f"objectStore.{value}=s3://nowhere/{component}", wait=False)
-        # The environment, which `describe` shows as well, has the bucket's name and no such words.
-        said = chart.describes(component, "no bucket nowhere")
+        # A bucket for each, since this store makes a bucket of whatever is written to one that it lacks. The
+        # environment, which `describe` shows as well, has the bucket's name and no such words.
+        chart.upgrade(f"objectStore.{value}=s3://nowhere-{component}/it", wait=False)
+        said = chart.describes(component, f"no bucket nowhere-{component}")
         assert not chart.ready(component)
         chart.rollback()
         chart.rolled_out("statefulset/memory", "deployment/deploy", "deployment/detector")

@@ -23,15 +23,14 @@ from updater.benchmark.report import (
 )
 from updater.benchmark.results import (
     Figures,
-    Interval,
     RejectionScores,
     Run,
     Step,
     Unseen,
     measure_unseen,
-    summarise,
 )
 from updater.benchmark.run_folder import ResultsError, load_run, load_runs, load_scores, save_run
+from updater.benchmark.summary import Interval, summarise
 
 HOSTILE = "<script>alert(1)</script>[red]|`$\\frac$"
 

@@ -12,8 +12,8 @@ from updater.benchmark.results import (
     Step,
     WithinSource,
     measure_within,
-    summarise,
 )
+from updater.benchmark.summary import summarise
 
 
 def test_fakes_stand_against_the_reals_of_their_own_source_and_against_no_others():
