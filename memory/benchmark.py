@@ -1,5 +1,7 @@
 """What the memory's index costs at a size: to add, search, save and start; and how much it finds."""
 
+import ctypes
+import gc
 import itertools
 import json
 import tempfile
@@ -172,7 +174,7 @@ def _row(number: int, features: NDArray[np.float32]) -> NewRow:
 def _recall(store: Store, index: Index, queries: NDArray[np.float32]) -> float:
     """Return how many of each query's exact nearest items, over all rows, the index finds."""
     asked = index.scaled(queries)
-    nearest = faiss.ResultHeap(len(asked), _NEAREST)
+    nearest = faiss.ResultHeap(len(asked), min(_NEAREST, len(index)))
     names: list[str] = []
     with store.read() as connection:
         for block in stream_features(connection, FEATURE_VERSION):
@@ -182,7 +184,7 @@ def _recall(store: Store, index: Index, queries: NDArray[np.float32]) -> float:
     nearest.finalize()
     found = index.search(queries, _NEAREST)
     hits = [
-        len({names[place] for place in places} & {match.id for match in matches}) / len(matches)
+        len({names[place] for place in places} & {match.id for match in matches}) / len(places)
         for places, matches in zip(nearest.I, found, strict=True)
     ]
     return float(np.mean(hits))
@@ -209,7 +211,9 @@ class _Timing:
 def _timed() -> Iterator[_Timing]:
     """Yield a record that on leaving says how long it took, and what was written and held meanwhile."""
     timing = _Timing()
-    # Linux begins to look for the peak anew.
+    # What is free but kept goes back, and Linux begins to look for the peak anew.
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     held, written, started = _status("VmRSS"), _written(), time.perf_counter()
     yield timing

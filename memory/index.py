@@ -1,30 +1,34 @@
-"""Search by likeness: a FAISS index over the rows' features. A cache; the rows are the truth."""
+"""Search by likeness: an index over the rows' features, by FAISS. A cache; the rows are the truth."""
 
-import hashlib
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import faiss
 import numpy as np
 import structlog
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 from sqlalchemy import Connection
 
-from ingest.durable import write_durably
-from memory.rows import ids_up_to, select_features
+from memory import snapshot
+from memory.cells import SAMPLED, Cells, Entries, Probing
+from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
 from memory.scaling import Scaling
+from memory.snapshot import Record, SnapshotError, Written
 from memory.store import Store, current_revision
 
-_DIGEST_BYTES = 32
-_FORMAT = "1"
+_FORMAT = "2"
+_SEED = 0
+_SCALED_ON = 20_000
+"""Rows that are enough to fit the scale, however many there are."""
+_MOST_PENDING = 20_000
+"""Entries that wait for the next snapshot: where more came, it is written whole."""
+_IN_PLACE = 2_000
+"""Up to so many rows an index is made anew by the transaction that finds it outgrown; beyond, aside."""
+
+Beat = Callable[[], None]
 log = structlog.get_logger()
-
-
-class _SnapshotError(Exception):
-    """The snapshot is missing, damaged, or of other features: not an error but a reason to rebuild."""
 
 
 @dataclass(frozen=True)
@@ -36,72 +40,156 @@ class Match:
 
 
 class Index:
-    """Every row with features of one version, in robustly scaled features.
+    """Every row with features of one version that was not dropped, in robustly scaled features.
 
-    Not safe for use by several threads at once.
+    For one thread at a time.
     """
 
     def __init__(self, feature_version: str, width: int) -> None:
         """Make an empty index for that version's features (F = width); `catch_up` fills it."""
         self.feature_version, self.width = feature_version, width
         self.revision = -1
-        self.ids: list[str] = []
+        self._mark = ""
+        self._names: list[str] = []
         self._scaling: Scaling | None = None
-        self._fitted_on = 0
-        self._faiss: Any = None
+        self._cells: Cells | None = None
+        self._made_for = 0
+        self._written: Written | None = None
+        self._saved_names = 0
+        self._pending: list[Entries | NDArray[np.int64]] | None = None
 
     @classmethod
-    def open(cls, path: Path, store: Store, feature_version: str, width: int) -> Self:
+    def open(
+        cls, path: Path, store: Store, feature_version: str, width: int, beat: Beat = lambda: None
+    ) -> Self:
         """Return the index of the snapshot at path, brought up to the rows; built from them without one.
 
-        Raises StoreUnavailableError.
+        beat is called now and then meanwhile. Raises StoreUnavailableError.
         """
         index = cls(feature_version, width)
         try:
-            index._load(path)
-        except _SnapshotError as reason:
+            index._load(path, beat)
+        except SnapshotError as reason:
             log.info("index is rebuilt from the rows", reason=str(reason))
+            index = cls(feature_version, width)
         with store.read() as connection:
-            if index.revision > current_revision(connection) or not index._agrees(connection):
+            if index._names and not index._agrees(connection):
                 log.warning("index is of other rows, as after a restore; it is rebuilt from these")
                 index = cls(feature_version, width)
-            index.catch_up(connection)
+            index.catch_up(connection, beat=beat)
         return index
 
-    def _agrees(self, connection: Connection) -> bool:
-        # After a restore the rows may have come to the same revision by another way.
-        return set(self.ids) == ids_up_to(connection, self.feature_version, self.revision)
+    @classmethod
+    def built(cls, store: Store, feature_version: str, width: int, beat: Beat = lambda: None) -> Self:
+        """Return an index made from the rows alone, whatever their number. Raises StoreUnavailableError."""
+        index = cls(feature_version, width)
+        with store.read() as connection:
+            index._build(connection, None, beat)
+        return index
 
-    def catch_up(self, connection: Connection, coming: NDArray[np.float32] | None = None) -> None:
-        """Take in the rows written since the last time, as this transaction sees them.
+    def __len__(self) -> int:
+        return 0 if self._cells is None else len(self._cells)
+
+    @property
+    def ids(self) -> list[str]:
+        """The exemplars that can be found."""
+        return [name for name in self._names if name]
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it was made for half as many rows as it holds, or holds as many places that are empty."""
+        return max(len(self), len(self._names) - len(self)) >= 2 * max(1, self._made_for)
+
+    def _agrees(self, connection: Connection) -> bool:
+        # After a restore the rows may have come to the same revision by another way, at another time.
+        past = self.revision <= current_revision(connection)
+        return past and self._mark == newest_write(connection, self.feature_version, self.revision)
+
+    def catch_up(
+        self,
+        connection: Connection,
+        coming: NDArray[np.float32] | None = None,
+        beat: Beat = lambda: None,
+    ) -> None:
+        """Take in the rows written since the last time, as this transaction sees them; let go the dropped.
 
         coming, raw float32 (n, F), are features that will soon be rows: they help to find the
         scale while there are few.
         """
-        new = select_features(connection, self.feature_version, after_revision=self.revision)
-        known = len(self.ids) + len(new.ids)
-        expected = known + (0 if coming is None else len(coming))
-        if self._scaling is None or expected >= 2 * self._fitted_on:
-            self._build(connection, coming)
-        elif new.ids:
-            self._add(new.ids, new.matrix)
-            self.revision = new.revision
-
-    def _build(self, connection: Connection, coming: NDArray[np.float32] | None) -> None:
-        rows = select_features(connection, self.feature_version)
-        sample = [m for m in (rows.matrix, coming) if m is not None and len(m)]
-        if not sample:
+        if self._cells is None:
+            self._build(connection, coming, beat)
             return
-        raw = np.concatenate(sample)
-        self._scaling, self._fitted_on = Scaling.fit(raw), len(raw)
-        self.ids, self.revision = [], rows.revision
-        self._faiss = faiss.IndexFlatL2(raw.shape[1])
-        if rows.ids:
-            self._add(rows.ids, rows.matrix)
+        try:
+            self._take_in(connection, beat)
+        except BaseException:
+            # Half of a write must not pass for all of it.
+            self._cells = None
+            raise
+        expected = len(self) + (0 if coming is None else len(coming))
+        if 2 * self._made_for <= expected <= _IN_PLACE:
+            self._build(connection, coming, beat)
 
-    def _add(self, ids: tuple[str, ...], raw: NDArray[np.float32]) -> None:
-        self._faiss.add(self.scaled(raw))
-        self.ids.extend(ids)
+    def _take_in(self, connection: Connection, beat: Beat) -> None:
+        before = self.revision
+        for new in changed_features(connection, self.feature_version, before):
+            self._remove(new.dropped)
+            self._add(new)
+            self.revision = new.revision
+            beat()
+        if self.revision != before:
+            self._mark = newest_write(connection, self.feature_version, self.revision)
+
+    def _build(self, connection: Connection, coming: NDArray[np.float32] | None, beat: Beat) -> None:
+        """Make it anew from the rows, some at a time; they are read once, and a sample of them before."""
+        names = live_ids(connection, self.feature_version)
+        chosen = np.random.default_rng(_SEED).permutation(len(names))[:SAMPLED]
+        sample = select_features(connection, self.feature_version, [names[i] for i in np.sort(chosen)]).matrix
+        raw = [m for m in (sample, coming) if m is not None and len(m)]
+        if not raw:
+            return
+        some = np.concatenate(raw)
+        self._scaling = Scaling.fit(some[:: max(1, len(some) // _SCALED_ON)])
+        self._names, self._made_for, self.revision = [], len(names) + len(some) - len(sample), -1
+        scaled = self.scaled(some)
+        self._cells = Cells.trained(scaled, len(names), _SEED, beat)
+        probing = Probing(self._cells, scaled, _SEED) if self._cells.count > 1 else None
+        for block in stream_features(connection, self.feature_version):
+            added = self._add(block)
+            if probing is not None:
+                probing.see(*added)
+            self.revision = max(self.revision, block.revision)
+            beat()
+        if probing is not None:
+            probing.fit()
+            log.info("index trained", exemplars=len(self), cells=self._cells.count, probed=self._cells.probed)
+        self._mark = newest_write(connection, self.feature_version, self.revision)
+        self._written, self._pending = None, None
+
+    def _add(self, new: Features) -> tuple[NDArray[np.float32], Entries]:
+        assert self._cells is not None
+        scaled = self.scaled(new.matrix) if new.ids else np.zeros((0, self.width), np.float32)
+        places = np.arange(len(self._names), len(self._names) + len(new.ids))
+        entries = self._cells.encoded(scaled, places)
+        self._cells.add(entries)
+        self._names.extend(new.ids)
+        self._note(entries)
+        return scaled, entries
+
+    def _remove(self, dropped: frozenset[str]) -> None:
+        if not dropped or self._cells is None:
+            return
+        gone = np.array([i for i, name in enumerate(self._names) if name in dropped], np.int64)
+        self._cells.remove(gone)
+        for place in gone:
+            self._names[place] = ""
+        self._note(gone)
+
+    def _note(self, change: Entries | NDArray[np.int64]) -> None:
+        if self._pending is None:
+            return
+        self._pending.append(change)
+        if sum(len(one.places if isinstance(one, Entries) else one) for one in self._pending) > _MOST_PENDING:
+            self._pending = None
 
     def scaled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return features in the index's space, float32 (n, F), of raw ones of that shape.
@@ -114,53 +202,89 @@ class Index:
         return np.ascontiguousarray(scaled, np.float32)
 
     def search(self, raw: NDArray[np.float32], k: int) -> list[list[Match]]:
-        """Return for each row of raw, float32 (n, F), the k likest exemplars, the nearest first."""
-        if not self.ids:
+        """Return for each row of raw, float32 (n, F), the k likest exemplars, the nearest first.
+
+        Among many it finds nearly all of them, and their distances to a thousandth.
+        """
+        if not len(self) or self._cells is None:
             return [[] for _ in raw]
-        squared, places = self._faiss.search(self.scaled(raw), min(k, len(self.ids)))
+        squared, places = self._cells.search(self.scaled(raw), min(k, len(self)))
         distances = np.sqrt(np.maximum(squared, 0))
         return [
-            [Match(self.ids[p], float(d)) for p, d in zip(row_places, row_distances, strict=True)]
+            [
+                Match(self._names[p], float(d))
+                for p, d in zip(row_places, row_distances, strict=True)
+                if p >= 0
+            ]
             for row_places, row_distances in zip(places, distances, strict=True)
         ]
 
     def save(self, path: Path) -> None:
-        """Write a snapshot: aside, synced, with its digest, then renamed into place."""
-        if self._scaling is None:
+        """Write a snapshot, durably: what came since the last, or all of it aside and then in its place.
+
+        Raises OSError.
+        """
+        if self._cells is None or self._scaling is None:
             return
+        facts = {"revision": str(self.revision), "mark": self._mark}
+        written = None
+        if self._written is not None and self._pending is not None:
+            if not self._pending and path.exists():
+                return
+            written = snapshot.add(path, self._written, self._changes(), facts)
+        self._written = written or snapshot.write_whole(path, self._everything(), facts)
+        self._pending, self._saved_names = [], len(self._names)
+
+    def _changes(self) -> Iterator[Record]:
+        yield Record({}, {"names": json.dumps(self._names[self._saved_names :])})
+        for change in self._pending or ():
+            yield _entries(change) if isinstance(change, Entries) else Record({"removed": change}, {})
+
+    def _everything(self) -> Iterator[Record]:
+        assert self._cells is not None
+        assert self._scaling is not None
         tensors: dict[str, NDArray[Any]] = {
-            "index": faiss.serialize_index(self._faiss),
+            "empty": self._cells.empty,
             "centre": self._scaling.centre,
             "scale": self._scaling.scale,
         }
-        facts = {
-            "format": _FORMAT,
-            "feature_version": self.feature_version,
-            "revision": str(self.revision),
-            "fitted_on": str(self._fitted_on),
-            "ids": json.dumps(self.ids),
-        }
-        value = save(tensors, metadata=facts)
-        write_durably(path, hashlib.sha256(value).digest() + value)
+        yield Record(
+            tensors,
+            {
+                "format": _FORMAT,
+                "feature_version": self.feature_version,
+                "made_for": str(self._made_for),
+                "probed": str(self._cells.probed),
+            },
+        )
+        for first in range(0, len(self._names), SAMPLED):
+            yield Record({}, {"names": json.dumps(self._names[first : first + SAMPLED])})
+        yield from map(_entries, self._cells.entries())
 
-    def _load(self, path: Path) -> None:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise _SnapshotError(f"no snapshot: {error.strerror}") from error
-        digest, value = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-        if hashlib.sha256(value).digest() != digest:
-            raise _SnapshotError("the snapshot is damaged")
-        tensors, facts = load(value), _metadata(value)
-        if facts.get("format") != _FORMAT or facts.get("feature_version") != self.feature_version:
-            raise _SnapshotError("the snapshot is of another format or feature version")
-        self._scaling = Scaling(tensors["centre"], tensors["scale"])
-        self._faiss = faiss.deserialize_index(tensors["index"])
-        self.ids = json.loads(facts["ids"])
-        self.revision, self._fitted_on = int(facts["revision"]), int(facts["fitted_on"])
+    def _load(self, path: Path, beat: Beat) -> None:
+        for record, written in snapshot.read(path):
+            facts, tensors = record.facts, record.tensors
+            if "empty" in tensors:
+                if facts["format"] != _FORMAT or facts["feature_version"] != self.feature_version:
+                    raise SnapshotError("the snapshot is of another format or feature version")
+                self._scaling = Scaling(tensors["centre"], tensors["scale"])
+                self._cells = Cells.load(tensors["empty"], int(facts["probed"]))
+                self._made_for = int(facts["made_for"])
+            elif self._cells is None:
+                raise SnapshotError("the snapshot does not begin as one")
+            elif "codes" in tensors:
+                self._cells.add(Entries(tensors["places"], tensors["codes"]))
+            elif "removed" in tensors:
+                self._cells.remove(tensors["removed"])
+                for place in tensors["removed"]:
+                    self._names[place] = ""
+            elif "names" in facts:
+                self._names.extend(json.loads(facts["names"]))
+            if snapshot.is_end(record):
+                self.revision, self._mark = int(facts["revision"]), facts["mark"]
+                self._written, self._pending, self._saved_names = written, [], len(self._names)
+            beat()
 
 
-def _metadata(value: bytes) -> dict[str, str]:
-    length = int.from_bytes(value[:8], "little")
-    facts: dict[str, str] = json.loads(value[8 : 8 + length])["__metadata__"]
-    return facts
+def _entries(entries: Entries) -> Record:
+    return Record({"places": entries.places, "codes": entries.codes}, {})

@@ -1,5 +1,7 @@
 """Rows of the memory in and out of a transaction. Nothing here opens or ends one."""
 
+import hashlib
+import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, select, update
 
 from ingest.records import Position
 from memory.records import Exemplar, Shelf, Split
@@ -40,12 +42,14 @@ class NewRow:
 class Features:
     """Raw forensic features of some exemplars, of one feature version.
 
-    matrix is float32 (n, F), a row for each of ids; revision is the newest that they came from.
+    matrix is float32 (n, F), a row for each of ids; revision is the newest that they came from. dropped
+    are ids of exemplars that have left, where they were asked for.
     """
 
     ids: tuple[str, ...]
     matrix: NDArray[np.float32]
     revision: int
+    dropped: frozenset[str] = frozenset()
 
 
 def insert_rows(connection: Connection, rows: Sequence[NewRow]) -> None:
@@ -114,50 +118,83 @@ def groups_by_media(connection: Connection, digests: Sequence[str]) -> dict[str,
     return groups
 
 
-def select_features(
-    connection: Connection,
-    feature_version: str,
-    *,
-    ids: Sequence[str] | None = None,
-    after_revision: int = -1,
-) -> Features:
-    """Return the raw features of one version: of ids, in their order, or of all rows in the order of writing.
+def select_features(connection: Connection, feature_version: str, ids: Sequence[str]) -> Features:
+    """Return the raw features of one version of ids, in their order.
 
     Raises UnknownExemplarError where one of ids has no features of that version.
     """
     columns = select(exemplars.c.id, exemplars.c.features, exemplars.c.revision).where(
         exemplars.c.feature_version == feature_version
     )
-    if ids is None:
-        query = columns.where(exemplars.c.revision > after_revision)
-        rows = list(connection.execute(query.order_by(exemplars.c.revision, exemplars.c.id)))
-    else:
-        found = {row.id: row for row in _by_id(connection, columns, ids)}
-        missing = [i for i in ids if i not in found]
-        if missing:
-            raise UnknownExemplarError(f"{missing[0]} has no features of version {feature_version}")
-        rows = [found[i] for i in ids]
-    return _features_of(rows, after_revision)
+    place = {name: i for i, name in enumerate(ids)}
+    matrix, revision = np.zeros((0, 0), np.float32), -1
+    left = set(place)
+    for row in _by_id(connection, columns, list(place)):
+        vector = np.frombuffer(row.features, _FLOATS)
+        if not matrix.size:
+            matrix = np.zeros((len(ids), len(vector)), np.float32)
+        matrix[place[row.id]] = vector
+        revision = max(revision, row.revision)
+        left.remove(row.id)
+    if left:
+        raise UnknownExemplarError(f"{min(left)} has no features of version {feature_version}")
+    return Features(
+        tuple(ids), matrix[[place[i] for i in ids]] if len(place) < len(ids) else matrix, revision
+    )
 
 
 def stream_features(
     connection: Connection, feature_version: str, rows_at_once: int = 4096
 ) -> Iterator[Features]:
-    """Yield the raw features of all rows of one version in the order of writing, some at a time."""
+    """Yield the raw features of all rows of one version but dropped ones, some at a time, as written."""
+    yield from _stream(connection, feature_version, exemplars.c.shelf != "dropped", rows_at_once)
+
+
+def changed_features(
+    connection: Connection, feature_version: str, after_revision: int, rows_at_once: int = 4096
+) -> Iterator[Features]:
+    """Yield the raw features that were written or dropped after a revision, some at a time, as written."""
+    yield from _stream(connection, feature_version, exemplars.c.revision > after_revision, rows_at_once)
+
+
+def _stream(
+    connection: Connection, feature_version: str, which: ColumnElement[bool], rows_at_once: int
+) -> Iterator[Features]:
     query = (
-        select(exemplars.c.id, exemplars.c.features, exemplars.c.revision)
-        .where(exemplars.c.feature_version == feature_version)
+        select(exemplars.c.id, exemplars.c.features, exemplars.c.revision, exemplars.c.shelf)
+        .where(exemplars.c.feature_version == feature_version, which)
         .order_by(exemplars.c.revision, exemplars.c.id)
         .execution_options(yield_per=rows_at_once)
     )
     for rows in connection.execute(query).partitions():
-        yield _features_of(rows)
+        live = [row for row in rows if row.shelf != "dropped"]
+        matrix = np.frombuffer(b"".join(row.features for row in live), _FLOATS).astype(np.float32)
+        yield Features(
+            ids=tuple(row.id for row in live),
+            matrix=matrix.reshape(len(live), -1) if live else np.zeros((0, 0), np.float32),
+            revision=rows[-1].revision,
+            dropped=frozenset(row.id for row in rows if row.shelf == "dropped"),
+        )
 
 
-def ids_up_to(connection: Connection, feature_version: str, revision: int) -> set[str]:
-    """Return the id of every row with features of that version which were written up to a revision."""
-    mine = (exemplars.c.feature_version == feature_version) & (exemplars.c.revision <= revision)
-    return set(connection.scalars(select(exemplars.c.id).where(mine)))
+def live_ids(connection: Connection, feature_version: str) -> list[str]:
+    """Return the ids of all rows of one version but dropped ones, as written."""
+    query = select(exemplars.c.id).where(
+        exemplars.c.feature_version == feature_version, exemplars.c.shelf != "dropped"
+    )
+    return list(connection.scalars(query.order_by(exemplars.c.revision, exemplars.c.id)))
+
+
+def newest_write(connection: Connection, feature_version: str, revision: int) -> str:
+    """Return what tells the write of a revision from any other that bears its number, "" where none does.
+
+    It is a digest over which rows of a version it wrote, and when they came.
+    """
+    query = select(exemplars.c.id, exemplars.c.received_ms, exemplars.c.media_digest).where(
+        exemplars.c.feature_version == feature_version, exemplars.c.revision == revision
+    )
+    rows = connection.execute(query.order_by(exemplars.c.id)).all()
+    return hashlib.sha256(json.dumps([tuple(row) for row in rows]).encode()).hexdigest() if rows else ""
 
 
 def renew_features(
@@ -205,13 +242,15 @@ def crops_in_use(connection: Connection, digests: Collection[str]) -> set[str]:
 
 
 def drop(connection: Connection, ids: Sequence[str]) -> set[str]:
-    """Put exemplars on the dropped shelf, without crops; return the crops' digests they pointed to."""
+    """Put exemplars on the dropped shelf, without crops; return the crops' digests they pointed to.
+
+    They count as written by this transaction, so that an index lets go of them.
+    """
+    gone = {"shelf": "dropped", "crops_digest": None, "revision": current_revision(connection)}
     rows = _by_id(connection, select(exemplars.c.crops_digest), ids)
     digests = {row.crops_digest for row in rows if row.crops_digest is not None}
     for some in _some(ids):
-        connection.execute(
-            update(exemplars).where(exemplars.c.id.in_(some)).values(shelf="dropped", crops_digest=None)
-        )
+        connection.execute(update(exemplars).where(exemplars.c.id.in_(some)).values(gone))
     return digests
 
 
@@ -243,15 +282,6 @@ def load_positions(connection: Connection) -> dict[tuple[str, int], Position]:
 def now_ms() -> int:
     """Return the wall clock, milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-def _features_of(rows: Sequence[Any], revision: int = -1) -> Features:
-    matrix = np.frombuffer(b"".join(row.features for row in rows), _FLOATS).astype(np.float32)
-    return Features(
-        ids=tuple(row.id for row in rows),
-        matrix=matrix.reshape(len(rows), -1) if rows else np.zeros((0, 0), np.float32),
-        revision=max((row.revision for row in rows), default=revision),
-    )
 
 
 def _exemplar(row: Any) -> Exemplar:

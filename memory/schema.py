@@ -46,7 +46,9 @@ exemplars = Table(
     Column("feature_version", String(40), nullable=False),
     Column("embedding", LargeBinary),  # float32 little-endian, of `release`'s network
     Column("verdict", Text),
-    Column("revision", BigInteger, nullable=False, index=True),  # of the write that brought the features
+    Column(
+        "revision", BigInteger, nullable=False, index=True
+    ),  # of the write that brought the features or dropped it
     Index("by_shelf", "shelf", "family"),
 )
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import cycle, islice
@@ -30,6 +30,7 @@ from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
 from memory.reextract import reextract
+from memory.renewal import Renewal
 from memory.retention import Retention, sweep
 from memory.rows import load_positions, save_offsets
 from memory.settings import MemorySettings
@@ -65,7 +66,9 @@ def run(
     while not stop.is_set():
         try:
             with ExitStack() as stack:
-                worker = Worker(ingest, settings, stack, spans)
+                worker = Worker(
+                    ingest, settings, stack, spans, lambda: heartbeat.beat("the index is being opened")
+                )
                 worker.renew(stop, heartbeat)
                 source = stack.enter_context(
                     UnknownsSource(ingest, settings, worker.positions, worker.step_over)
@@ -86,13 +89,19 @@ class Worker:
     """What one memory process works on: database, crops, index, and where bad messages go."""
 
     def __init__(
-        self, ingest: IngestSettings, settings: MemorySettings, stack: ExitStack, spans: Spans | None = None
+        self,
+        ingest: IngestSettings,
+        settings: MemorySettings,
+        stack: ExitStack,
+        spans: Spans | None = None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._ingest, self._settings, self._spans = ingest, settings, spans
         self._store = Store(settings.database_url)
         stack.callback(self._store.close)
         self._crops = CropStore(settings.crops_url)
-        self._index = Index.open(settings.index_path, self._store, FEATURE_VERSION, WIDTH)
+        self._index = Index.open(settings.index_path, self._store, FEATURE_VERSION, WIDTH, beat)
+        self._renewal = Renewal(self._store, settings.index_path)
         # A dead letter may be written twice after a crash, so no identity need outlive this process.
         self._letters = TransactionalSink(ingest, f"{settings.group_id}-{uuid4().hex}")
         stack.callback(self._letters.close)
@@ -209,13 +218,14 @@ class Worker:
         """Now and then: take in what other processes wrote, save the index, purge what is past its time."""
         if time.monotonic() - self._house_kept < self._settings.housekeeping_interval_s:
             return
+        metrics.PURGED.inc(self._retention.purge(self._store, self._crops))
+        self._index = self._renewal.current(self._index)
         with self._store.read() as connection:
             self._index.catch_up(connection)
-        if self._index.ids:
+        if len(self._index) and not self._renewal.under_way:
             self._index.save(self._settings.index_path)
             metrics.snapshot_saved()
-        metrics.INDEXED.set(len(self._index.ids))
-        metrics.PURGED.inc(self._retention.purge(self._store, self._crops))
+        metrics.INDEXED.set(len(self._index))
         sweep(self._store, self._crops, islice(self._shards, _SHARDS_A_ROUND))
         self._house_kept = time.monotonic()
 

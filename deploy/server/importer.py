@@ -16,6 +16,7 @@ from ingest.settings import IngestSettings
 from memory.crop_store import CropStore
 from memory.import_files import Imported, LabelledFile, prepare, write
 from memory.index import Index
+from memory.renewal import Renewal
 from memory.settings import MemorySettings
 from memory.store import Store
 
@@ -32,6 +33,7 @@ class Importer:
         self._one_at_a_time = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._index: Index | None = None
+        self._renewal = Renewal(store)
 
     def close(self) -> None:
         """End the decoding children."""
@@ -74,6 +76,7 @@ class Importer:
             self._sandbox = self._opened.enter_context(Sandbox(ingest))
         if self._index is None:
             self._index = Index.open(self._memory.index_path, self._store, FEATURE_VERSION, WIDTH)
+        self._index = self._renewal.current(self._index)
         return self._sandbox, self._index
 
     def _measure(self, items: Sequence[NDArray[np.uint8]], plan: CropPlan) -> NDArray[np.float32]:

@@ -54,7 +54,8 @@ def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(
         saved.write_bytes(b"")
     elif damage == "of another time":
         newer = Index.open(saved, store, FEATURE_VERSION, WIDTH)
-        newer.revision, newer.ids = 10**6, ["nobody"] * 40
+        newer.revision = 10**6
+        saved.unlink()
         newer.save(saved)
     assert len(opened_ids(saved, store)) == 40
 
@@ -101,7 +102,7 @@ def test_a_snapshot_of_rows_that_are_no_more_is_rebuilt_although_the_revision_is
 def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> None:
     index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
     with store.read() as connection:
-        everything = rows.select_features(connection, FEATURE_VERSION)
+        (everything,) = rows.stream_features(connection, FEATURE_VERSION)
     scaled = index.scaled(everything.matrix)
     query = rng_features(99)[None]
     expected = np.sort(np.linalg.norm(scaled - index.scaled(query), axis=1))[:5]
