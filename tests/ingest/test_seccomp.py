@@ -150,6 +150,7 @@ def test_threads_that_ran_before_and_that_start_later_are_confined_too() -> None
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_refuses_the_filter_means_no_decoding_and_one_line_says_so() -> None:
     # The kernel's part is played by a filter that refuses filters: it is inherited by the child.
     program = (

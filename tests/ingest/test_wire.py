@@ -120,6 +120,7 @@ def test_a_region_at_no_time_is_refused(time_s: float) -> None:
         received_raw(json.dumps(HONEST | {"regions": [region | {"time_s": time_s}]}).encode(), bytes(192))
 
 
+@pytest.mark.slow
 @given(changes=st.dictionaries(st.sampled_from(sorted(HONEST)), JSON, max_size=3), body=st.integers(0, 4))
 def test_whatever_a_child_answers_is_decoded_in_full_or_refused(changes: dict[str, Any], body: int) -> None:
     head = json.dumps(HONEST | changes).encode()

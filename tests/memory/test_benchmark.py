@@ -28,6 +28,7 @@ def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(
     assert json.loads(costs_json(found, 0))["sizes"][3]["items"] == 600
 
 
+@pytest.mark.slow
 def test_generated_features_follow_from_the_seed_and_kinds_stand_apart() -> None:
     np.testing.assert_array_equal(generated("clustered", 7)(20), generated("clustered", 7)(20))
     spread, clustered = (generated(kind, 1)(400) for kind in ("spread", "clustered"))

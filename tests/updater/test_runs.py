@@ -253,4 +253,4 @@ class TwoRunners(RuleBasedStateMachine):
 
 
 TwoRunners.TestCase.settings = hypothesis_settings(max_examples=40, stateful_step_count=25)
-test_two_runners_never_both_hold_a_run = TwoRunners.TestCase
+test_two_runners_never_both_hold_a_run = pytest.mark.slow(TwoRunners.TestCase)
