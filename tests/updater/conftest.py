@@ -268,7 +268,7 @@ def environment(memory_settings, tmp_path):
             "MAX_REALS_UNKNOWN": "1",
             "MAX_REALS_FAKE": "1",
             "MAX_FORGOTTEN_POINTS": "100",
-            "MAX_REJECTION_POINTS": "100",
+            "MAX_POWER_POINTS": "100",
             "MIN_NEW_NAMED": "0",
         } | settings
         return {

@@ -30,6 +30,15 @@ def process(command, **options):
         begun.communicate()
 
 
+def address_once_started(lines):
+    said = []
+    for line in lines:
+        said.append(line)
+        if json.loads(line)["event"] == "started":
+            return json.loads(line)["health"]
+    raise AssertionError("".join(said) or "it ended without a word")
+
+
 def test_an_evicted_update_goes_on_in_its_job_and_is_proposed_once(
     namespace, environment, remember, deploy_server, awaited
 ):
@@ -40,7 +49,7 @@ def test_an_evicted_update_goes_on_in_its_job_and_is_proposed_once(
         pod_environment = environment(url)
         settings = pod_environment | {"FORGEWATCH_UPDATER_JOB_TEMPLATE": TEMPLATE}
         with process([LIGHT, namespace.folder], env=settings, stderr=subprocess.PIPE, text=True) as light:
-            address = next(json.loads(line) for line in light.stderr if '"started"' in line)["health"]
+            address = address_once_started(light.stderr)
 
             def ready():
                 return httpx.get(f"{address}/readyz", trust_env=False)
