@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy import Connection, delete, insert, select, update
 
 from memory import metrics
-from memory.clusters import Cluster, cluster, names_of
+from memory.clusters import Cluster, cluster, names_of, useful
 from memory.rows import now_ms, select_features
 from memory.schema import clustering, clusters, exemplars
 from memory.settings import MemorySettings
@@ -61,10 +61,11 @@ def keep_clustered(settings: MemorySettings, stop: Event) -> None:
 
 
 def renew(store: Store, settings: MemorySettings, seen: int = -1) -> int:
-    """Cluster the newest unknowns and put the list on record, unless it follows from the same items already.
+    """Cluster the unknowns and put the list on record, unless it follows from the same items already.
 
     seen is what an earlier call returned: the store's revision that it looked at. Takes seconds for some
-    hundred items, outside of any transaction. Raises StoreUnavailableError.
+    hundred items and a minute for a hundred thousand, outside of any transaction. Raises
+    StoreUnavailableError.
     """
     with store.read() as connection:
         revision = current_revision(connection)
@@ -74,9 +75,17 @@ def renew(store: Store, settings: MemorySettings, seen: int = -1) -> int:
         if inputs.digest == connection.scalar(select(clustering.c.inputs)):
             return revision
         unknown = select_features(connection, inputs.version, ids=inputs.waiting)
-        known = select_features(connection, inputs.version, ids=inputs.taught)
+        teaching = useful(inputs.classes)
+        known = select_features(connection, inputs.version, ids=[inputs.taught[i] for i in teaching])
     with metrics.CLUSTERING_SECONDS.time():
-        found = cluster(unknown.ids, unknown.matrix, known.matrix, inputs.classes, inputs.min_items)
+        found = cluster(
+            unknown.ids,
+            unknown.matrix,
+            known.matrix,
+            [inputs.classes[i] for i in teaching],
+            inputs.min_items,
+            settings.max_clustered,
+        )
     with store.write() as connection:
         _put_on_record(connection, found, revision, inputs.digest)
     return revision
@@ -95,7 +104,7 @@ def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
     known = connection.execute(taught.order_by(*newest_first)).all()
     return _Inputs(
         version=found,
-        waiting=connection.scalars(waiting.order_by(*newest_first).limit(settings.max_clustered)).all(),
+        waiting=connection.scalars(waiting.order_by(*newest_first)).all(),
         taught=[row.id for row in known],
         classes=[row.family for row in known],
         min_items=settings.min_cluster_items,

@@ -13,11 +13,11 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
+from memory.joining import Part, discriminant, parts_of_many
 from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS
 from memory.scaling import Scaling
 from memory.whitening import whiten
@@ -28,6 +28,7 @@ _MOST_OF_A_CLASS = 200
 _AXES = 12
 _ROUNDS = 6
 _CLEARLY_APART = 1.0
+_COMPARED = 4000
 _NEW = ""
 
 
@@ -64,43 +65,40 @@ def cluster(
     known: NDArray[np.float32],
     classes: Sequence[str],
     smallest: int,
+    most: int = 2000,
 ) -> list[Cluster]:
     """Return clusters of at least `smallest` items, the largest new ones first, the unclustered last.
 
     raw is float32 (n, F), the raw features of ids; known float32 (m, F) those of labelled items
-    with their classes. The same items give the same clusters, in whatever order they come.
+    with their classes. Of more than `most` items, clusters are found among a sample, as
+    `memory.joining` says. The same items give the same clusters, in whatever order they come.
     """
     if not ids:
         return []
     order = sorted(range(len(ids)), key=lambda i: ids[i])
     names, raw = [ids[i] for i in order], raw[order]
-    known, labels = _balanced(known, classes)
-    scaling = Scaling.fit(known if len(known) else raw)
+    chosen = useful(classes)
+    known, labels = known[chosen], np.array(classes, str)[chosen]
+    scaling = Scaling.fit(known if len(known) else raw[:: -(-len(raw) // most)])
     z = scaling.apply(raw)
-    parts: list[tuple[str | None, NDArray[np.int64]]] = []
-    rest: list[NDArray[np.int64]] = []
+    taught = scaling.apply(known) if len(known) else known
     # These many small products gain nothing from threads, and beside busy processes lose five times over.
     with threadpool_limits(1):
-        explained = _explained(z, scaling.apply(known) if len(known) else known, labels)
-        for name in np.unique(explained):
-            rows = np.flatnonzero(explained == name)
-            divided = _divide(z, rows, smallest) if name == _NEW else [rows]
-            for part in divided:
-                if len(part) < smallest:
-                    rest.append(part)
-                else:
-                    parts.append((str(name) or None, part))
+        if len(z) <= most:
+            parts, rest = _parts(z, taught, labels, smallest)
+        else:
+            parts, rest = parts_of_many(
+                z, names, lambda some: _parts(some, taught, labels, smallest), stand_apart, smallest, most
+            )
     parts.sort(key=lambda p: (p[0] is not None, -len(p[1]), names[p[1][0]]))
     found = [_describe(names, z, rows, resembles) for resembles, rows in parts]
-    if rest:
-        found.append(_describe(names, z, np.sort(np.concatenate(rest)), None, unclustered=True))
+    if len(rest):
+        found.append(_describe(names, z, rest, None, unclustered=True))
     return found
 
 
-def _balanced(
-    known: NDArray[np.float32], classes: Sequence[str]
-) -> tuple[NDArray[np.float32], NDArray[np.str_]]:
-    """Return the rows of classes that have enough of them, at most as many of each as are useful."""
+def useful(classes: Sequence[str]) -> list[int]:
+    """Return which labelled items, by their classes, teach: of classes with enough, at most some of each."""
     labels = np.array(classes, str)
     rows: list[int] = []
     for name in np.unique(labels):
@@ -108,7 +106,24 @@ def _balanced(
         if len(of_class) >= _FEWEST_OF_A_CLASS:
             step = max(1, -(-len(of_class) // _MOST_OF_A_CLASS))
             rows += of_class[::step].tolist()
-    return known[rows], labels[rows]
+    return rows
+
+
+def _parts(
+    z: NDArray[np.float32], known: NDArray[np.float32], labels: NDArray[np.str_], smallest: int
+) -> tuple[list[Part], NDArray[np.int64]]:
+    """Return the parts into which rows of z fall, and the rows, ascending, of parts that are too small."""
+    parts: list[Part] = []
+    rest: list[NDArray[np.int64]] = []
+    explained = _explained(z, known, labels)
+    for name in np.unique(explained):
+        rows = np.flatnonzero(explained == name)
+        for part in _divide(z, rows, smallest) if name == _NEW else [rows]:
+            if len(part) < smallest:
+                rest.append(part)
+            else:
+                parts.append((str(name) or None, part))
+    return parts, np.sort(np.concatenate(rest)) if rest else np.zeros(0, np.int64)
 
 
 def _explained(
@@ -126,7 +141,7 @@ def _explained(
     rows = np.concatenate([known, z]).astype(np.float64)
     classes = np.concatenate([labels, np.full(len(z), _NEW)])
     predicted = cross_val_predict(
-        _discriminant(len(np.unique(classes))),
+        discriminant(len(np.unique(classes))),
         rows,
         classes,
         cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=0),
@@ -161,21 +176,34 @@ def _second_part(z: NDArray[np.float64], smallest: int) -> NDArray[np.bool_] | N
         least = min(int(second.sum()), int((~second).sum()))
         if least < max(smallest, 2):
             return None
-        folds = StratifiedKFold(min(_FOLDS, least), shuffle=True, random_state=turn)
-        scores = cross_val_predict(_discriminant(2), z, second, cv=folds, method="decision_function")
+        scores = _told_apart(z, second, turn)
         before, second = second, scores > 0
         if (second == before).all():
             break
     if min(int(second.sum()), int((~second).sum())) < smallest:
         return None
+    return second if _clearly_two(scores) else None
+
+
+def stand_apart(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    """Say whether two parts, float32 (n, F) and (m, F), n, m >= 2, are two by the measure of a division."""
+    z = np.concatenate([one, other]).astype(np.float64)
+    return _clearly_two(_told_apart(z, np.arange(len(z)) >= len(one), 0))
+
+
+def _told_apart(z: NDArray[np.float64], second: NDArray[np.bool_], turn: int) -> NDArray[np.float64]:
+    """Return how much each row rather belongs to the second of two parts, out of fold."""
+    least = min(int(second.sum()), int((~second).sum()))
+    folds = StratifiedKFold(min(_FOLDS, least), shuffle=True, random_state=turn)
+    scores = cross_val_predict(discriminant(2), z, second, cv=folds, method="decision_function")
+    return np.asarray(scores, np.float64)
+
+
+def _clearly_two(scores: NDArray[np.float64]) -> bool:
     one, two = (
         GaussianMixture(k, n_init=3, random_state=0).fit(scores[:, None]).bic(scores[:, None]) for k in (1, 2)
     )
-    return second if (one - two) / len(z) > _CLEARLY_APART else None
-
-
-def _discriminant(classes: int) -> LinearDiscriminantAnalysis:
-    return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=np.full(classes, 1 / classes))
+    return bool((one - two) / len(scores) > _CLEARLY_APART)
 
 
 def _describe(
@@ -186,14 +214,19 @@ def _describe(
     *,
     unclustered: bool = False,
 ) -> Cluster:
-    points = z[rows].astype(np.float64) / np.sqrt(z.shape[1])
+    # Of very many, the medoid of some is as good.
+    some = np.arange(0, len(rows), -(-len(rows) // _COMPARED))
+    points = z[rows[some]].astype(np.float64) / np.sqrt(z.shape[1])
     squares = (points**2).sum(1)
     between = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * points @ points.T, 0))
     np.fill_diagonal(between, 0)
-    distances = between[int(between.sum(1).argmin())]
+    medoid = int(between.sum(1).argmin())
+    distances = between[medoid]
+    if len(some) < len(rows):
+        centre = z[rows[some[medoid]]].astype(np.float64)
+        distances = np.linalg.norm(z[rows] - centre, axis=1) / np.sqrt(z.shape[1])
     # A twin of the medoid is at distance 0 too; the medoid leads.
-    distances = distances.copy()
-    order = np.lexsort((rows, distances, np.arange(len(rows)) != int(between.sum(1).argmin())))
+    order = np.lexsort((rows, distances, np.arange(len(rows)) != some[medoid]))
     members = tuple(names[rows[i]] for i in order)
     return Cluster(
         members=members,

@@ -44,7 +44,8 @@ LAG_SECONDS = Lag(
     "Age of the oldest message of the assigned partitions that is not remembered; 0: none.",
 )
 MAX_CLUSTERED = Gauge(
-    "forgewatch_memory_max_clustered_exemplars", "The most unknowns that are clustered at once: the setting."
+    "forgewatch_memory_max_clustered_exemplars",
+    "The most unknowns that are compared at once for clusters: the setting.",
 )
 REHEARSAL_BUDGET = Gauge(
     "forgewatch_memory_rehearsal_budget_exemplars", "The most exemplars that are rehearsed: the setting."

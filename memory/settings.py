@@ -32,7 +32,11 @@ class MemorySettings(BaseSettings):
         description="items closer than this share a group; root mean square over robustly scaled features",
     )
     min_cluster_items: int = Field(8, ge=2, description="fewest unknowns that make a cluster")
-    max_clustered: int = Field(2000, ge=10, description="the newest unknowns that are clustered at once")
+    max_clustered: int = Field(
+        2000,
+        ge=10,
+        description="unknowns that are compared at once for clusters; others join those that they belong to",
+    )
     clusters_interval_s: float = Field(
         5.0, gt=0, description="shortest time between two computations of the clusters"
     )

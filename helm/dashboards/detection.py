@@ -168,8 +168,8 @@ def build() -> Dashboard:
                     f'(forgewatch_memory_exemplars{{shelf="rehearsal",{HERE}}}))'
                     f" / max by (namespace) (forgewatch_memory_rehearsal_budget_exemplars{{{HERE}}})",
                 },
-                "Normal: rehearsal up to 100 %, unknown well below. Unknown above 100 %: the oldest show in"
-                " no cluster; label, or raise FORGEWATCH_MEMORY_MAX_CLUSTERED.",
+                "Normal: rehearsal up to 100 %, unknown well below. Unknown above 100 %: clusters are found"
+                " among samples; label, or raise FORGEWATCH_MEMORY_MAX_CLUSTERED.",
                 span=THIRD,
             )
         )

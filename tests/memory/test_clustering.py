@@ -91,6 +91,16 @@ def test_after_each_change_the_list_holds_what_waits(
     assert list_clusters(store) == []
 
 
+def test_all_that_waits_is_in_the_list_however_many_are_compared_at_once(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make
+) -> None:
+    fill([make(i) for i in range(60)])
+    renew(store, settings.model_copy(update={"max_clustered": 20}))
+    assert sorted(m for one in list_clusters(store) for m in one.members) == sorted(
+        f"media-0-{i}" for i in range(60)
+    )
+
+
 def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
     store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

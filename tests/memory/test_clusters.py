@@ -123,3 +123,37 @@ def test_identical_items_are_no_error() -> None:
     assert sum(c.size for c in found) == 20
     alone = cluster([str(i) for i in range(20)], raw, np.zeros((0, WIDTH), np.float32), [], smallest=8)
     assert [c.size for c in alone] == [20]
+
+
+def test_up_to_the_most_that_are_compared_nothing_depends_on_that_number() -> None:
+    ids, raw = shelf(new=30, newer=20, real=9)
+    found = cluster(ids, raw, *known(), 8, len(ids))
+    assert found == cluster(ids, raw, *known(), 8, 10**6)
+    assert found != cluster(ids, raw, *known(), 8, len(ids) - 1)
+
+
+@pytest.mark.slow
+def test_of_more_than_can_be_compared_all_are_clustered_and_a_small_family_shows_beside_floods() -> None:
+    ids, raw = shelf(new=3000, real=1500, newer=60)
+    found = cluster(ids, raw, *known(), 8, 400)
+    assert sorted(m for c in found for m in c.members) == sorted(ids)
+    named = [c for c in found if not c.unclustered]
+    flood, small = (max(named, key=lambda c, kind=kind: kinds(c)[kind]) for kind in ("new", "newer"))
+    assert kinds(flood)["new"] >= 2850
+    assert kinds(small)["newer"] >= 45
+    assert kinds(small)["newer"] / small.size >= 0.8
+    (strayed,) = [c for c in named if c.resembles == "real"]
+    assert kinds(strayed)["real"] >= 1350
+    assert all(c.distances[0] == 0 and list(c.distances) == sorted(c.distances) for c in found)
+
+
+@pytest.mark.slow
+def test_among_many_a_new_item_changes_little_and_the_order_nothing() -> None:
+    ids, raw = shelf(new=900, newer=600)
+    found = cluster(ids, raw, *known(), 8, 300)
+    mixed = np.random.default_rng(0).permutation(len(ids))
+    assert found == cluster([ids[i] for i in mixed], raw[mixed], *known(), 8, 300)
+    more = cluster([*ids, "new-x"], np.concatenate([raw, draw("new", 1, 9)]), *known(), 8, 300)
+    assert [max(kinds(c)) for c in more[:2]] == [max(kinds(c)) for c in found[:2]] == ["new", "newer"]
+    for one, other in zip(found[:2], more[:2], strict=True):
+        assert len(set(one.members) & set(other.members)) > 0.95 * one.size
