@@ -44,6 +44,11 @@ class MemorySettings(BaseSettings):
         1500, ge=0, description="most exemplars to rehearse, of those that the live release has learnt"
     )
     max_per_source: int = Field(1000, ge=1, description="most exemplars of a class and a source to rehearse")
+    held_back_budget: int = Field(
+        2000,
+        ge=100,
+        description="most held-back exemplars that an update calibrates on, and that it tests on",
+    )
     retention_days: float = Field(
         30.0,
         gt=0,

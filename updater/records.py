@@ -92,6 +92,9 @@ class Evaluation(BaseModel):
         description="labelled classes with too few items, by split"
     )
     items: Mapping[str, Mapping[str, int]] = Field(description="items of each class, by split")
+    resting: Mapping[str, Mapping[str, int]] = Field(
+        {}, description="items of each class that were over a budget and took no part, by split"
+    )
     pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
     before: Performance | None = Field(description="the live release on the held-back items")
     after: Performance = Field(description="the candidate on the same items")

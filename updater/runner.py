@@ -17,6 +17,7 @@ from detector.graph import DetectorGraph
 from detector.session import Session, open_session
 from ingest.durable import write_durably
 from memory.crop_store import CropsUnavailableError
+from memory.held_back import choose_resting
 from memory.rehearsal import choose_rehearsal
 from memory.store import StoreUnavailableError
 from updater.candidate.builder import (
@@ -193,6 +194,7 @@ def _evaluated(
         new=plan.new,
         waiting=plan.waiting,
         items={split: getattr(plan.splits, split).counts() for split in ("train", "calibration", "test")},
+        resting=plan.splits.resting,
         pseudo_forgeries=len(pseudo),
         before=before,
         after=after,
@@ -212,17 +214,20 @@ def _power_of(release: Artifact) -> Power | None:
 
 
 def _resting(parts: Parts, parent: Parent | None) -> frozenset[str]:
-    """Return the ids of what the live release has learnt and the rehearsal budget has no place for.
+    """Return the ids of what is neither learnt nor measured on for want of a place in a budget.
 
-    Of a release that no run here proposed, nothing is known to be learnt: all of it is trained on.
+    That is what the live release has learnt and the rehearsal budget has no place for, and held-back items
+    over theirs. Of a release that no run here proposed, nothing is known to be learnt: all of it is trained
+    on.
     """
+    unmeasured = choose_resting(parts.store, parts.memory.held_back_budget)
     if parent is None:
-        return frozenset()
+        return unmeasured
     learnt = known_label(parts.store, parts.table.labels_learnt(parent.artifact.digest))
     budget, max_per_source = parts.memory.rehearsal_budget, parts.memory.max_per_source
     choice = choose_rehearsal(parts.store, parent.artifact.manifest.classes, learnt, budget, max_per_source)
     log.info("rehearsal chosen", kept=dict(choice.kept), resting=len(choice.resting))
-    return choice.resting
+    return choice.resting | unmeasured
 
 
 def _folder(work_dir: Path, run: int) -> Path:

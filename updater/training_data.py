@@ -2,8 +2,8 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
@@ -89,6 +89,8 @@ class Splits:
     train: LabelledCrops
     calibration: LabelledCrops
     test: LabelledCrops
+    resting: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """how many items of each class were over a budget and are in none, by split"""
 
 
 def load_splits(
@@ -101,11 +103,22 @@ def load_splits(
 
     Raises what `load` raises.
     """
+    splits: tuple[Split, ...] = get_args(Split)
+    with store.read() as connection:
+        left_out = {
+            split: Counter(
+                str(row.family)
+                for row in select_exemplars(connection, split=split)
+                if row.id in resting and row.family is not None
+            )
+            for split in splits
+        }
     return Splits(
         **{
             split: load(store, crops, split, resting, functools.partial(progress, f"load {split}"))
-            for split in get_args(Split)
-        }
+            for split in splits
+        },
+        resting={split: dict(sorted(counts.items())) for split, counts in left_out.items() if counts},
     )
 
 

@@ -8,6 +8,8 @@ import httpx
 
 from detector.artifact import verify
 from memory.rows import select_exemplars
+from updater import runner
+from updater.candidate.plan import CandidateRefusedError
 from updater.parts import open_parts
 from updater.records import Candidate
 from updater.runner import work
@@ -151,3 +153,31 @@ def test_a_scheduled_update_without_a_new_label_is_refused_and_a_wanted_one_is_n
         assert "too few labelled reals" in run("manual/1", "manual")
         remember("real", 1)
         assert "too few labelled reals" in run("scheduled/3", "scheduled")
+
+
+def test_held_back_items_over_their_budget_take_no_part_and_are_counted(
+    make_settings, remember, memory_settings, deploy_server, store, monkeypatch
+):
+    remember("real", 80)
+    remember("blocky", 60)
+    seen = []
+
+    def looked_at(settings, parent, splits):
+        seen.append(splits)
+        raise CandidateRefusedError("it was only looked at")
+
+    monkeypatch.setattr(runner, "make_plan", looked_at)
+    few = memory_settings.model_copy(update={"held_back_budget": 10})
+    with deploy_server() as (url, _):
+        assert run_once(make_settings(url), few).state == "refused"
+    (splits,) = seen
+    assert splits.test.counts() == splits.calibration.counts() == {"blocky": 5, "real": 5}
+    with store.read() as connection:
+        shelf = {
+            split: len(select_exemplars(connection, split=split))
+            for split in ("train", "calibration", "test")
+        }
+    assert len(splits.train) == shelf["train"]
+    assert {split: sum(counts.values()) for split, counts in splits.resting.items()} == {
+        split: shelf[split] - 10 for split in ("calibration", "test")
+    }

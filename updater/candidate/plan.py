@@ -76,7 +76,9 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         few = "; ".join(f"{name} has {_said(of)}" for name, of in waiting.items()) or "none is labelled"
         raise CandidateRefusedError(f"no family has enough labelled exemplars ({_said(LEAST)}): {few}")
     classes = (REAL, *old, *new)
-    chosen = Splits(**{split: _only(getattr(splits, split), classes) for split in LEAST})
+    chosen = Splits(
+        **{split: _only(getattr(splits, split), classes) for split in LEAST}, resting=splits.resting
+    )
     crop_px = chosen.train.crops.shape[1]
     manifest = parent.artifact.manifest if parent else None
     return Plan(

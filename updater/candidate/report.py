@@ -23,7 +23,7 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         "Shares of each class in %, before → after. `named` is the share that got its very name"
         " (for reals: that was called real).",
         "",
-        "| class | held back | named | real | fake | unknown |",
+        "| class | measured on | named | real | fake | unknown |",
         "|---|---:|---:|---:|---:|---:|",
         *(_row(name, evaluation) for name in evaluation.classes),
         "",
@@ -116,7 +116,9 @@ def _row(name: str, evaluation: Evaluation) -> str:
         for field in ("named", "real", "fake", "unknown")
     ]
     shown = f"{name} (new)" if name in evaluation.new else name
-    return f"| {shown} | {after.items} | {' | '.join(cells)} |"
+    resting = evaluation.resting.get("test", {}).get(name, 0)
+    measured = f"{after.items} of {after.items + resting}" if resting else str(after.items)
+    return f"| {shown} | {measured} | {' | '.join(cells)} |"
 
 
 def _card_row(name: str, evaluation: Evaluation) -> str:
