@@ -11,6 +11,7 @@ trap '(cd "$home" && "$python_bin/forgewatch" down > /dev/null); rm -rf "$home"'
 mkdir -p "$home/.forgewatch" "$root/.forgewatch/cache"
 ln -s "$root/.forgewatch/cache" "$home/.forgewatch/cache"
 cd "$home"
+unset FORGEWATCH_IMAGE_TAG FORGEWATCH_REPORT FORGEWATCH_CLUSTER # the test's; Forgewatch refuses what is no setting
 "$python_bin/forgewatch" up
 rm -rf "$dir"
 mkdir -p "$dir"
