@@ -1,6 +1,6 @@
 """The post-hoc scores by name, those of the gate among them.
 
-odin.py is not among them: it reads crops instead of evidence.
+ODIN with its step is not among them: it reads crops instead of evidence.
 """
 
 from updater.rejection import (
@@ -14,6 +14,7 @@ from updater.rejection import (
     max_logit,
     msp,
     nnguide,
+    odin,
     react,
     relation,
 )
@@ -21,6 +22,7 @@ from updater.rejection.evidence import Fit
 
 POST_HOC: dict[str, Fit] = {
     "msp": msp.fit,
+    "odin": odin.fit,
     "max_logit": max_logit.fit,
     "gen": gen.fit,
     "react": react.fit,

@@ -4,8 +4,10 @@ s(x) = -max_c softmax(f(x') / T)_c with x' = x - epsilon * sign(gradient of -log
 and y the network's answer. Liang, Li and Srikant 2018, "Enhancing the reliability of out-of-distribution
 image detection in neural networks", eq. 1 and 2; T = 1000 and epsilon = 0.0014 of a pixel's range there.
 
-pytorch-ood's ODIN agrees with the paper. It is not in methods.py's table, for it reads the crops again
-instead of evidence: one gradient through the whole network, forensic branch and all.
+`fit` has epsilon = 0, which leaves the temperature: a third of a grey level on every pixel is noise of the
+size of the traces that the forensic features read, and what they say of the stepped crops says little of the
+medium. `scores` takes the step, by one gradient through the whole network, forensic branch and all; it
+reads crops instead of evidence and is not in methods.py's table. pytorch-ood's ODIN agrees with the paper.
 """
 
 from collections.abc import Callable
@@ -17,24 +19,34 @@ from pytorch_ood.detector import MaxSoftmax, odin_preprocessing
 from torch import Tensor
 
 from detector.network import Network, NetworkOutput
+from updater.rejection import msp
+from updater.rejection.evidence import Known, Score
 from updater.training.pools import as_images
 from updater.training_data import LabelledCrops
 
+TEMPERATURE = 1000.0
+PUBLISHED_EPSILON = 0.0014 * 255
+"""in grey levels, 0..255, as the crops are"""
 _ITEMS_AT_ONCE = 4
+
+
+def fit(known: Known) -> Score:
+    """Nothing is fitted, and no step taken: epsilon is 0."""
+    return msp.fit(known, temperature=TEMPERATURE)
 
 
 def scores(
     network: Network,
     items: LabelledCrops,
     *,
-    temperature: float = 1000.0,
-    epsilon: float = 0.0014 * 255,
+    temperature: float = TEMPERATURE,
+    epsilon: float = PUBLISHED_EPSILON,
     device: torch.device | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> NDArray[np.float64]:
     """Return the score of each item, float64 [n], in [-1, -1/K]; higher means less familiar.
 
-    epsilon is in grey levels, 0..255, as the crops are. An item's crops are moved together, by the gradient
+    epsilon is in grey levels. An item's crops are moved together, by the gradient
     of the item's own answer. Leaves the network, which is on the device, in evaluation mode.
     """
     network.eval()

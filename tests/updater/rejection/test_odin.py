@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from detector.architecture import Architecture
 from detector.network import Network, NetworkOutput
 from updater.rejection import odin
+from updater.rejection.evidence import evidence_of, known_of
 from updater.training_data import LabelledCrops
 
 SIDE = 32
@@ -61,6 +62,17 @@ def test_a_networks_score_is_that_of_a_step_along_the_gradient(network: Network)
         moved = network(images - 0.357 * gradient.sign(), pooling).logits.double() / 1000
     assert odin.scores(network, items) == pytest.approx(-moved.softmax(1).max(1).values.numpy(), rel=1e-6)
     assert odin.scores(network, items) != pytest.approx(odin.scores(network, items, epsilon=0.0), rel=1e-6)
+
+
+def test_without_a_step_it_is_the_temperature_alone_and_needs_no_crops(network: Network) -> None:
+    items = labelled([2, 1])
+    pooling = torch.tensor([[0.5, 0.5, 0], [0, 0, 1]])
+    with torch.no_grad():
+        output = network(torch.tensor(items.crops).permute(0, 3, 1, 2).float(), pooling)
+    evidence = evidence_of(network, output)
+    score = odin.fit(known_of(network, evidence, np.array([0, 1])))
+    assert score(evidence) == pytest.approx(odin.scores(network, items, epsilon=0.0), abs=1e-7)
+    assert score(evidence) == pytest.approx(-softmax(evidence.logits / 1000, axis=1).max(1), rel=1e-6)
 
 
 def test_a_small_step_makes_an_item_more_familiar(network: Network) -> None:
