@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -102,14 +102,14 @@ def setup_of(chosen: Training) -> "Setup":
     from updater.benchmark.setup import Setup
     from updater.learners.methods import LEARNERS
     from updater.rejection.heads.methods import HEADS
-    from updater.training.step import Options
+    from updater.training.step import Options, Rejection
 
     learning = chosen if isinstance(chosen, Learning) else Learning()
     _one_of("learner", learning.learner, LEARNERS)
     names = tuple(name.strip() for name in learning.rejection.split(","))
     for name in names:
         _one_of("rejection", name, scores_offered())
-    if chosen.training in HEADS:
+    if chosen.training in HEADS and chosen.training not in get_args(Rejection):
         raise UsageError(f"{chosen.training} trains a head of its own: name it with --rejection")
     named = ("scheme", "aggregate", "mt_weight", "distillation", "balanced", "exposure")
     options = {name: getattr(chosen, name) for name in named} | {"rejection": chosen.training}

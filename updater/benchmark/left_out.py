@@ -84,7 +84,7 @@ def leave_out(
     learnt = _trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = joined([task.train for task in tasks])
     held = joined([task.calibration for task in tasks])
-    judge = calibrated(learnt, setup, train, held, seed=seed)
+    judge = calibrated(learnt, setup, train, held, without=kinds, seed=seed)
     known, of_family = [judge.judged(task.test) for task in tasks], judge.judged(unseen)
     own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
     energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None

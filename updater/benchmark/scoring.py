@@ -23,9 +23,10 @@ from updater.candidate.calibrate import (
     unknown_scores,
 )
 from updater.measures import balanced_weights, weighted_quantile
-from updater.rejection.evidence import Score, evidence_of, known_of
+from updater.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.training import schemes
 from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.regularisers import augmix
 from updater.training.step import Learnt
 from updater.training_data import LabelledCrops
 
@@ -38,8 +39,8 @@ def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> Net
     return NetworkOutput(*(one.cpu() for one in found))
 
 
-ODIN = "odin"
-"""the one score that reads crops instead of evidence"""
+ODIN = "odin-published"
+"""the one score that reads crops instead of evidence, since it steps along a gradient"""
 
 
 def scores_offered() -> tuple[str, ...]:
@@ -112,6 +113,11 @@ class JudgedItems:
     """[n, F], the raw forensic ones; F is 0 where there are none"""
     rejection: dict[str, NDArray[np.float64]]
 
+    def take(self, rows: slice) -> "JudgedItems":
+        """Return these items."""
+        parts = {name: values[rows] for name, values in vars(self).items() if name != "rejection"}
+        return JudgedItems(**parts, rejection={name: v[rows] for name, v in self.rejection.items()})
+
 
 def calibrated(
     learnt: Learnt,
@@ -120,13 +126,14 @@ def calibrated(
     calibration: LabelledCrops,
     *,
     new: int | None = None,
+    without: frozenset[str] = frozenset(),
     seed: int,
 ) -> Judge:
     """Fit the gate, and the setup's scores, as a release does.
 
     train: what the network was trained on, of which all but the first `new` items are exemplars of earlier
-    steps; calibration: items of its classes that it was not. seed: of heads that are trained. Raises
-    CalibrationError, EvidenceError.
+    steps; calibration: items of its classes that it was not. without: kinds of change that heads are not
+    trained on. seed: of heads that are trained. Raises CalibrationError, EvidenceError.
     """
     # Importing them takes seconds, which whoever only trains should not wait for.
     from updater.rejection.heads.methods import HEADS
@@ -146,6 +153,7 @@ def calibrated(
         _columns(train, learnt, setup),
         evidence_of(learnt.network, held),
         _columns(calibration, learnt, setup),
+        _augmented(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
     old = np.arange(len(train)) >= (len(train) if new is None else new)
     names = [name for name in setup.rejection if name != ODIN]
@@ -156,6 +164,19 @@ def calibrated(
         reference,
         {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names},
     )
+
+
+def _augmented(
+    learnt: Learnt, setup: Setup, items: LabelledCrops, without: frozenset[str], seed: int
+) -> tuple[Evidence, ...]:
+    """Return the evidence of AugMix's versions of the items."""
+    found = []
+    for number in range(augmix.VERSIONS):
+        rng = np.random.default_rng([seed, 6, number])
+        crops = augmix.augment(rng, items.crops, without, as_opencil=True)
+        changed = replace(items, crops=crops, features=None, crop_features=None)
+        found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
+    return tuple(found)
 
 
 def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:

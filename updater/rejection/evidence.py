@@ -68,6 +68,8 @@ class Known:
     """known items that neither the network nor the training evidence holds; only `fused` reads them"""
     calibration_targets: NDArray[np.int64] | None = None
     """as `targets`, of the calibration items"""
+    versions: tuple[Evidence, ...] = ()
+    """the training items again, their crops changed as AugMix changes them; only its head reads them"""
 
     def __post_init__(self) -> None:
         classes, width = self.evidence.logits.shape[1], self.evidence.embedding.shape[1]
@@ -77,6 +79,9 @@ class Known:
                 f"{classes} logits of embeddings of {width}"
             )
         _check_targets(self.targets, self.evidence)
+        for version in self.versions:
+            _check_same_network(self.evidence, version)
+            _check_targets(self.targets, version)
         if (self.calibration is None) != (self.calibration_targets is None):
             raise EvidenceError("calibration evidence and its targets come together")
         if self.calibration is not None and self.calibration_targets is not None:
@@ -114,12 +119,15 @@ def known_of(
     targets: NDArray[np.int64],
     calibration: Evidence | None = None,
     calibration_targets: NDArray[np.int64] | None = None,
+    versions: tuple[Evidence, ...] = (),
 ) -> Known:
     """Return what scores are fitted on, the head being this network's. Raises EvidenceError."""
     head = network.head
     weight = head.scale * F.normalize(head.weight, dim=1) if isinstance(head, CosineHead) else head.weight
     bias = torch.zeros(len(weight)) if isinstance(head, CosineHead) else head.bias
-    return Known(evidence, targets, _float32(weight), _float32(bias), calibration, calibration_targets)
+    return Known(
+        evidence, targets, _float32(weight), _float32(bias), calibration, calibration_targets, versions
+    )
 
 
 def checked(known: Known, formula: Callable[[Evidence], ArrayLike]) -> Score:

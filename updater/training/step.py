@@ -52,12 +52,9 @@ Aggregate = Literal[
 """CDDB eq. 9a-d, then the same four as the published code has them; its sumfeat differs between two trees."""
 
 
-Rejection = Literal[
-    "none", "logit-norm", "t2f-norm", "augmix", "regmixup", "vos", "npos", "ber", "ber-published"
-]
-"""Rejection that is trained for (`updater.rejection.training`). The first four after "none" change the loss
-that a learner starts from. With the others a network is learnt as with "none", and then bears a head of its
-own (`heads.HEADS` there)."""
+Rejection = Literal["none", "logit-norm", "t2f-norm", "augmix", "regmixup"]
+"""Rejection that the whole network is trained for: it changes the loss that a learner starts from. Heads that
+are trained for it on frozen embeddings are in `updater.rejection.heads`."""
 
 
 @dataclass(frozen=True)

@@ -1,86 +1,96 @@
-"""NPOS: outliers beyond the sparse rim of each class, with no distribution assumed (Tao et al. 2023).
+"""NPOS as OpenCIL has it: outliers around the sparse rim of each new class, held at high energy.
 
-"Non-parametric outlier synthesis". On the unit sphere: the items with the largest distance to their k-th
-nearest neighbour are the rim; candidates are drawn around them, N(h, sigma^2 I), and those kept
-whose own distance to the k-th nearest item is largest (rejection sampling). A small network phi
-learns to tell items from outliers (logistic loss, one mean for each side); the score is -phi.
+Tao et al. 2023, "Non-parametric outlier synthesis", for the outliers; Miao et al. 2024, appendix B, for the
+loss, which is energy_margins.py's. The rim of a class are the items whose direction h / |h| has the largest
+distance to its k-th nearest neighbour. Candidates h + 0.1 e, e ~ N(0, I), are drawn around two of
+them, and 30 % are kept, by the distance of their direction to its k-th nearest item.
 
-The paper trains the embedding as well, by a contrastive loss over the classes; here it is frozen, as in
-OpenCIL, and phi alone is trained. Tiny, stated: k = 10 or a class's items less one, the rim a fifth of each
-class, 2 rim items a class and step with 100 candidates each, the farthest 30 % kept, phi of one hidden
-layer of 64. sigma = 0.1 is the deviation, as the published code has it, and not the variance. That code also
-ranks the candidates of all rim items in one table of the wrong shape, so that it does not keep the farthest
-of each; here they are ranked for each rim item.
+OpenCIL's constants, of a queue of 1,000 items of each new class: k = 400, a rim of 200, 2 rim items a
+step, 1,000 candidates each, the same e around each, 300 kept; before the queues are full, no outliers. Here
+all training items of the new classes are used, however few: k and the rim are 40 % and 20 % of them.
+
+"published" has OpenCIL's margins, and its code's way to keep candidates: those of both rim items are read as
+one table of the wrong shape, so that nearly any 30 % are kept. Ours takes the margins from the items, and
+keeps the farthest candidates of each rim item, as the paper says. What the paper itself trains, a network of
+its own with a logistic loss, is npos_logistic.py.
 """
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from updater.rejection.evidence import Evidence, Known, Score, checked
-from updater.rejection.heads.fine_tuning import PLAN, FineTuning, fine_tune, pick
+from updater.rejection.evidence import Known, Score
+from updater.rejection.heads import energy_margins
+from updater.rejection.heads.energy_margins import PUBLISHED, Margins, margins_of
+from updater.rejection.heads.fine_tuning import PLAN, FineTuning, new_and_exemplars
 
-NEIGHBOURS = 10
-SIGMA = 0.1
+NEIGHBOUR_SHARE = 0.4
 RIM_SHARE = 0.2
-_RIM_ITEMS = 2
-_CANDIDATES = 100
-_KEPT_SHARE = 0.3
-_HIDDEN = 64
+RIM_ITEMS = 2
+CANDIDATES = 1000
+KEPT = 300
+SIGMA = 0.1
 
 
 def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
-    """Train phi; the items of old classes, bool [n], are not told apart."""
-    embedding = F.normalize(torch.tensor(known.evidence.embedding), dim=1)
-    target = torch.tensor(known.targets)
-    classes = [embedding[target == int(number)] for number in np.unique(known.targets)]
+    """Train ours; old: bool [n], the exemplars of earlier steps."""
+    return _fit(known, old, seed, plan, margins_of(known), as_published=False)
+
+
+def fit_published(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
+    """Train the published one; old: bool [n], the exemplars of earlier steps."""
+    return _fit(known, old, seed, plan, PUBLISHED, as_published=True)
+
+
+def _fit(
+    known: Known,
+    old: npt.NDArray[np.bool_],
+    seed: int,
+    plan: FineTuning,
+    margins: Margins,
+    *,
+    as_published: bool,
+) -> Score:
+    new, _ = new_and_exemplars(old)
+    embedding, target = torch.tensor(known.evidence.embedding)[new], torch.tensor(known.targets)[new]
+    classes = [embedding[target == int(number)] for number in np.unique(target.numpy())]
     rims = [rim(one) for one in classes]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        phi = nn.Sequential(nn.Linear(embedding.shape[1], _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1))
-    everything = torch.arange(len(target))
 
-    def loss(generator: torch.Generator) -> Tensor:
-        items = embedding[pick(generator, everything, plan.batch)]
-        beyond = [
-            outliers(generator, one, pick(generator, edge, _RIM_ITEMS))
-            for one, edge in zip(classes, rims, strict=True)
-        ]
-        return open_loss(phi(items)[:, 0], phi(torch.cat(beyond))[:, 0])
+    def outliers(generator: torch.Generator) -> Tensor:
+        noise = torch.randn(CANDIDATES, embedding.shape[1], generator=generator)
+        found = []
+        for items, edge in zip(classes, rims, strict=True):
+            around = edge[torch.randperm(len(edge), generator=generator)[:RIM_ITEMS]]
+            candidates = items[around][:, None] + SIGMA * noise
+            far = reach(candidates.flatten(0, 1), items).reshape(candidates.shape[:2])
+            kept = kept_as_published(far) if as_published else far.topk(KEPT, 1).indices
+            found.append(candidates.gather(1, kept[:, :, None].expand(-1, -1, candidates.shape[2])))
+        return torch.cat([one.flatten(0, 1) for one in found])
 
-    fine_tune(list(phi.parameters()), loss, plan, seed)
+    return energy_margins.fit(known, old, seed, plan, margins, outliers)
 
-    def score(evidence: Evidence) -> npt.NDArray[np.float32]:
-        with torch.no_grad():
-            rows = F.normalize(torch.tensor(evidence.embedding), dim=1)
-            return np.asarray(-phi(rows)[:, 0].numpy())
 
-    return checked(known, score)
+def reach(rows: Tensor, items: Tensor) -> Tensor:
+    """Return how far each row's direction is from its k-th nearest item's, float32 [m], in 0..2.
+
+    rows: float32 [m, D]; items: float32 [n, D], all of one class; k is 40 % of n, 1 at least. An item is its
+    own nearest.
+    """
+    apart = torch.cdist(F.normalize(rows, dim=1), F.normalize(items, dim=1))
+    return apart.kthvalue(max(1, round(NEIGHBOUR_SHARE * len(items))), dim=1).values
 
 
 def rim(items: Tensor) -> Tensor:
     """Return the numbers of a class's sparsest items, int64: a fifth of float32 [n, D], one at least."""
-    # The nearest of its own class to an item is the item itself.
-    reach = torch.cdist(items, items).topk(min(NEIGHBOURS + 1, len(items)), 1, largest=False).values[:, -1]
-    return reach.topk(max(1, round(RIM_SHARE * len(items)))).indices
+    return reach(items, items).topk(max(1, round(RIM_SHARE * len(items)))).indices
 
 
-def outliers(generator: torch.Generator, items: Tensor, around: Tensor) -> Tensor:
-    """Return the candidates around each rim item that lie farthest from the class, float32 [R * 30, D].
+def kept_as_published(far: Tensor, kept: int = KEPT) -> Tensor:
+    """Return which candidates the published code keeps of each rim item, int64 [R, kept].
 
-    items: float32 [n, D], of one class and unit length; around: int64 [R]. The outliers have unit length.
+    far: float32 [R, candidates]. The code reads these rows, one behind the other, as a table [candidates, R],
+    takes the rows of the largest in each column, and counts them as candidates of the column's rim item.
     """
-    width = items.shape[1]
-    noise = torch.randn(len(around), _CANDIDATES, width, generator=generator)
-    candidates = F.normalize(items[around][:, None] + SIGMA * noise, dim=2)
-    near = torch.cdist(candidates.flatten(0, 1), items).topk(min(NEIGHBOURS, len(items)), 1, largest=False)
-    reach = near.values[:, -1].reshape(len(around), _CANDIDATES)
-    kept = reach.topk(round(_KEPT_SHARE * _CANDIDATES), 1).indices
-    return candidates.gather(1, kept[:, :, None].expand(-1, -1, width)).flatten(0, 1)
-
-
-def open_loss(familiar: Tensor, beyond: Tensor) -> Tensor:
-    """Return mean softplus(phi of outliers) + mean softplus(-phi of items), a scalar; float32 [.] each."""
-    return F.softplus(beyond).mean() + F.softplus(-familiar).mean()
+    return far.reshape(far.shape[1], far.shape[0]).topk(kept, 0).indices.T

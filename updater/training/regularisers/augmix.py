@@ -6,18 +6,22 @@ operations. The loss is CE(x) + 12 * JS(p(x); p(x'); p(x'')) for two such versio
 The operations are the paper's nine, at its severity of 3 of 10; the borders are mirrored, where the paper
 leaves them black: a frame gives the answer away.
 
+OpenCIL's configuration calls torchvision's AugMix with four more operations (brightness, colour, contrast,
+sharpness) at its least severity. That is a strength of 0, so that of thirteen operations only autocontrast,
+equalize and posterize (to 4 bits) change anything; there, solarize also turns pure white black.
+
 An operation declares its kinds as the pseudo-forgeries do, and mixing is "blending": without it, one
 whole chain takes the mixture's place. Shifts by whole pixels tamper with nothing and are always there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps
+from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from updater.filters import to_picture
@@ -40,9 +44,17 @@ class Augmentation:
     apply: Callable[[np.random.Generator, Crop, float], Crop]
 
 
-def augment(rng: np.random.Generator, crops: Crop, without: frozenset[str]) -> Crop:
-    """Return another version of each crop, uint8 [N, S, S, 3], by no operation whose kinds meet `without`."""
-    return np.stack([_augmented(rng, crop, without) for crop in crops])
+def augment(
+    rng: np.random.Generator, crops: Crop, without: frozenset[str], *, as_opencil: bool = False
+) -> Crop:
+    """Return another version of each crop, uint8 [N, S, S, 3], by no operation whose kinds meet `without`.
+
+    as_opencil: by OpenCIL's operations at its severity, in place of the paper's.
+    """
+    offered = AUGMENTATIONS | MORE_OF_OPENCIL if as_opencil else AUGMENTATIONS
+    usable = [one for one in offered.values() if not one.kinds & without]
+    severity = 0.0 if as_opencil else _SEVERITY
+    return np.stack([_augmented(rng, crop, usable, severity, _MIX_KIND not in without) for crop in crops])
 
 
 def jensen_shannon(logits: tuple[Tensor, ...]) -> Tensor:
@@ -56,20 +68,21 @@ def jensen_shannon(logits: tuple[Tensor, ...]) -> Tensor:
     return (shares * (logs - middle)).sum(2).mean()
 
 
-def _augmented(rng: np.random.Generator, crop: Crop, without: frozenset[str]) -> Crop:
-    names = [name for name, one in AUGMENTATIONS.items() if not one.kinds & without]
-    if _MIX_KIND in without:
-        return _chain(rng, crop, names)
+def _augmented(
+    rng: np.random.Generator, crop: Crop, usable: Sequence[Augmentation], severity: float, mixes: bool
+) -> Crop:
+    if not mixes:
+        return _chain(rng, crop, usable, severity)
     weights, share = rng.dirichlet(np.ones(_CHAINS)), rng.beta(1, 1)
     mixture = (1 - share) * crop
     for weight in weights:
-        mixture += share * weight * _chain(rng, crop, names)
+        mixture += share * weight * _chain(rng, crop, usable, severity)
     return to_picture(mixture.astype(np.float32))
 
 
-def _chain(rng: np.random.Generator, crop: Crop, names: list[str]) -> Crop:
-    for name in rng.choice(names, int(rng.integers(1, _LONGEST + 1))):
-        crop = AUGMENTATIONS[name].apply(rng, crop, rng.uniform(0.1, _SEVERITY) / 10)
+def _chain(rng: np.random.Generator, crop: Crop, usable: Sequence[Augmentation], severity: float) -> Crop:
+    for number in rng.choice(len(usable), int(rng.integers(1, _LONGEST + 1))):
+        crop = usable[number].apply(rng, crop, rng.uniform(0.1, severity) / 10 if severity else 0.0)
     return crop
 
 
@@ -120,6 +133,19 @@ def _shifted(crop: Crop, down: int, across: int) -> Crop:
     return padded[reach - down : reach - down + side, reach - across : reach - across + side]
 
 
+_Enhancement = ImageEnhance.Brightness | ImageEnhance.Color | ImageEnhance.Contrast | ImageEnhance.Sharpness
+
+
+def _enhanced(
+    enhance: Callable[[Image.Image], _Enhancement],
+) -> Callable[[np.random.Generator, Crop, float], Crop]:
+    def apply(rng: np.random.Generator, crop: Crop, strength: float) -> Crop:
+        factor = 1 + 0.9 * strength * float(rng.choice([-1, 1]))
+        return np.asarray(enhance(Image.fromarray(crop)).enhance(factor))
+
+    return apply
+
+
 def _affine(crop: Crop, matrix: tuple[float, float, float, float]) -> Crop:
     """Turn or shear about the middle, bilinearly."""
     side = len(crop)
@@ -145,4 +171,10 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "shear-y": Augmentation(_RESAMPLING, _shear_y),
     "translate-x": Augmentation(frozenset(), _translate_x),
     "translate-y": Augmentation(frozenset(), _translate_y),
+}
+MORE_OF_OPENCIL: dict[str, Augmentation] = {
+    "brightness": Augmentation(_TONE, _enhanced(ImageEnhance.Brightness)),
+    "colour": Augmentation(_TONE, _enhanced(ImageEnhance.Color)),
+    "contrast": Augmentation(_TONE, _enhanced(ImageEnhance.Contrast)),
+    "sharpness": Augmentation(frozenset({"sharpening"}), _enhanced(ImageEnhance.Sharpness)),
 }
