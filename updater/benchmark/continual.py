@@ -40,7 +40,9 @@ class Continual:
         self.memory: dict[str, LabelledCrops] = {}
         """exemplars of each class, the best first"""
         self.unseen: dict[str, list[Unseen]] = {}
-        """by score, the figures of rejection after each step that has outliers"""
+        """by score, the figures of rejection after each step that has outliers, all sets pooled"""
+        self.unseen_sets: dict[str, dict[str, list[Unseen]]] = {}
+        """the same by score and by outlier set, each on its own"""
         self.on_tests: list[JudgedItems] = []
         """the tests of all tasks so far, after the last step"""
 
@@ -135,15 +137,24 @@ class Continual:
         column = [accuracy(one) for one in on_tests]
         figures = figures_of(on_tests, judge)
         scores: dict[str, RejectionScores] = {}
-        outliers = [one.at(number, len(self.stream.tasks)) for one in self.stream.outliers]
-        unknown = [part for part in outliers if len(part)]
+        outliers = {one.name: one.at(number, len(self.stream.tasks)) for one in self.stream.outliers}
+        unknown = {name: part for name, part in outliers.items() if len(part)}
         if unknown:
-            judged = judge.judged(joined(unknown))
+            judged = judge.judged(joined(list(unknown.values())))
+            ends = np.cumsum([len(part) for part in unknown.values()])
+            sets = {
+                name: judged.take(slice(end - len(part), end))
+                for (name, part), end in zip(unknown.items(), ends, strict=True)
+            }
             for name in self.setup.rejection:
                 found = rejection_scores(on_tests, judged, name)
                 scores.setdefault(f"step {number + 1}", found)
                 threshold = judge.gate.unknown_threshold if name == "fused" else None
                 self.unseen.setdefault(name, []).append(measure_unseen(found, threshold))
+                by_set = self.unseen_sets.setdefault(name, {})
+                for outlier_set, one in sets.items():
+                    own = measure_unseen(rejection_scores(on_tests, one, name), threshold)
+                    by_set.setdefault(outlier_set, []).append(own)
             first = self.unseen[self.setup.rejection[0]]
             figures = figures.model_copy(update={"unseen": first[-1]})
         return column, figures, scores

@@ -20,13 +20,21 @@ from updater.benchmark.table import (
     figures_grid,
     matrix_grid,
     rejection_grid,
+    sets_grid,
 )
 
 Scores = Sequence[Mapping[str, RejectionScores]]
 """For each run, its scores by name, as `save_run` takes them."""
 
 
-_EACH = {"seed", "matrix", "rejection", "rejection_source_known", "rejection_within_source"}
+_EACH = {
+    "seed",
+    "matrix",
+    "rejection",
+    "rejection_source_known",
+    "rejection_within_source",
+    "outlier_sets",
+}
 """what a report says of each run, beside its figures"""
 
 
@@ -36,6 +44,8 @@ def show(console: Console, runs: Sequence[Run]) -> None:
     figures_grid(runs).show(console)
     if len(runs[0].rejection) > 1:
         rejection_grid(runs).show(console)
+    if runs[0].outlier_sets:
+        sets_grid(runs).show(console)
 
 
 def report_json(runs: Sequence[Run]) -> str:
@@ -74,7 +84,8 @@ def report_page(runs: Sequence[Run], scores: Scores) -> str:
 
 def _grids(runs: Sequence[Run]) -> list[Grid]:
     scores = [rejection_grid(runs)] if runs[0].rejection else []
-    return [figures_grid(runs), matrix_grid(runs), *scores]
+    sets = [sets_grid(runs)] if runs[0].outlier_sets else []
+    return [figures_grid(runs), matrix_grid(runs), *scores, *sets]
 
 
 def write_reports(folder: Path, runs: Sequence[Run], scores: Scores, report: Path | None = None) -> None:

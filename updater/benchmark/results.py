@@ -109,6 +109,11 @@ class Figures(BaseModel):
         " no known fakes: what rejection would reach without looking at forgery",
     )
     power: Power = Field(Power(), description="of a family never seen, the share not called real")
+    each_set: Unseen = Field(
+        Unseen(), description="of the outlier sets each on its own, the mean over them (OpenCIL)"
+    )
+    near: Unseen = Field(Unseen(), description="the same over the near ones")
+    far: Unseen = Field(Unseen(), description="the same over the far ones")
     update_cost: Number = Field(
         None,
         description="seconds to train an update (mean of all but the first) over those of joint training",
@@ -153,6 +158,9 @@ class Run(BaseModel):
     )
     rejection_within_source: Mapping[str, WithinSource] = Field(
         {}, description="the same, against the reals of the family's own source alone"
+    )
+    outlier_sets: Mapping[str, Mapping[str, Unseen]] = Field(
+        {}, description="rejection by score, of each outlier set on its own, the mean over the steps"
     )
     resampled: Mapping[str, tuple[float, ...]] = Field(
         {},

@@ -18,6 +18,7 @@ from updater.benchmark.continual import Continual, mean_of
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.items import joined, with_features
 from updater.benchmark.left_out import LeftOut, leave_out
+from updater.benchmark.outlier_sets import means_over_sets
 from updater.benchmark.resampled import resampled
 from updater.benchmark.results import Figures, Power, RejectionScores, Run, Unseen, WithinSource
 from updater.benchmark.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
@@ -140,6 +141,10 @@ def _one(
     matrix = [[c[i] if i < len(c) else float("nan") for c in columns] for i in range(len(columns))]
     joint_aa, joint_s = _joint(stream, setup, seed, parts, said)
     by_score = {name: mean_of(Unseen, found) for name, found in continual.unseen.items()}
+    by_set = {
+        name: {outliers: mean_of(Unseen, found) for outliers, found in sets.items()}
+        for name, sets in continual.unseen_sets.items()
+    }
     by_score_known: dict[str, Unseen] = {}
     by_score_within: dict[str, WithinSource] = {}
     left_out: list[list[LeftOut]] = [[], []]
@@ -164,6 +169,7 @@ def _one(
             "source_known": by_score_known.get(first, Unseen()),
             "within_source": by_score_within.get(first, WithinSource()),
             **_of_source_known(left_out[1], drawn.get("power.share", ())),
+            **means_over_sets(by_set.get(first, {}), stream.outliers),
             "update_cost": float(np.mean(updates)) / joint_s if updates and joint_s else None,
         }
     )
@@ -185,6 +191,7 @@ def _one(
         rejection_source_known=by_score_known,
         rejection_within_source=by_score_within,
         resampled=drawn,
+        outlier_sets=by_set,
     )
     if is_first():
         save_run(place, run, scores)

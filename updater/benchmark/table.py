@@ -37,6 +37,15 @@ _FIGURES = (
     ("AUC, source known", "source_known.auc", 3),
     ("caught at 5 %, source known", "source_known.caught_at_5", 3),
     ("lone source AUC, source known", "lone_source_auc", 3),
+    ("AUC, mean of outlier sets", "each_set.auc", 3),
+    ("FPR95, mean of outlier sets", "each_set.fpr95", 3),
+    ("AP, mean of outlier sets", "each_set.ap", 3),
+    ("AUC, near sets", "near.auc", 3),
+    ("FPR95, near sets", "near.fpr95", 3),
+    ("AP, near sets", "near.ap", 3),
+    ("AUC, far sets", "far.auc", 3),
+    ("FPR95, far sets", "far.fpr95", 3),
+    ("AP, far sets", "far.ap", 3),
     ("update / joint, seconds", "update_cost", 2),
 )
 _NOTHING = "–"
@@ -108,6 +117,21 @@ def rejection_grid(runs: Sequence[Run]) -> Grid:
         cells += [_spread_of([getattr(one, figure) for one in known]) for figure in ("auc", "caught_at_5")]
         rows.append((score, *cells))
     return Grid("rejection of what was never trained on, by score", head, tuple(rows))
+
+
+def sets_grid(runs: Sequence[Run]) -> Grid:
+    """Return each outlier set on its own, a score and a set a row, mean and deviation over the runs."""
+    rows = []
+    for score, sets in runs[0].outlier_sets.items():
+        for name in sets:
+            found = [run.outlier_sets[score][name] for run in runs if name in run.outlier_sets.get(score, {})]
+            cells = [_spread_of([getattr(one, figure) for one in found]) for figure in ("auc", "fpr95", "ap")]
+            rows.append((score, name, *cells))
+    return Grid(
+        "rejection of each outlier set on its own, mean over the steps",
+        ("score", "outlier set", "AUC", "FPR95 (pos. known)", "AP"),
+        tuple(rows),
+    )
 
 
 def _spread_of(values: Sequence[float | None]) -> str:

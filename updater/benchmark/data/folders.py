@@ -1,21 +1,26 @@
-"""OpenCIL's layout: classes under DIR/id in steps, and any number of outlier sets DIR/ood/NAME.
+"""OpenCIL's layout: classes under DIR/id in steps, and any number of outlier sets under DIR/ood.
 
 Miao et al. 2024, "OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section
 3.3. A class lies at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own.
+An outlier set lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.files import MediaFile, media_in, subfolders
-from updater.benchmark.data.tasks import LayoutError, OutlierSet, Stream, Task, hold_back, shuffled
+from updater.benchmark.data.tasks import Distance, LayoutError, OutlierSet, Stream, Task, hold_back, shuffled
 
 _PARTS = ("train", "test")
+_DISTANCES: tuple[Distance, ...] = get_args(Distance)
 _LAYOUTS = (
-    "id/CLASS/{train,test}, id/{train,test}/CLASS or id/CLASS, each with media, and ood/NAME with media"
+    "id/CLASS/{train,test}, id/{train,test}/CLASS or id/CLASS, each with media, and"
+    " ood/near/NAME, ood/far/NAME or ood/NAME with media"
 )
 
 
@@ -52,9 +57,7 @@ def load_folders(
     too. Raises LayoutError and what `CropReader.read` raises.
     """
     by_class = _classes(folder)
-    sets = {path.name: media_in(path, "media") for path in subfolders(folder / "ood")}
-    if not sets:
-        raise LayoutError(f"{folder / 'ood'} holds no outlier set: {folder} needs {_LAYOUTS}")
+    sets = [(place, distance, media_in(place, "media")) for place, distance in _outlier_sets(folder)]
     steps = in_steps(list(by_class), base, increment, order_seed)
     tasks = []
     for number, names in enumerate(steps, 1):
@@ -68,11 +71,29 @@ def load_folders(
         kept, held = hold_back(train, calibration_share, seed)
         tasks.append(Task(task, kept, held, test))
     outliers = []
-    for name, paths in sets.items():
-        files = [MediaFile(path, path.relative_to(folder).as_posix(), name) for path in paths]
-        items = reader.read(f"read ood/{name}", name, files)
-        outliers.append(OutlierSet(name, shuffled(items, seed)))
+    for place, distance, paths in sets:
+        files = [MediaFile(path, path.relative_to(folder).as_posix(), place.name) for path in paths]
+        items = reader.read(f"read {place.relative_to(folder)}", place.name, files)
+        outliers.append(OutlierSet(place.name, shuffled(items, seed), distance=distance))
     return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan)
+
+
+def _outlier_sets(folder: Path) -> list[tuple[Path, Distance | None]]:
+    """Return the sets' folders, near ones first, then far ones, then those that are neither."""
+    top = folder / "ood"
+    places: list[tuple[Path, Distance | None]] = []
+    for distance in _DISTANCES:
+        within = subfolders(top / distance)
+        if (top / distance).is_dir() and not within:
+            raise LayoutError(f"{top / distance} holds no outlier set: {folder} needs {_LAYOUTS}")
+        places += [(path, distance) for path in within]
+    places += [(path, None) for path in subfolders(top) if path.name not in _DISTANCES]
+    if not places:
+        raise LayoutError(f"{top} holds no outlier set: {folder} needs {_LAYOUTS}")
+    names = Counter(place.name for place, _ in places)
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        raise LayoutError(f"{top} holds {twice[0]} more than once: give each outlier set a name of its own")
+    return places
 
 
 def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from memory.records import REAL
 from updater.training_data import LabelledCrops
 
 FAKE = "fake"
+
+Distance = Literal["near", "far"]
+"""how far outliers are from what is known: near ones differ in what they show, far ones in all (OpenCIL)"""
 
 
 class DataError(Exception):
@@ -57,6 +61,7 @@ class OutlierSet:
     items: LabelledCrops
     from_step: int = 0
     until_step: int | None = None
+    distance: Distance | None = None
 
     def at(self, step: int, steps: int) -> LabelledCrops:
         """Return the items to test with after step `step` (from 0) of `steps`; none outside of its time.
@@ -97,7 +102,8 @@ class Stream:
                 yield f"task {task.name} {part}"
                 yield from _item_lines(getattr(task, part))
         for outliers in self.outliers:
-            yield f"outliers {outliers.name} {outliers.from_step} {outliers.until_step}"
+            distance = f" {outliers.distance}" if outliers.distance else ""
+            yield f"outliers {outliers.name} {outliers.from_step} {outliers.until_step}{distance}"
             yield from _item_lines(outliers.items)
 
 

@@ -253,10 +253,23 @@ def test_classes_lie_in_any_of_three_layouts(tmp_path, reader, places, train, te
     assert stream.plan == PLAN
 
 
+def test_outlier_sets_may_be_near_or_far(tmp_path, reader):
+    classes = {"id/a/train": 3, "id/a/test": 1}
+    lay(tmp_path, classes | {"ood/far/svhn": 2, "ood/near/cifar": 2, "ood/near/tin": 1, "ood/places": 1})
+    stream = load_folders(tmp_path, reader)
+    distances = {one.name: one.distance for one in stream.outliers}
+    assert distances == {"cifar": "near", "tin": "near", "svhn": "far", "places": None}
+    assert stream.outliers[0].items.counts() == {"cifar": 2}
+    elsewhere = [replace(one, distance="far") for one in stream.outliers]
+    assert replace(stream, outliers=tuple(elsewhere)).digest != stream.digest
+
+
 @pytest.mark.parametrize(
     ("places", "told"),
     [
         ({"id/a/train": 1, "id/a/test": 1}, "ood holds no outlier set"),
+        ({"id/a": 2, "ood/near": 1, "ood/far/svhn": 1}, "ood/near holds no outlier set"),
+        ({"id/a": 2, "ood/near/x": 1, "ood/far/x": 1}, "ood holds x more than once"),
         ({"ood/svhn": 1}, "id holds no classes"),
         ({"id/a": 1, "ood/svhn": 0}, "svhn holds no media"),
         ({"id/train/a": 1, "id/train/b": 1, "id/test/a": 1, "ood/svhn": 1}, "id/train/b has no test"),
