@@ -6,6 +6,7 @@ costs one comparison with the cells' centres and not a walk through a graph.
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -27,6 +28,8 @@ _ITERATIONS = 8
 _EACH = 32
 """Vectors a cell is trained on."""
 _LISTS_AT_ONCE = 4096
+_FEW = 64
+"""Vectors at once that one thread is best for: beside busy processes, threads wait longer than they work."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class Cells:
 
     def encoded(self, vectors: NDArray[np.float32], places: NDArray[np.int64]) -> Entries:
         """Return vectors, float32 (n, F), as they will be kept at these places, int64 (n,)."""
-        return Entries(places, self._index.sa_encode(vectors))
+        with _threads_for(len(vectors)):
+            return Entries(places, self._index.sa_encode(vectors))
 
     def add(self, entries: Entries) -> None:
         """Take in entries of these cells, or of cells that `load` made these of."""
@@ -117,7 +121,8 @@ class Cells:
 
         A place is -1 where fewer were found.
         """
-        return self._index.search(vectors, k)  # type: ignore[no-any-return]  # FAISS is untyped
+        with _threads_for(len(vectors)):
+            return self._index.search(vectors, k)  # type: ignore[no-any-return]  # FAISS is untyped
 
     def cell_of(self, entries: Entries) -> NDArray[np.int64]:
         """Return the number of the cell of each entry, int64 (n,)."""
@@ -202,6 +207,16 @@ def _means(
         one.train(some, init_centroids=means)
         means = np.asarray(one.centroids, np.float32)
     return means
+
+
+@contextmanager
+def _threads_for(count: int) -> Iterator[None]:
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1 if count <= _FEW else before)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def _joined(parts: list[Entries]) -> Entries:
