@@ -1,6 +1,6 @@
 """What a network is made of. No torch here: whoever only serves a release reads it too."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -8,6 +8,10 @@ FEATURE_VERSION = "2"
 """Of the forensic features: raise it with every change after which old rows mean something else."""
 
 NO_BACKBONE = "none"
+
+Channels = tuple[float, float, float]
+"""Of red, green and blue, in levels of 0..255."""
+Deviation = Annotated[float, Field(gt=0)]
 
 
 class Architecture(BaseModel):
@@ -27,6 +31,14 @@ class Architecture(BaseModel):
         "linear", description="linear, or cosines times a learnt scale (CDDB's LinFC and CosFC)"
     )
     dropout: float = Field(0.1, ge=0, lt=1)
+    mean: Channels | None = Field(
+        None,
+        description="levels of 0..255 that the backbone is shown as 0; None: 127.5 beside residuals, else "
+        "ImageNet's",
+    )
+    deviation: tuple[Deviation, Deviation, Deviation] | None = Field(
+        None, description="levels that it is shown as 1; None: 127.5 beside residuals, else ImageNet's"
+    )
 
     @model_validator(mode="after")
     def _reads_something(self) -> Self:

@@ -11,7 +11,7 @@ from detector.contract import ROWS, Contract, TensorSpec, crops_and_pooling
 from detector.gate import GateParameters
 from ingest.records import CropPlan
 
-FORMAT = 4
+FORMAT = 5
 """The number that manifests are written with. Raise it when an older reader would misread the new one."""
 
 
@@ -41,7 +41,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    format: Literal[4] = 4
+    format: Literal[5] = 5
     classes: tuple[str, ...] = Field(min_length=2, description="by logit; the first is real")
     architecture: Architecture
     contract: Contract = Field(description="what the model takes and gives")
@@ -114,6 +114,11 @@ def _lift_3(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "format": 4, "gate": gate, "contract": contract.model_dump(mode="json")}
 
 
+def _lift_4(fields: dict[str, Any]) -> dict[str, Any]:
+    """Format 4 named no mean and no deviation of a backbone's pixels: what they are without is said there."""
+    return {**fields, "format": 5}
+
+
 _SCORES_OF_FORMAT_3 = ("energy", "pseudo", "novelty", "embedding_novelty", "trace_novelty")
 
 
@@ -137,4 +142,9 @@ def _outputs_of_format_3(classes: int) -> tuple[TensorSpec, ...]:
 
 # One function for each older format that is still read: it turns the JSON of a manifest of that
 # format into JSON of the next.
-_LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _lift_1, 2: _lift_2, 3: _lift_3}
+_LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _lift_1,
+    2: _lift_2,
+    3: _lift_3,
+    4: _lift_4,
+}

@@ -1,18 +1,20 @@
 """The network of a release: a residual front end, any timm backbone, a forensic branch, one head."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.architecture import NO_BACKBONE
 from detector.architecture import Architecture as Architecture
+from detector.architecture import Channels
+from detector.backbone import make_backbone
 from detector.forensics import ForensicFeatures
 
 _WHITENED_CLIP = 6.0
 _COSINE_SCALE = 10.0
-_IMAGENET_MEAN, _IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+_IMAGENET: tuple[Channels, Channels] = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+_MIDDLE: tuple[Channels, Channels] = (127.5,) * 3, (127.5,) * 3
 
 
 class NetworkOutput(NamedTuple):
@@ -29,7 +31,7 @@ class NetworkOutput(NamedTuple):
 
 
 class ResidualFrontEnd(nn.Module):
-    """float32 [N, 3, S, S] in 0..255 → [N, 12, S, S]: three clipped residuals a channel, and RGB.
+    """float32 [N, 3, S, S] in 0..255 → [N, 12, S, S]: three clipped residuals a channel, then RGB.
 
     The filters are fixed and the clip is at 3 of 255 grey levels: what the scene shows is cut away
     and what the camera or the generator left in the last bits stays.
@@ -37,9 +39,13 @@ class ResidualFrontEnd(nn.Module):
 
     channels = 12
     kernels: Tensor
+    mean: Tensor
+    deviation: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, mean: Channels | None = None, deviation: Channels | None = None) -> None:
         super().__init__()
+        self.register_buffer("mean", _column(mean or _MIDDLE[0]), persistent=False)
+        self.register_buffer("deviation", _column(deviation or _MIDDLE[1]), persistent=False)
         first = torch.zeros(5, 5)
         first[2, 2:4] = torch.tensor([-1.0, 1.0])
         square = torch.zeros(5, 5)
@@ -57,54 +63,30 @@ class ResidualFrontEnd(nn.Module):
         self.register_buffer("kernels", kernels, persistent=False)
 
     def forward(self, crops: Tensor) -> Tensor:
-        """Return float32 [N, 12, S, S], every channel about -1..1."""
+        """Return float32 [N, 12, S, S]: residuals within -1..1, RGB by the mean and the deviation."""
         residuals = F.conv2d(crops, self.kernels, padding=2, groups=3)
-        return torch.cat([residuals.clamp(-3, 3) / 3, crops / 127.5 - 1], 1)
+        return torch.cat([residuals.clamp(-3, 3) / 3, (crops - self.mean) / self.deviation], 1)
 
 
 class PlainFrontEnd(nn.Module):
-    """float32 [N, 3, S, S] in 0..255 → the same, brought to the mean and deviation that timm expects."""
+    """float32 [N, 3, S, S] in 0..255 → the same, brought to a mean and a deviation."""
 
     channels = 3
     mean: Tensor
-    std: Tensor
+    deviation: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, mean: Channels | None = None, deviation: Channels | None = None) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(_IMAGENET_MEAN)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(_IMAGENET_STD)[:, None, None], persistent=False)
+        self.register_buffer("mean", _column(mean or _IMAGENET[0]), persistent=False)
+        self.register_buffer("deviation", _column(deviation or _IMAGENET[1]), persistent=False)
 
     def forward(self, crops: Tensor) -> Tensor:
         """Return float32 [N, 3, S, S]."""
-        return (crops - self.mean) / self.std
+        return (crops - self.mean) / self.deviation
 
 
-class NoBackbone(nn.Module):
-    """float32 [N, C, S, S] → float32 [N, 0]: the network reads forensic features alone."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return a row without columns for each image."""
-        return images.new_zeros((len(images), 0))
-
-
-def make_backbone(name: str, channels: int, crop_px: int, *, pretrained: bool = False) -> nn.Module:
-    """Return timm's model of that name without a head, or none at all for "none".
-
-    pretrained: with timm's weights, which its hub is asked for; else as training from scratch begins. A
-    vision transformer, which is made for one size of image, is made for this size of crop. Raises
-    RuntimeError for a name that timm does not know.
-    """
-    if name == NO_BACKBONE:
-        return NoBackbone()
-    import timm  # it takes seconds, and most processes have no backbone
-
-    described = timm.get_pretrained_cfg(name)
-    fixed = described is not None and described.fixed_input_size
-    size: dict[str, Any] = {"img_size": crop_px} if fixed else {}
-    backbone: nn.Module = timm.create_model(
-        name, pretrained=pretrained, in_chans=channels, num_classes=0, **size
-    )
-    return backbone
+def _column(values: Channels) -> Tensor:
+    return torch.tensor(values)[:, None, None]
 
 
 class CosineHead(nn.Module):
@@ -137,12 +119,9 @@ class Network(nn.Module):
         super().__init__()
         self.architecture = architecture
         width, size = architecture.width, architecture.crop_px
-        self.front = ResidualFrontEnd() if architecture.forensic else PlainFrontEnd()
-        self.backbone = make_backbone(architecture.backbone, self.front.channels, size)
-        self.backbone.eval()
-        with torch.no_grad():
-            seen = self.backbone(torch.zeros(1, self.front.channels, size, size)).shape[1]
-        self.backbone.train()
+        front = ResidualFrontEnd if architecture.forensic else PlainFrontEnd
+        self.front = front(architecture.mean, architecture.deviation)
+        self.backbone, seen = make_backbone(architecture.backbone, self.front.channels, size)
         self.embedding_size = 0
         if seen:
             self.project = nn.Sequential(nn.Linear(seen, width), nn.LayerNorm(width), nn.GELU())

@@ -84,6 +84,9 @@ class Evaluation(BaseModel):
     update: int
     parent: str | None = Field(description="digest of the live release that `before` is about")
     backbone: str
+    begun_with: str | None = Field(
+        None, description="whose weights a first release began with, and their licence; None: at random"
+    )
     seed: int
     without_kinds: tuple[str, ...] = Field(description="kinds of forging that no pseudo-forgery was made by")
     classes: tuple[str, ...]

@@ -6,6 +6,7 @@ becomes of the run when one of them does not succeed.
 
 import shutil
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import structlog
 import torch
 
 from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
+from detector.backbone import BackboneError
 from detector.graph import DetectorGraph
 from detector.session import Session, open_session
 from ingest.durable import write_durably
@@ -42,6 +44,7 @@ from updater.records import Candidate, Evaluation, Power, UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.settings import UpdaterSettings
 from updater.training.processes import PeerLostError
+from updater.training.weights import WeightsError, chosen
 from updater.training_data import known_label, labelled_since, load_splits, newest_label
 
 PSEUDO_ITEMS = 400
@@ -74,7 +77,7 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
         except (DeployUnavailableError, StoreUnavailableError, CropsUnavailableError) as error:
             log.warning("update waits", run=lease.run, error=str(error))
             return table.release(lease, error=f"waits: {error}")
-        except CandidateRefusedError as error:
+        except (CandidateRefusedError, BackboneError, WeightsError) as error:
             log.info("update refused", run=lease.run, reason=str(error))
             return table.finish(lease, "refused", error=str(error))
         except Exception as error:  # whatever training raises ends this run, not the process
@@ -96,6 +99,9 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         plan = make_plan(
             settings, parent, load_splits(parts.store, parts.crops, _resting(parts, parent), report_at)
         )
+        if parent is None:
+            begun = chosen(settings.backbone, settings.checkpoint, settings.pretrained)
+            plan = replace(plan, start_from=begun)
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
         plan = with_features(plan, report_at)
@@ -188,6 +194,7 @@ def _evaluated(
         update=update,
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
+        begun_with=plan.start_from and plan.start_from.described,
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),
         classes=plan.classes,

@@ -7,7 +7,7 @@ from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from detector.architecture import Architecture
+from detector.architecture import NO_BACKBONE, Architecture
 
 
 class UpdaterSettings(BaseSettings):
@@ -67,6 +67,15 @@ class UpdaterSettings(BaseSettings):
         description='timm model that release 0 is built on, or "none" for forensic features alone; later '
         "releases keep their parent's",
     )
+    checkpoint: Path | None = Field(
+        None,
+        description="safetensors file of weights that release 0 begins with: the backbone's as timm names "
+        "them, or a whole network's; else it begins at random",
+    )
+    pretrained: bool = Field(
+        False,
+        description="whether release 0 begins with timm's weights of the backbone, downloaded",
+    )
     without_kinds: frozenset[str] = Field(
         frozenset(), description="kinds of forging that the pseudo-forgeries leave out, as a JSON list"
     )
@@ -105,4 +114,14 @@ class UpdaterSettings(BaseSettings):
     def _one_schedule(self) -> Self:
         if self.schedule_cron is not None and self.schedule_interval_s is not None:
             raise ValueError("give FORGEWATCH_UPDATER_SCHEDULE_CRON or …_SCHEDULE_INTERVAL_S, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> Self:
+        if self.checkpoint is not None and self.pretrained:
+            raise ValueError("give FORGEWATCH_UPDATER_CHECKPOINT or …_PRETRAINED, not both")
+        if self.pretrained and self.backbone == NO_BACKBONE:
+            raise ValueError(
+                "FORGEWATCH_UPDATER_PRETRAINED needs a timm model as FORGEWATCH_UPDATER_BACKBONE"
+            )
         return self

@@ -4,7 +4,6 @@ import inspect
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -98,6 +97,8 @@ def setup_of(chosen: Training) -> "Setup":
     from pydantic import TypeAdapter, ValidationError
 
     from detector.architecture import Architecture
+    from detector.backbone import BackboneError, architecture_of
+    from detector.network import Network
     from updater.benchmark.scoring import scores_offered
     from updater.benchmark.setup import Setup
     from updater.learners.methods import LEARNERS
@@ -115,14 +116,14 @@ def setup_of(chosen: Training) -> "Setup":
     options = {name: getattr(chosen, name) for name in named} | {"rejection": chosen.training}
     try:
         of_training = TypeAdapter(Options).validate_python(options)
-        architecture = Architecture.model_validate(
-            {"head": chosen.head} | ({} if chosen.backbone is None else {"backbone": chosen.backbone})
-        )
+        architecture = architecture_of(chosen.backbone or Architecture().backbone, head=chosen.head)
+        Network(architecture, 2)
     except ValidationError as error:
         first = error.errors()[0]
         option = {"rejection": "training"}.get(str(first["loc"][0]), str(first["loc"][0]))
         raise UsageError(f"--{option.replace('_', '-')} {first['input']}: {first['msg']}") from error
-    _check_backbone(architecture)
+    except BackboneError as error:
+        raise UsageError(f"--backbone {error}") from error
     return Setup(learning.learner, of_training, architecture, learning.memory, rejection=names)
 
 
@@ -143,41 +144,15 @@ def device_of(name: str) -> "torch.device":
 
 def weights_of(chosen: Training, architecture: "Architecture") -> "Weights | None":
     """What training begins with; None for weights drawn at random. Raises UsageError."""
-    from updater.training.weights import read_weights, timm_weights
+    from updater.training.weights import chosen as chosen_weights
 
     if chosen.checkpoint and chosen.pretrained:
         raise UsageError("--checkpoint and --pretrained are two ways to begin: choose one")
-    if chosen.checkpoint:
-        return read_weights(chosen.checkpoint)
     # It tells of each try to reach the hub; what came of them is told once.
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
-    return timm_weights(architecture) if chosen.pretrained else None
+    return chosen_weights(architecture.backbone, chosen.checkpoint, chosen.pretrained)
 
 
 def _one_of(option: str, name: str, known: Collection[str]) -> None:
     if name not in known:
         raise UsageError(f"--{option} {name!r} is not known: choose of {', '.join(known)}")
-
-
-def _check_backbone(architecture: "Architecture") -> None:
-    """Raise UsageError for a backbone that cannot be made, before any data is read."""
-    import timm
-
-    from detector.architecture import NO_BACKBONE
-    from detector.network import Network
-
-    name = architecture.backbone
-    # Names that lead to a hub are no names of models: they would be looked up there.
-    if name != NO_BACKBONE and not timm.is_model(name):
-        near = get_close_matches(name, timm.list_models(), 3)
-        raise UsageError(
-            f"--backbone {name} is no model that timm knows: {' or '.join(near) or 'see its list'}, or none"
-        )
-    try:
-        Network(architecture, 2)
-    # Each of timm's thousand models has its own way to say that it cannot be made of this size.
-    except Exception as error:
-        why = " ".join(str(error).split())[:200]
-        raise UsageError(
-            f"--backbone {name} cannot be made for crops of {architecture.crop_px} px ({why})"
-        ) from error

@@ -65,7 +65,7 @@ def test_a_manifest_of_an_older_format_is_read_with_its_gate_as_terms(
     fields: dict[str, Any], weights: list[float]
 ) -> None:
     manifest = read_manifest(json.dumps(fields).encode())
-    assert manifest.format == 4
+    assert manifest.format == 5
     gate = manifest.gate
     assert list(gate.terms) == ["energy", "pseudo", "novelty", "embedding_novelty", "trace_novelty"]
     assert [term.weight for term in gate.terms.values()] == weights
@@ -94,10 +94,10 @@ def test_an_older_model_takes_crops_and_pooling_and_says_what_models_said_then()
     ]
 
 
-@pytest.mark.parametrize("number", [0, 5, "4", None])
+@pytest.mark.parametrize("number", [0, 6, "5", None])
 def test_an_unknown_format_is_refused_by_its_number(untrained_artifact: Artifact, number: object) -> None:
     fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": number}
-    with pytest.raises(UnknownFormatError, match=f"format is {number!r}; this version reads 1, 2, 3, 4"):
+    with pytest.raises(UnknownFormatError, match=f"format is {number!r}; this version reads 1, 2, 3, 4, 5"):
         read_manifest(json.dumps(fields).encode())
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_format_is_refused_by_its_number(untrained_artifact: Artifact
         b"[]",
         b"{}",
         b"\xff",
-        *(json.dumps({"format": number}).encode() for number in (1, 2, 3, 4, [4])),
+        *(json.dumps({"format": number}).encode() for number in (1, 2, 3, 4, 5, [5])),
         json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"weights": [1.0]}}).encode(),
         json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"temperature": 2.0}}).encode(),
         json.dumps(FORMAT_3 | {"crop_plan": {"crop_px": "wide"}}).encode(),

@@ -233,6 +233,12 @@ def scant_recipes(monkeypatch):
 
 
 @pytest.fixture
+def head_recipes(monkeypatch):
+    """Only the head is trained: a backbone stays what it began with."""
+    shorten(monkeypatch, 0, 2)
+
+
+@pytest.fixture
 def make_settings(tmp_path):
     """Settings with gates that any network passes, unless said otherwise."""
 

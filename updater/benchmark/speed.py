@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from detector.network import Network, NoBackbone
+from detector.backbone import NoBackbone
+from detector.network import Network
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.synthetic import load_synthetic
 from updater.benchmark.setup import Progress, Setup

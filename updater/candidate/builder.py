@@ -56,6 +56,7 @@ def identity(plan: Plan, update: int) -> str:
         "without": sorted(plan.without),
         "seed": plan.seed,
         "features": FEATURE_VERSION,
+        "start_from": plan.start_from and plan.start_from.digest,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -113,6 +114,7 @@ class Workshop:
             seed=plan.seed,
             device=plan.device,
             checkpoint=self.root / "checkpoint.safetensors",
+            start_from=plan.start_from,
             progress=progress,
         )
         network = learn(step, self.root / "step.safetensors").network

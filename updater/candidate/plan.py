@@ -7,10 +7,12 @@ import torch
 
 from detector.architecture import Architecture
 from detector.artifact import Artifact
+from detector.backbone import BackboneError, architecture_of
 from detector.network import Network
 from ingest.records import CropPlan
 from memory.records import REAL
 from updater.settings import UpdaterSettings
+from updater.training.weights import Weights
 from updater.training_data import LabelledCrops, Splits
 
 LEAST = {"train": 8, "calibration": 2, "test": 2}
@@ -47,6 +49,8 @@ class Plan:
     without: frozenset[str]
     seed: int
     device: torch.device
+    start_from: Weights | None = None
+    """what release 0 begins with; else at random"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
@@ -85,9 +89,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         classes=classes,
         new=new,
         waiting={name: of for name, of in waiting.items() if name not in classes},
-        architecture=manifest.architecture
-        if manifest
-        else Architecture(backbone=settings.backbone, crop_px=crop_px),
+        architecture=manifest.architecture if manifest else _architecture(settings, crop_px),
         crop_plan=manifest.contract.crop_plan if manifest else CropPlan(crop_px=crop_px),
         parent=parent,
         splits=chosen,
@@ -95,6 +97,13 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         seed=settings.seed,
         device=_device(settings),
     )
+
+
+def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
+    try:
+        return architecture_of(settings.backbone, crop_px=crop_px)
+    except BackboneError as error:
+        raise CandidateRefusedError(f"FORGEWATCH_UPDATER_BACKBONE: {error}") from error
 
 
 def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:

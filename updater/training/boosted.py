@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.network import Network, NetworkOutput, NoBackbone
+from detector.backbone import NoBackbone
+from detector.network import Network, NetworkOutput
 
 
 class Beside(nn.Module):

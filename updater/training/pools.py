@@ -9,8 +9,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from detector.backbone import NoBackbone
 from detector.forensics import ForensicFeatures
-from detector.network import Network, NetworkOutput, NoBackbone
+from detector.network import Network, NetworkOutput
 from updater.training_data import LabelledCrops
 
 _ROWS_AT_ONCE = 4

@@ -12,15 +12,17 @@ from detector.architecture import Architecture
 from ingest.durable import file_aside
 from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.step import Options, Recipe, Step
+from updater.training.weights import Weights
 from updater.training_data import LabelledCrops
 
+_BEGUN = "start_from."
 PREVIOUS = "-previous"
 """How the name of the file of the previous network goes on from the step's."""
 
 
 def save_step(path: Path, step: Step) -> None:
-    """Write what a step trains on and from, but for `start_from`, which no update has. Raises OSError."""
-    train = step.train
+    """Write what a step trains on and from. Raises OSError."""
+    train, begun = step.train, step.start_from
     if step.previous is not None:
         save_learnt(_previous(path), step.previous)
     said = {
@@ -36,10 +38,13 @@ def save_step(path: Path, step: Step) -> None:
         "seed": step.seed,
         "checkpoint": None if step.checkpoint is None else str(step.checkpoint),
         "previous": step.previous is not None,
+        "start_from": begun and {"origin": begun.origin, "classes": begun.classes, "licence": begun.licence},
     }
     tensors = {"crops": torch.from_numpy(train.crops), "starts": torch.from_numpy(train.starts)}
     if train.crop_features is not None:
         tensors["crop_features"] = torch.from_numpy(train.crop_features)
+    if begun is not None:
+        tensors |= {_BEGUN + name: value for name, value in begun.tensors.items()}
     with file_aside(path) as aside:
         save_file({k: v.contiguous() for k, v in tensors.items()}, aside, {"step": json.dumps(said)})
 
@@ -48,7 +53,10 @@ def load_step(path: Path, device: torch.device) -> Step:
     """Read back what `save_step` wrote, to be trained on this device. Raises OSError."""
     with safe_open(path, "pt") as file:
         said = json.loads(file.metadata()["step"])
-        arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    own = {name.removeprefix(_BEGUN): v for name, v in tensors.items() if name.startswith(_BEGUN)}
+    arrays = {name: v.numpy() for name, v in tensors.items() if not name.startswith(_BEGUN)}
+    begun = said["start_from"]
     return Step(
         train=LabelledCrops(
             ids=tuple(said["ids"]),
@@ -68,6 +76,8 @@ def load_step(path: Path, device: torch.device) -> Step:
         seed=said["seed"],
         device=device,
         checkpoint=None if said["checkpoint"] is None else Path(said["checkpoint"]),
+        start_from=begun
+        and Weights(begun["origin"], own, begun["classes"] and tuple(begun["classes"]), begun["licence"]),
     )
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from detector.network import Network, NetworkOutput, NoBackbone
+from detector.backbone import NoBackbone
+from detector.network import Network, NetworkOutput
 from updater.training import loop
 from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights
 from updater.training.pools import backbone_rows, classify_items

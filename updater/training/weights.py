@@ -2,23 +2,25 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from detector.architecture import Architecture
-from detector.network import Network, NoBackbone, PlainFrontEnd, ResidualFrontEnd, make_backbone
+from detector.architecture import NO_BACKBONE
+from detector.backbone import NoBackbone, check_name
+from detector.network import Network
+from updater.training.timm_state import fitted
 
 _PARTS = ("backbone.", "project.", "branch.", "pseudo_head.")
 """what names in a whole network begin with, and names in a backbone of timm's do not"""
 _HEADS = ("head.", "pseudo_head.")
 _LEARNT, _KEPT = "network.", "kept."
+_WITHOUT_HEAD = "take head.* and pseudo_head.* out of the file, or begin without it"
 
 
 class WeightsError(ValueError):
@@ -34,6 +36,13 @@ class Weights:
     tensors: Mapping[str, Tensor]
     classes: tuple[str, ...] | None = None
     """of a whole network whose file says them"""
+    licence: str | None = None
+    """that they may be used under, where it is known"""
+
+    @property
+    def described(self) -> str:
+        """One line for a person: whose they are, which, and under what licence."""
+        return f"{self.origin} (SHA-256 {self.digest[:12]}, licence {self.licence or 'not stated'})"
 
     @property
     def digest(self) -> str:
@@ -60,6 +69,7 @@ class Weights:
 def read_weights(path: Path) -> Weights:
     """Read a safetensors file: a backbone's state, a release's weights, or a benchmark's network.
 
+    Its metadata may name the classes, as a JSON list, and the weights' license.
     Raises WeightsError.
     """
     try:
@@ -76,24 +86,37 @@ def read_weights(path: Path) -> Weights:
     if not tensors:
         raise WeightsError(f"{path} holds no tensor")
     classes = tuple(json.loads(metadata["classes"])) if "classes" in metadata else None
-    return Weights(str(path), tensors, classes)
+    return Weights(str(path), tensors, classes, metadata.get("license"))
 
 
-def timm_weights(architecture: Architecture) -> Weights:
-    """Fetch timm's weights of an architecture's backbone from its hub, or from the cache of that.
+def timm_weights(name: str) -> Weights:
+    """Fetch timm's weights of a model from its hub, or from the cache of that, as they were learnt.
 
-    Raises WeightsError where there are none or the hub cannot be reached.
+    Raises WeightsError where there are none or the hub cannot be reached, and BackboneError for a name that
+    timm does not know.
     """
-    front = ResidualFrontEnd() if architecture.forensic else PlainFrontEnd()
-    name = architecture.backbone
+    if name == NO_BACKBONE:
+        raise WeightsError("timm has no weights for a network without a backbone: name one")
+    import timm  # as slow to load as in `make_backbone`
+
+    check_name(name)
     try:
-        backbone = make_backbone(name, front.channels, architecture.crop_px, pretrained=True)
+        backbone = timm.create_model(name, pretrained=True, num_classes=0)
     except (OSError, RuntimeError, httpx.HTTPError) as error:
         why = " ".join(str(error).split())[:200]
         raise WeightsError(f"timm's weights of {name} cannot be had ({why}): begin without them") from error
-    if isinstance(backbone, NoBackbone):
-        raise WeightsError("timm has no weights for a network without a backbone: name one")
-    return Weights(f"timm's {name}", backbone.state_dict())
+    licence = backbone.pretrained_cfg.get("license")
+    return Weights(f"timm's {name}", backbone.state_dict(), licence=licence)
+
+
+def chosen(backbone: str, checkpoint: Path | None, pretrained: bool) -> Weights | None:
+    """Return the weights of a file, or timm's of a backbone; None where neither is asked for.
+
+    Raises WeightsError and BackboneError.
+    """
+    if checkpoint:
+        return read_weights(checkpoint)
+    return timm_weights(backbone) if pretrained else None
 
 
 def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
@@ -105,42 +128,26 @@ def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
     state = dict(weights.tensors)
     if not weights.whole:
         backbone = getattr(network.backbone, "whole", network.backbone)
-        _load(backbone, _of_backbone(backbone, state, weights), weights, ())
+        if isinstance(backbone, NoBackbone):
+            raise WeightsError(
+                f"{weights.origin} is of a backbone, and the network has none: name the model that it is of"
+            )
+        made_for = network.architecture
+        _load(backbone, fitted(made_for.backbone, made_for.crop_px, backbone, state), weights, ())
         return
     head = state.get("head.weight")
     if weights.classes not in (None, classes):
         raise WeightsError(
             f"{weights.origin} tells apart {_named(weights.classes or ())}, and the first task has"
-            f" {_named(classes)}: leave its head out, or begin without it"
+            f" {_named(classes)}: {_WITHOUT_HEAD}"
         )
     own = network.head.weight.shape[0]
     if head is not None and len(head) != own:
         raise WeightsError(
             f"{weights.origin} has a head of {len(head)} logits, and the first task has {own}:"
-            " leave its head out, or begin without it"
+            f" {_WITHOUT_HEAD}"
         )
     _load(network, state, weights, _HEADS)
-
-
-def _of_backbone(backbone: nn.Module, state: dict[str, Tensor], weights: Weights) -> dict[str, Tensor]:
-    """Return the state without timm's classifier, and its first filters spread over as many channels."""
-    if isinstance(backbone, NoBackbone):
-        raise WeightsError(f"{weights.origin} is of a backbone, and the network has none")
-    from timm.models import adapt_input_conv  # as slow to load as in `make_backbone`
-
-    described: Any = backbone.pretrained_cfg
-    classifiers = tuple(f"{name}." for name in _each(described.get("classifier")))
-    own = backbone.state_dict()
-    kept = {k: v for k, v in state.items() if k in own or not k.startswith(classifiers)}
-    for name in (f"{first}.weight" for first in _each(described.get("first_conv"))):
-        value = kept.get(name)
-        if value is not None and name in own and value.ndim == 4 and value.shape[1] == 3:
-            kept[name] = adapt_input_conv(own[name].shape[1], value)
-    return kept
-
-
-def _each(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def _load(module: nn.Module, state: dict[str, Tensor], weights: Weights, optional: tuple[str, ...]) -> None:
@@ -158,7 +165,9 @@ def _load(module: nn.Module, state: dict[str, Tensor], weights: Weights, optiona
     ]
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise WeightsError(f"{weights.origin} does not fit the network: {problems[0]}{more}")
+        raise WeightsError(
+            f"{weights.origin} does not fit the network: {problems[0]}{more}; name the model that it is of"
+        )
     module.load_state_dict(own | state)
 
 

@@ -10,6 +10,7 @@ from detector.network import Network
 from updater.training.loop import _identity
 from updater.training.step import UPDATE, Learnt, Step
 from updater.training.step_file import load_step, remove_step, save_step
+from updater.training.weights import Weights
 
 
 @pytest.fixture
@@ -33,12 +34,16 @@ def test_a_step_read_back_is_the_step_that_its_checkpoint_is_bound_to(step, tmp_
     features = np.random.default_rng(0).normal(size=(len(step.train.crops), 4)).astype(np.float32)
     step = replace(step, train=replace(step.train, crop_features=features))
     if first:
-        step = replace(step, previous=None)
+        begun = Weights("w", {"x": torch.rand(2)}, ("real", "blocky", "striped"), "MIT")
+        step = replace(step, previous=None, start_from=begun)
     path = tmp_path / "step.safetensors"
     save_step(path, step)
     read = load_step(path, torch.device("cpu"))
     assert _identity(read, "m") == _identity(step, "m")
     assert _identity(read, "m") != _identity(replace(step, seed=6), "m")
+    if first:
+        assert read.start_from.described == begun.described
+        assert read.start_from.classes == begun.classes
     assert np.array_equal(read.train.crop_features, features)
     assert read.checkpoint == step.checkpoint
     assert (read.train.sources, read.train.groups) == (step.train.sources, step.train.groups)

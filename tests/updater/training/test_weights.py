@@ -1,5 +1,7 @@
 """What the first network of a stream begins with: weights from a file, or one line that says why not."""
 
+import math
+
 import httpx
 import pytest
 import timm
@@ -7,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from detector.architecture import Architecture
+from detector.backbone import BackboneError, architecture_of
 from detector.network import Network
 from updater.learners import dytox
 from updater.training import two_stages
@@ -57,13 +60,55 @@ def test_a_backbones_own_weights_are_what_the_first_network_begins_with(items, t
     assert same(given, start(a_step(items, weights)).backbone.state_dict())
 
 
-def test_timms_classifier_is_left_out_and_filters_of_three_channels_are_spread_over_twelve(items, tmp_path):
-    given = of_timm().state_dict()  # RGB, a thousand classes
-    found = start(a_step(items, read_weights(written(tmp_path / "w.safetensors", given)))).backbone
-    first = found.state_dict()["conv_stem.weight"]
-    assert first.shape[1] == 12
-    assert torch.allclose(first[:, :3], given["conv_stem.weight"] * 3 / 12)
-    assert torch.equal(found.state_dict()["blocks.0.0.conv_dw.weight"], given["blocks.0.0.conv_dw.weight"])
+@pytest.mark.parametrize("name", ["lcnet_035", "test_vit", "test_convnext"])
+def test_beside_residuals_a_backbone_begins_by_saying_of_a_picture_what_its_weights_say(name, tmp_path):
+    torch.manual_seed(5)
+    published = timm.create_model(name, pretrained=False).eval()  # RGB, a thousand classes
+    weights = read_weights(written(tmp_path / "w.safetensors", published.state_dict()))
+    mine = network(architecture_of(name, crop_px=160, width=8)).eval()
+    assert mine.front.channels == 12
+    put(mine, weights, CLASSES)
+    shown = timm.data.resolve_data_config(model=published)
+    mean, std = (torch.tensor(shown[one])[:, None, None] for one in ("mean", "std"))
+    pictures = 255 * torch.rand(2, 3, 160, 160)
+    published.reset_classifier(0)
+    with torch.no_grad():
+        said = mine.backbone(mine.front(pictures))
+        assert torch.allclose(said, published((pictures / 255 - mean) / std), atol=1e-4)
+    assert said.std() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "prefix"), [("test_vit", 64, 1), ("convit_tiny", 128, 0), ("volo_d1_224", 128, None)]
+)
+def test_position_embeddings_are_resized_to_the_crops(name, side, prefix, tmp_path):
+    torch.manual_seed(5)
+    published = timm.create_model(name, pretrained=False).state_dict()
+    published["pos_embed"] = torch.randn(published["pos_embed"].shape)
+    mine = network(architecture_of(name, crop_px=side, width=8))
+    put(mine, read_weights(written(tmp_path / "w.safetensors", published)), CLASSES)
+    found = mine.backbone.state_dict()
+    places = found["pos_embed"].shape[1]
+    grid = [places if prefix is None else math.isqrt(places)] * 2
+    if prefix is None:
+        wanted = timm.layers.resample_abs_pos_embed_nhwc(published["pos_embed"], grid)
+    else:
+        wanted = timm.layers.resample_abs_pos_embed(published["pos_embed"], grid, num_prefix_tokens=prefix)
+    assert found["pos_embed"].shape != published["pos_embed"].shape
+    assert torch.allclose(found["pos_embed"], wanted, atol=1e-6)
+    others = [k for k, v in found.items() if k != "pos_embed" and v.shape == published[k].shape]
+    assert len(others) > 0.9 * len(found)
+    assert same({k: found[k] for k in others}, published)
+
+
+def test_a_model_of_another_layout_is_still_refused_by_name(tmp_path):
+    given = timm.create_model("test_vit", pretrained=False).state_dict()
+    del given["blocks.1.mlp.fc1.weight"]
+    weights = read_weights(written(tmp_path / "w.safetensors", given))
+    with pytest.raises(
+        WeightsError, match=r"it lacks blocks\.1\.mlp\.fc1\.weight.*name the model that it is of"
+    ):
+        put(network(architecture_of("test_vit", crop_px=64, width=8)), weights, CLASSES)
 
 
 def test_a_network_of_dytox_begins_with_a_backbones_weights_too(items, tmp_path):
@@ -170,15 +215,24 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch):
 
     monkeypatch.setattr(timm, "create_model", refuse)
     with pytest.raises(WeightsError, match=r"lcnet_035 cannot be had \(no route to the hub\)"):
-        timm_weights(TINY)
+        timm_weights("lcnet_035")
     monkeypatch.undo()
     with pytest.raises(WeightsError, match="name one"):
-        timm_weights(Architecture(backbone="none", crop_px=64))
+        timm_weights("none")
+    with pytest.raises(BackboneError, match="no model that timm knows"):
+        timm_weights("hf-hub:timm/lcnet_035")
 
 
-def test_timms_weights_are_those_of_its_model_for_as_many_channels(monkeypatch, items):
-    given = of_timm(in_chans=12, num_classes=0)
-    monkeypatch.setattr(timm, "create_model", lambda name, **options: given)
-    weights = timm_weights(TINY)
-    monkeypatch.undo()
-    assert same(given.state_dict(), start(a_step(items, weights)).backbone.state_dict())
+def test_timms_weights_are_had_as_they_were_learnt_and_name_their_licence(monkeypatch, items):
+    given, made = of_timm(num_classes=0), timm.create_model
+    monkeypatch.setattr(
+        timm, "create_model", lambda name, **options: given if options == WANTED else made(name, **options)
+    )
+    weights = timm_weights("lcnet_035")
+    found = start(a_step(items, weights)).backbone.state_dict()
+    assert same({k: v for k, v in given.state_dict().items() if k != "conv_stem.weight"}, found)
+    assert weights.described.startswith("timm's lcnet_035 (SHA-256 ")
+    assert weights.described.endswith("licence apache-2.0)")
+
+
+WANTED = {"pretrained": True, "num_classes": 0}

@@ -1,0 +1,93 @@
+"""Timm's models as backbones: made for a size of picture, and what timm says they are to be shown."""
+
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from detector.architecture import NO_BACKBONE, Architecture
+
+_LEVELS = 255.0
+
+
+class BackboneError(ValueError):
+    """A backbone cannot be made. Fatal: name another. One line: which, and why not."""
+
+
+class NoBackbone(nn.Module):
+    """float32 [N, C, S, S] → float32 [N, 0]: the network reads forensic features alone."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return a row without columns for each image."""
+        return images.new_zeros((len(images), 0))
+
+
+def make_backbone(name: str, channels: int, side_px: int) -> tuple[nn.Module, int]:
+    """Return timm's model of that name without a head, and the width of its features; none for "none".
+
+    Its weights are those that training from scratch begins with. A vision transformer, which is made for one
+    size of image, is made for this one. Raises BackboneError for a name that timm does not know, and where
+    the model takes no images of this size.
+    """
+    if name == NO_BACKBONE:
+        return NoBackbone(), 0
+    import timm  # it takes seconds, and most processes have no backbone
+
+    check_name(name)
+    try:
+        backbone: nn.Module = timm.create_model(
+            name, pretrained=False, in_chans=channels, num_classes=0, **size_option(name, side_px)
+        )
+        backbone.eval()
+        with torch.no_grad():
+            width = int(backbone(torch.zeros(1, channels, side_px, side_px)).shape[1])
+    # Each of timm's thousand models has its own way to say that it cannot be made of this size.
+    except Exception as error:
+        why = " ".join(str(error).split())[:200]
+        raise BackboneError(
+            f"{name} cannot be made for images of {side_px} px ({why}): name another model"
+        ) from error
+    return backbone.train(), width
+
+
+def size_option(name: str, side_px: int) -> dict[str, Any]:
+    """Return what timm's `create_model` is to be told of the images' size: nothing, where any will do."""
+    import timm
+
+    described = timm.get_pretrained_cfg(name)
+    fixed = described is not None and described.fixed_input_size
+    return {"img_size": side_px} if fixed else {}
+
+
+def check_name(name: str) -> None:
+    """Raise BackboneError unless timm knows a model of that name. Nothing is looked up in its hub."""
+    import timm
+
+    # Names that lead to a hub are no names of models: they would be looked up there.
+    model, _, tag = name.partition(".")
+    if not timm.is_model(model):
+        near = " or ".join(get_close_matches(model, timm.list_models(), 3)) or "see its list"
+        raise BackboneError(f"{name} is no model that timm knows: {near}, or {NO_BACKBONE}")
+    if tag and timm.get_pretrained_cfg(name) is None:
+        known = " or ".join(timm.list_pretrained(f"{model}.*")) or "it has none"
+        raise BackboneError(f"timm knows no weights {tag} of {model}: {known}")
+
+
+def architecture_of(backbone: str, **fields: Any) -> Architecture:
+    """Return the architecture of a new network on a backbone: pixels are brought to what timm names for it.
+
+    Raises BackboneError for a name that timm does not know, and pydantic's ValidationError for other fields.
+    """
+    if backbone != NO_BACKBONE:
+        import timm
+        from timm.data import resolve_data_config
+
+        check_name(backbone)
+        described = timm.get_pretrained_cfg(backbone)
+        shown = resolve_data_config(pretrained_cfg=described.to_dict() if described else {})
+        fields |= {
+            "mean": tuple(_LEVELS * one for one in shown["mean"]),
+            "deviation": tuple(_LEVELS * one for one in shown["std"]),
+        }
+    return Architecture.model_validate({"backbone": backbone} | fields)

@@ -1,0 +1,102 @@
+"""An update that begins from a file of weights, to its release's verdict; and weights that do not fit."""
+
+import io
+import json
+
+import httpx
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from detector.artifact import WEIGHTS, verify
+from detector.handler import Handler
+from updater.worker import run_once
+
+
+@pytest.fixture
+def published(tmp_path):
+    """Writes random weights of a model as its authors would publish them: RGB, a thousand classes."""
+
+    def published(name):
+        torch.manual_seed(11)
+        file = tmp_path / f"{name}.safetensors"
+        save_file(timm.create_model(name, pretrained=False).state_dict(), file, {"license": "CC0-1.0"})
+        return file
+
+    return published
+
+
+class Context:
+    """TorchServe's, as far as the handler reads it."""
+
+    def __init__(self, folder):
+        self.system_properties = {"model_dir": str(folder)}
+
+    def get_request_header(self, _index, _name):
+        return "image/png"
+
+    def set_response_content_type(self, _index, _name):
+        pass
+
+
+def photograph():
+    pixels = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
+def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
+    name, published, head_recipes, make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, parts):
+        run = run_once(make_settings(url, backbone=name, checkpoint=published(name)), memory_settings)
+        assert (run.state, run.error) == ("proposed", None)
+        artifact = verify(parts.artifacts.folder(run.candidate), run.candidate)
+    given, found = load_file(published(name)), load_file(artifact.folder / WEIGHTS)
+    alike = [k for k, v in given.items() if torch.equal(v, found.get(f"backbone.{k}", torch.zeros(0)))]
+    assert len(alike) > 0.9 * len(given) - 4
+    assert artifact.manifest.architecture.mean == (127.5,) * 3
+    evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
+    assert evaluation["begun_with"].endswith("licence CC0-1.0)")
+    assert "It began with weights of " in (artifact.folder / "model_card.md").read_text()
+    handler = Handler()
+    handler.initialize(Context(artifact.folder))
+    (answer,) = handler.handle([{"body": photograph()}], Context(artifact.folder))
+    verdict = json.loads(answer)
+    assert verdict["label"] in ("real", "fake", "unknown")
+    assert verdict["release"] == run.candidate
+
+
+@pytest.mark.parametrize(
+    ("backbone", "checkpoint", "told"),
+    [
+        ("lcnet_05", None, "FORGEWATCH_UPDATER_BACKBONE: lcnet_05 is no model that timm knows: lcnet_050"),
+        ("vit_small_patch14_dinov2", None, "cannot be made for images of 64 px"),
+        ("test_efficientnet", "test_vit", "does not fit the network: it lacks"),
+        ("none", "test_vit", "is of a backbone, and the network has none"),
+        ("lcnet_050", "absent", "absent.safetensors cannot be read"),
+    ],
+)
+def test_what_cannot_be_begun_with_is_a_refusal_of_one_line(
+    backbone, checkpoint, told, tmp_path, published, scant_recipes, make_settings, remember, memory_settings,
+    deploy_server,
+):  # fmt: skip
+    remember("real", 40)
+    remember("blocky", 40)
+    file = tmp_path / f"{checkpoint}.safetensors"
+    if checkpoint == "test_vit":
+        published(checkpoint)
+    with deploy_server() as (url, _):
+        settings = make_settings(url, backbone=backbone, checkpoint=file if checkpoint else None)
+        run = run_once(settings, memory_settings)
+        assert run.state == "refused"
+        assert told in run.error
+        assert "\n" not in run.error
+        assert httpx.get(f"{url}/releases").json() == []
