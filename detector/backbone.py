@@ -69,9 +69,11 @@ def check_name(name: str) -> None:
     if not timm.is_model(model):
         near = " or ".join(get_close_matches(model, timm.list_models(), 3)) or "see its list"
         raise BackboneError(f"{name} is no model that timm knows: {near}, or {NO_BACKBONE}")
-    if tag and timm.get_pretrained_cfg(name) is None:
+    try:
+        timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
         known = " or ".join(timm.list_pretrained(f"{model}.*")) or "it has none"
-        raise BackboneError(f"timm knows no weights {tag} of {model}: {known}")
+        raise BackboneError(f"timm knows no weights {tag} of {model}: {known}") from error
 
 
 def architecture_of(backbone: str, **fields: Any) -> Architecture:
@@ -81,13 +83,12 @@ def architecture_of(backbone: str, **fields: Any) -> Architecture:
     """
     if backbone != NO_BACKBONE:
         import timm
-        from timm.data import resolve_data_config
+        from timm.models import PretrainedCfg
 
         check_name(backbone)
-        described = timm.get_pretrained_cfg(backbone)
-        shown = resolve_data_config(pretrained_cfg=described.to_dict() if described else {})
+        shown = timm.get_pretrained_cfg(backbone) or PretrainedCfg()
         fields |= {
-            "mean": tuple(_LEVELS * one for one in shown["mean"]),
-            "deviation": tuple(_LEVELS * one for one in shown["std"]),
+            "mean": tuple(_LEVELS * one for one in shown.mean),
+            "deviation": tuple(_LEVELS * one for one in shown.std),
         }
     return Architecture.model_validate({"backbone": backbone} | fields)

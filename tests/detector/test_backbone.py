@@ -28,7 +28,7 @@ def test_the_backbone_is_given_the_mean_as_0_and_a_deviation_more_as_1(forensic:
     assert torch.equal(front(grey)[:, -3:], torch.ones(1, 3, 64, 64))
     without = Network(architecture.model_copy(update={"mean": None, "deviation": None}), 2).front
     middle = 127.5 if forensic else 103.53
-    assert without(torch.full((1, 3, 64, 64), middle))[0, 2, 9, 9] == 0
+    assert without(torch.full((1, 3, 64, 64), middle))[0, -1, 9, 9] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_backbone_is_given_the_mean_as_0_and_a_deviation_more_as_1(forensic:
         ("hf_hub:timm/resnet18", "is no model that timm knows"),
         ("hf-hub:timm/resnet18", "is no model that timm knows"),
         ("lcnet_050.nothing", "timm knows no weights nothing of lcnet_050: lcnet_050.ra2_in1k"),
-        ("vit_small_patch14_dinov2", "cannot be made for images of 64 px"),
+        ("inception_v3", "cannot be made for images of 64 px"),
     ],
 )
 def test_a_backbone_that_cannot_be_made_is_one_line(name: str, told: str) -> None:
@@ -52,5 +52,5 @@ def test_what_a_backbone_begins_with_is_what_timm_draws() -> None:
     made, width = make_backbone("lcnet_035", 12, 64)
     torch.manual_seed(3)
     own = timm.create_model("lcnet_035", pretrained=False, in_chans=12, num_classes=0)
-    assert width == own.num_features
+    assert width == own.eval()(torch.zeros(1, 12, 64, 64)).shape[1]
     assert all(torch.equal(value, own.state_dict()[name]) for name, value in made.state_dict().items())

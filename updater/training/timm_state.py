@@ -73,7 +73,7 @@ def _positions(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[s
 
     ConViT's are [1, tokens, D], on a square grid, and VOLO's [1, rows, columns, D].
     """
-    from timm.layers import resample_abs_pos_embed, resample_abs_pos_embed_nhwc
+    from timm.layers.pos_embed import resample_abs_pos_embed, resample_abs_pos_embed_nhwc
 
     name = "pos_embed"
     if name not in state or name not in own or state[name].shape == own[name].shape:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import torch
@@ -105,8 +106,8 @@ def timm_weights(name: str) -> Weights:
     except (OSError, RuntimeError, httpx.HTTPError) as error:
         why = " ".join(str(error).split())[:200]
         raise WeightsError(f"timm's weights of {name} cannot be had ({why}): begin without them") from error
-    licence = backbone.pretrained_cfg.get("license")
-    return Weights(f"timm's {name}", backbone.state_dict(), licence=licence)
+    described: Any = backbone.pretrained_cfg
+    return Weights(f"timm's {name}", backbone.state_dict(), licence=described.get("license"))
 
 
 def chosen(backbone: str, checkpoint: Path | None, pretrained: bool) -> Weights | None:

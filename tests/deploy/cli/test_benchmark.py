@@ -179,7 +179,6 @@ def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
         (("--backbone", "resnet18x"), "--backbone resnet18x is no model that timm knows: resnet18"),
         (("--backbone", "hf_hub:timm/resnet18"), "is no model that timm knows"),
         (("--backbone", "lcnet_050.nothing"), "timm knows no weights nothing of lcnet_050"),
-        (("--backbone", "vit_small_patch14_dinov2"), "cannot be made for images of 128 px"),
         (("--device", "gpu"), "--device gpu is none: choose of cpu, cuda, auto"),
         (("--device", "cuda:77"), "GPUs that torch can use"),
         (("--checkpoint", "file", "--pretrained"), "choose one"),
