@@ -11,7 +11,20 @@ NO_BACKBONE = "none"
 
 Channels = tuple[float, float, float]
 """Of red, green and blue, in levels of 0..255."""
-Deviation = Annotated[float, Field(gt=0)]
+_Positive = Annotated[float, Field(gt=0)]
+Deviations = tuple[_Positive, _Positive, _Positive]
+
+
+class Picture(BaseModel):
+    """A frozen timm model that looks at the whole picture, resized, beside the forensic network."""
+
+    model_config = ConfigDict(frozen=True)
+
+    backbone: str = Field(description="a timm model's name")
+    side_px: int = Field(gt=0, description="of the square that the picture is resized to")
+    mean: Channels = Field(description="levels of 0..255 that it is shown as 0")
+    deviation: Deviations = Field(description="levels that it is shown as 1")
+    weights: str = Field(description="whose its weights are, and under what licence")
 
 
 class Architecture(BaseModel):
@@ -36,9 +49,10 @@ class Architecture(BaseModel):
         description="levels of 0..255 that the backbone is shown as 0; None: 127.5 beside residuals, else "
         "ImageNet's",
     )
-    deviation: tuple[Deviation, Deviation, Deviation] | None = Field(
+    deviation: Deviations | None = Field(
         None, description="levels that it is shown as 1; None: 127.5 beside residuals, else ImageNet's"
     )
+    picture: Picture | None = Field(None, description="None: only crops are seen")
 
     @model_validator(mode="after")
     def _reads_something(self) -> Self:

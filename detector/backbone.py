@@ -1,12 +1,12 @@
 """Timm's models as backbones: made for a size of picture, and what timm says they are to be shown."""
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from detector.architecture import NO_BACKBONE, Architecture
+from detector.architecture import NO_BACKBONE, Architecture, Channels
 
 _LEVELS = 255.0
 
@@ -76,19 +76,35 @@ def check_name(name: str) -> None:
         raise BackboneError(f"timm knows no weights {tag} of {model}: {known}") from error
 
 
+class Shown(NamedTuple):
+    """What a model was shown when its weights were learnt, as timm's own data configuration names it."""
+
+    mean: Channels
+    """levels of 0..255 that it is shown as 0"""
+    deviation: Channels
+    """levels that it is shown as 1"""
+    interpolation: str
+
+
+def shown_to(name: str) -> Shown:
+    """Return what timm says that a model is shown. Raises BackboneError for a name that it does not know."""
+    import timm
+    from timm.models import PretrainedCfg
+
+    check_name(name)
+    found = timm.get_pretrained_cfg(name) or PretrainedCfg()
+    mean, deviation = (
+        (_LEVELS * red, _LEVELS * green, _LEVELS * blue) for red, green, blue in (found.mean, found.std)
+    )
+    return Shown(mean, deviation, found.interpolation)
+
+
 def architecture_of(backbone: str, **fields: Any) -> Architecture:
     """Return the architecture of a new network on a backbone: pixels are brought to what timm names for it.
 
     Raises BackboneError for a name that timm does not know, and pydantic's ValidationError for other fields.
     """
     if backbone != NO_BACKBONE:
-        import timm
-        from timm.models import PretrainedCfg
-
-        check_name(backbone)
-        shown = timm.get_pretrained_cfg(backbone) or PretrainedCfg()
-        fields |= {
-            "mean": tuple(_LEVELS * one for one in shown.mean),
-            "deviation": tuple(_LEVELS * one for one in shown.std),
-        }
+        shown = shown_to(backbone)
+        fields |= {"mean": shown.mean, "deviation": shown.deviation}
     return Architecture.model_validate({"backbone": backbone} | fields)

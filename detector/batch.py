@@ -15,6 +15,7 @@ from typing import Literal
 import structlog
 
 from detector.artifact import Artifact
+from detector.contract import PICTURE
 from detector.inputs import request_for
 from detector.records import Timings, Verdict
 from detector.requests import Ready, request_bytes, requests
@@ -248,6 +249,7 @@ def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Jud
     for row, (one, verdict) in enumerate(zip(part, verdicts, strict=True)):
         unknown = None
         if verdict.label == "unknown":
+            shown = one.decoded.pictures.get(PICTURE)
             unknown = encode(
                 verdict,
                 one.decoded.crops,
@@ -255,6 +257,7 @@ def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Jud
                 output["embedding"][row],
                 artifact.manifest.feature_version,
                 unknown_bytes,
+                None if shown is None else shown[0],
             )
         judged[one.place] = Judged(
             one.record, verdict, unknown, None, "score", one.item.trace, artifact.version

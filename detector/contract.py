@@ -16,6 +16,8 @@ from ingest.records import CropPlan, MediaPlan, PicturePlan
 
 ROWS = "rows"
 CROPS = "crops"
+PICTURE = "picture"
+"""The input of models that look at the whole picture; the memory keeps this view, too."""
 
 Size = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -119,6 +121,11 @@ class Contract(BaseModel):
         return next(one.view for one in self.views if isinstance(one.view, CropPlan))
 
     @property
+    def picture_plan(self) -> PicturePlan | None:
+        """How the whole picture is shown; None for a model that does not see it."""
+        return self.media_plan.pictures.get(PICTURE)
+
+    @property
     def media_plan(self) -> MediaPlan:
         """How media is to be decoded for all views."""
         pictures = {one.name: one.view for one in self.views if isinstance(one.view, PicturePlan)}
@@ -150,6 +157,15 @@ def crops_and_pooling(plan: CropPlan) -> tuple[Input, ...]:
     return (
         MediaInput(name=CROPS, dtype="uint8", shape=shape, view=plan),
         PoolingInput(name="pooling", dtype="float32", shape=(ROWS, CROPS), pools=CROPS),
+    )
+
+
+def picture_and_pooling(plan: PicturePlan) -> tuple[Input, ...]:
+    """Return what a model takes beside the crops that also sees the whole picture, as uint8."""
+    shape = ("pictures", plan.height_px, plan.width_px, 3)
+    return (
+        MediaInput(name=PICTURE, dtype="uint8", shape=shape, view=plan),
+        PoolingInput(name="picture_pooling", dtype="float32", shape=(ROWS, "pictures"), pools=PICTURE),
     )
 
 

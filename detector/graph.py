@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from detector.gate import GateParameters
 from detector.network import Network, NetworkOutput
+from detector.picture import PictureBranch
 from detector.reference import Reference as Reference
 from detector.scores import novelty
 from detector.scores.fused import fused
@@ -17,15 +18,23 @@ class DetectorGraph(nn.Module):
     forward(crops uint8 [N, S, S, 3], pooling float32 [M, N] with rows summing to 1) gives arrays of M rows
     by name: the network's output, each score of the gate under its own name, the unknown score, and the
     neighbours in the reference set. A network without forensic features takes no reference: then its
-    novelty is 0, and there are no neighbours (n = 0). Raises ValueError where only one of the two is
-    forensic, or the gate has a term that cannot be made.
+    novelty is 0, and there are no neighbours (n = 0). With a picture branch it also takes picture, uint8
+    [N', S', S', 3], and picture_pooling, float32 [M, N'], and the branch's logits are added. Raises
+    ValueError where only one of network and reference is forensic, or a term of the gate cannot be made.
     """
 
-    def __init__(self, network: Network, gate: GateParameters, reference: Reference | None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        gate: GateParameters,
+        reference: Reference | None,
+        branch: PictureBranch | None = None,
+    ) -> None:
         super().__init__()
         if (reference is not None) != network.architecture.forensic:
             raise ValueError("a network with forensic features needs a reference set, one without takes none")
         self.network = network
+        self.branch = branch
         self.gate = gate
         self.scores = fitted(reference)
         if lacking := gate.terms.keys() - self.scores.keys():
@@ -34,8 +43,14 @@ class DetectorGraph(nn.Module):
             )
         self.search = None if reference is None else novelty.search(reference)
 
-    def forward(self, crops: Tensor, pooling: Tensor) -> dict[str, Tensor]:
-        """Score M pools of N crops."""
+    def forward(
+        self,
+        crops: Tensor,
+        pooling: Tensor,
+        picture: Tensor | None = None,
+        picture_pooling: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Score M pools of N crops, and of the pictures that they are of."""
         output: NetworkOutput = self.network(crops.permute(0, 3, 1, 2).float(), pooling)
         found = {"novelty": torch.zeros_like(output.pseudo_logit)}
         found |= {name: score(output) for name, score in self.scores.items()}
@@ -44,6 +59,8 @@ class DetectorGraph(nn.Module):
             index = distance.long()
         else:
             _, index, distance = self.search(output.features)
+        if self.branch is not None:
+            output = output._replace(logits=output.logits + self.branch(picture, picture_pooling))
         return {
             **output._asdict(),
             **found,

@@ -25,7 +25,8 @@ class UnknownMessage:
     and embedding float32 (D,), of all its crops; left_out counts the crops that did not fit.
 
     feature_version is that of the release's manifest. It is None for a release without forensic
-    features, and in messages of before the field, which may be of any version.
+    features, and in messages of before the field, which may be of any version. picture is the first frame
+    whole, uint8 (H, W, 3), as the release saw it; None where it sees only crops.
     """
 
     verdict: Verdict
@@ -34,6 +35,7 @@ class UnknownMessage:
     embedding: NDArray[np.float32]
     left_out: int
     feature_version: str | None
+    picture: NDArray[np.uint8] | None = None
 
 
 def encode(
@@ -43,20 +45,28 @@ def encode(
     embedding: NDArray[np.float32],
     feature_version: str | None,
     limit_bytes: int = 900_000,
+    picture: NDArray[np.uint8] | None = None,
 ) -> bytes:
     """A message of at most limit_bytes, with as many of the leading crops as fit.
+
+    A picture, uint8 (H, W, 3), comes first: it takes the place of some crops, or stays out where it leaves no
+    room for one.
 
     crops is uint8 (n, S, S, 3), features float32 (F,) of that feature version, embedding float32 (D,).
     Raises ValueError when not even a message without crops fits.
     """
+    shown = {} if picture is None else {"picture": picture}
     version = {} if feature_version is None else {"feature_version": feature_version}
 
     def message(kept: int) -> bytes:
         metadata = {"verdict": verdict.model_dump_json(), "left_out": str(len(crops) - kept)} | version
-        arrays = {"crops": crops[:kept], "features": features, "embedding": embedding}
+        arrays = {"crops": crops[:kept], "features": features, "embedding": embedding} | shown
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
 
     room = limit_bytes - len(message(0)) - _SLACK_BYTES
+    if shown and room < crops[0].nbytes:
+        shown = {}
+        room = limit_bytes - len(message(0)) - _SLACK_BYTES
     if room < 0:
         raise ValueError(f"a message without crops takes {limit_bytes - room} bytes, allowed {limit_bytes}")
     return message(min(len(crops), room // crops[0].nbytes))
@@ -74,6 +84,7 @@ def decode(data: bytes) -> UnknownMessage:
         verdict = Verdict.model_validate_json(metadata["verdict"])
         left_out = int(metadata["left_out"])
         crops, features, embedding = arrays["crops"], arrays["features"], arrays["embedding"]
+        picture = arrays.get("picture")
     except (SafetensorError, ValidationError, KeyError, ValueError) as error:
         raise UnknownMessageError(f"not a message of unknowns: {error}") from error
     if crops.dtype != np.uint8 or crops.ndim != 4 or crops.shape[1:] != (crops.shape[1],) * 2 + (3,):
@@ -82,7 +93,12 @@ def decode(data: bytes) -> UnknownMessage:
         raise UnknownMessageError(f"crops of shape {crops.shape} have no pixel")
     if not features.dtype == embedding.dtype == np.float32 or not features.ndim == embedding.ndim == 1:
         raise UnknownMessageError("features and embedding must be float32 rows")
-    return UnknownMessage(verdict, crops, features, embedding, left_out, metadata.get("feature_version"))
+    if picture is not None and (
+        picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size
+    ):
+        raise UnknownMessageError(f"picture is {picture.dtype} {picture.shape}, not uint8 (H, W, 3)")
+    version = metadata.get("feature_version")
+    return UnknownMessage(verdict, crops, features, embedding, left_out, version, picture)
 
 
 def _metadata(data: bytes) -> dict[str, str]:

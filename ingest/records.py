@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ingest.trace_context import TraceContext, trace_context
 
 MediaKind = Literal["image", "video"]
+Interpolation = Literal["bilinear", "bicubic", "lanczos"]
 
 
 class MediaError(Exception):
@@ -123,6 +124,7 @@ class PicturePlan(BaseModel):
 
     width_px: int = Field(gt=0, le=1024)
     height_px: int = Field(gt=0, le=1024)
+    interpolation: Interpolation = "bilinear"
 
 
 class MediaPlan(BaseModel):

@@ -1,4 +1,8 @@
-"""Crops on disk or in an object store: one safetensors file each, named by the SHA-256 of its bytes."""
+"""Crops on disk or in an object store: one safetensors file each, named by the SHA-256 of its bytes.
+
+Where a release looks at whole pictures, the file also holds the item's picture, at the size that the model
+takes: a later update learns from it, and it goes when the crops go.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,12 +44,13 @@ class CropStore:
     def __init__(self, url: str) -> None:
         self._objects = ObjectStore(url)
 
-    def put(self, crops: NDArray[np.uint8]) -> str:
-        """Store crops, uint8 RGB (N, S, S, 3); return their digest. On return they survive a power cut.
+    def put(self, crops: NDArray[np.uint8], picture: NDArray[np.uint8] | None = None) -> str:
+        """Store crops, uint8 RGB (N, S, S, 3), and a picture (H, W, 3); return the digest of both.
 
-        Raises CropsUnavailableError.
+        On return they survive a power cut. Raises CropsUnavailableError.
         """
-        value = save({"crops": np.ascontiguousarray(crops)})
+        arrays = {"crops": crops} if picture is None else {"crops": crops, "picture": picture}
+        value = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
         digest = hashlib.sha256(value).hexdigest()
         with _failing("write crops"):
             name = _name(digest)
@@ -55,9 +60,17 @@ class CropStore:
                 self._objects.settle(name)  # Whoever wrote them may not have come that far.
         return digest
 
-    def put_all(self, several: Sequence[NDArray[np.uint8]]) -> list[str]:
-        """Store crops as `put` does, some at once; return their digests. Raises CropsUnavailableError."""
-        return _at_once(self.put, several)
+    def put_all(
+        self,
+        several: Sequence[NDArray[np.uint8]],
+        pictures: Sequence[NDArray[np.uint8] | None] | None = None,
+    ) -> list[str]:
+        """Store crops as `put` does, some at once, each with its picture; return their digests.
+
+        Raises CropsUnavailableError.
+        """
+        pairs = list(zip(several, pictures or [None] * len(several), strict=True))
+        return _at_once(lambda pair: self.put(*pair), pairs)
 
     def holds(self, digest: str) -> bool:
         """Say whether crops are stored. Raises CropsUnavailableError."""
@@ -70,7 +83,11 @@ class CropStore:
         return {digest for digest, there in zip(digests, held, strict=True) if not there}
 
     def load(self, digest: str) -> NDArray[np.uint8]:
-        """Return crops, uint8 RGB (N, S, S, 3), after comparing them with their digest.
+        """Return crops as `load_views` does."""
+        return self.load_views(digest)[0]
+
+    def load_views(self, digest: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
+        """Return crops, uint8 RGB (N, S, S, 3), and the picture (H, W, 3), after comparing their digest.
 
         Raises CropsMissingError, CropsDamagedError or CropsUnavailableError.
         """
@@ -83,10 +100,10 @@ class CropStore:
         if hashlib.sha256(value).hexdigest() != digest:
             raise CropsDamagedError(f"the crops {digest} are damaged")
         try:
-            crops: NDArray[np.uint8] = load(value)["crops"]
+            arrays = load(value)
+            return arrays["crops"], arrays.get("picture")
         except (SafetensorError, KeyError) as error:
             raise CropsDamagedError(f"{digest} holds no crops: {error}") from error
-        return crops
 
     def delete(self, digest: str) -> None:
         """Remove crops, if they are there. Raises CropsUnavailableError."""

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from detector.contract import PICTURE
 from ingest.decode import DecodeError
-from ingest.records import CropPlan, Decoded, MediaPlan
+from ingest.records import Decoded, MediaPlan
 from ingest.sandbox import Sandbox
 from memory.crop_store import CropStore
 from memory.index import Index
@@ -74,7 +75,7 @@ def prepare(
     store: Store,
     sandbox: Sandbox,
     measure: Measure,
-    plan: CropPlan,
+    plan: MediaPlan,
     max_file_bytes: int,
 ) -> Prepared:
     """Decode and measure what the memory does not hold yet. Pure but for the reading: writes nothing.
@@ -100,7 +101,7 @@ def prepare(
         elif digest in decoding:
             _note_known(done, file.path, family, decoding[digest][1])
         else:
-            future = sandbox.submit(file.data, MediaPlan(crops=plan))
+            future = sandbox.submit(file.data, plan)
             decoding[digest] = file.path, family, group, future
     ready: dict[str, tuple[str, str, str | None, Decoded]] = {}
     for digest, (path, family, group, future) in decoding.items():
@@ -139,7 +140,7 @@ def write(
     """
     arrivals, done = prepared.arrivals, prepared.done
     new = [arrival for *_, arrival in arrivals.values()]
-    digests = crops.put_all([arrival.crops for arrival in new])
+    digests = crops.put_all([arrival.crops for arrival in new], [arrival.picture for arrival in new])
     opened = dict(labels)
     by_family: dict[str, list[str]] = {}
     with store.write() as connection:
@@ -166,6 +167,7 @@ def write(
 def _arrival(
     digest: str, source: str, group: str | None, decoded: Decoded, features: NDArray[np.float32]
 ) -> Arrival:
+    shown = decoded.pictures.get(PICTURE)
     return Arrival(
         id=_id(digest),
         media_digest=digest,
@@ -178,6 +180,7 @@ def _arrival(
         unknown_score=None,
         received_at=datetime.now(UTC),
         verdict=None,
+        picture=None if shown is None else shown[0],
     )
 
 

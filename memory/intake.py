@@ -51,6 +51,8 @@ class Arrival:
     received_at: datetime
     verdict: str | None
     trace: TraceContext | None = None
+    picture: NDArray[np.uint8] | None = None
+    """(H, W, 3), the whole picture, where a release looks at it"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def remember(
     index.catch_up(connection)
     features = _matrix(index, new)
     purged = crops.missing([digest_of[a.id] for a in new])
-    crops.put_all([a.crops for a in new if digest_of[a.id] in purged])
+    again = [a for a in new if digest_of[a.id] in purged]
+    crops.put_all([a.crops for a in again], [a.picture for a in again])
     groups = assign_groups(
         connection,
         index,

@@ -5,6 +5,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ingest.records import Interpolation, PicturePlan
+
 
 class MemorySettings(BaseSettings):
     """Settings of the memory worker, and of everything else that opens the memory."""
@@ -26,6 +28,16 @@ class MemorySettings(BaseSettings):
     poll_timeout_s: float = Field(1.0, gt=0, description="longest wait for messages before other duties")
     max_batch_messages: int = Field(32, ge=1, description="most messages remembered in one SQL transaction")
     retry_interval_s: float = Field(2.0, gt=0, description="pause after Kafka or the database failed")
+    picture_px: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="side of the whole picture, resized, that an import keeps beside the crops for a "
+        "release 0 with a picture branch; 0 keeps none; once a release is live, it says what is kept",
+    )
+    picture_interpolation: Interpolation = Field(
+        "bicubic", description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants"
+    )
     near_duplicate_distance: float = Field(
         0.1,
         ge=0,
@@ -57,3 +69,11 @@ class MemorySettings(BaseSettings):
     housekeeping_interval_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(9102, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
+
+    @property
+    def picture_plan(self) -> PicturePlan | None:
+        """How an import shows whole pictures before there is a release; None: not at all."""
+        if not self.picture_px:
+            return None
+        side = self.picture_px
+        return PicturePlan(width_px=side, height_px=side, interpolation=self.picture_interpolation)

@@ -169,7 +169,7 @@ class Worker:
         began_ns: int,
     ) -> None:
         arrivals = [arrival for _, arrival in good]
-        digests = self._crops.put_all([arrival.crops for arrival in arrivals])
+        digests = self._crops.put_all([a.crops for a in arrivals], [a.picture for a in arrivals])
         with metrics.TRANSACTION_SECONDS.time(), self._store.write() as connection:
             done = remember(
                 connection,
@@ -260,5 +260,6 @@ def arrival_of(record: InRecord) -> Arrival:
             received_at=datetime.now(UTC),
             verdict=verdict.model_dump_json(),
             trace=of_headers(record.headers) or verdict.item.trace,
+            picture=message.picture,
         )
     )

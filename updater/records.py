@@ -87,6 +87,9 @@ class Evaluation(BaseModel):
     begun_with: str | None = Field(
         None, description="whose weights a first release began with, and their licence; None: at random"
     )
+    picture: str | None = Field(
+        None, description="whose the weights of the picture branch are, and their licence; None: no branch"
+    )
     seed: int
     without_kinds: tuple[str, ...] = Field(description="kinds of forging that no pseudo-forgery was made by")
     classes: tuple[str, ...]

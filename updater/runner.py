@@ -6,7 +6,6 @@ becomes of the run when one of them does not succeed.
 
 import shutil
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +17,12 @@ from detector.backbone import BackboneError
 from detector.graph import DetectorGraph
 from detector.session import Session, open_session
 from ingest.durable import write_durably
+from ingest.records import PicturePlan
 from memory.crop_store import CropsUnavailableError
 from memory.held_back import choose_resting
 from memory.rehearsal import choose_rehearsal
 from memory.store import StoreUnavailableError
+from updater.candidate.beginning import begin, begun
 from updater.candidate.builder import (
     Calibrated,
     Exported,
@@ -44,8 +45,14 @@ from updater.records import Candidate, Evaluation, Power, UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.settings import UpdaterSettings
 from updater.training.processes import PeerLostError
-from updater.training.weights import WeightsError, chosen
-from updater.training_data import known_label, labelled_since, load_splits, newest_label
+from updater.training.weights import WeightsError
+from updater.training_data import (
+    PicturesLackingError,
+    known_label,
+    labelled_since,
+    load_splits,
+    newest_label,
+)
 
 PSEUDO_ITEMS = 400
 PSEUDO_SEED = 1_000_003
@@ -77,7 +84,7 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
         except (DeployUnavailableError, StoreUnavailableError, CropsUnavailableError) as error:
             log.warning("update waits", run=lease.run, error=str(error))
             return table.release(lease, error=f"waits: {error}")
-        except (CandidateRefusedError, BackboneError, WeightsError) as error:
+        except (CandidateRefusedError, BackboneError, WeightsError, PicturesLackingError) as error:
             log.info("update refused", run=lease.run, reason=str(error))
             return table.finish(lease, "refused", error=str(error))
         except Exception as error:  # whatever training raises ends this run, not the process
@@ -96,23 +103,24 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         live = parts.deploy.live_digest()
         _forget_old_folders(settings.work_dir, lease.run, live)
         parent = None if live is None else load_parent(parts.deploy.fetch(live, settings.work_dir / RELEASES))
-        plan = make_plan(
-            settings, parent, load_splits(parts.store, parts.crops, _resting(parts, parent), report_at)
-        )
-        if parent is None:
-            begun = chosen(settings.backbone, settings.checkpoint, settings.pretrained)
-            plan = replace(plan, start_from=begun)
+        beginning = begin(settings, parts.memory) if parent is None else None
+        shown = beginning.picture_plan if beginning else _pictures(parent)
+        resting = _resting(parts, parent)
+        splits = load_splits(parts.store, parts.crops, resting, report_at, picture=shown)
+        plan = make_plan(settings, parent, splits)
+        plan = begun(plan, beginning) if beginning else plan
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
         plan = with_features(plan, report_at)
         network = workshop.learnt(plan, report_at)
+        branch = workshop.pictured(plan, network, report_at)
     with timed("calibrate"):
-        calibrated, reference = workshop.calibrated(plan, network, report_at)
+        calibrated, reference = workshop.calibrated(plan, network, branch, report_at)
     with timed("power"):
         power = workshop.power(plan, network, report_at)
     with timed("export"):
         report_at("export", 0, 1)
-        exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference))
+        exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference, branch))
     with timed("evaluate"):
         evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, exported, power, report_at)
     artifact = workshop.sealed(plan, calibrated, exported)
@@ -195,6 +203,7 @@ def _evaluated(
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.described,
+        picture=plan.architecture.picture and plan.architecture.picture.weights,
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),
         classes=plan.classes,
@@ -235,6 +244,10 @@ def _resting(parts: Parts, parent: Parent | None) -> frozenset[str]:
     choice = choose_rehearsal(parts.store, parent.artifact.manifest.classes, learnt, budget, max_per_source)
     log.info("rehearsal chosen", kept=dict(choice.kept), resting=len(choice.resting))
     return choice.resting | unmeasured
+
+
+def _pictures(parent: Parent | None) -> PicturePlan | None:
+    return parent.artifact.manifest.contract.picture_plan if parent else None
 
 
 def _folder(work_dir: Path, run: int) -> Path:

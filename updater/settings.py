@@ -76,6 +76,17 @@ class UpdaterSettings(BaseSettings):
         False,
         description="whether release 0 begins with timm's weights of the backbone, downloaded",
     )
+    picture_backbone: str = Field(
+        NO_BACKBONE,
+        description='timm model that looks at whole pictures beside the crops from release 0 on, or "none". '
+        "It is frozen, and needs weights and FORGEWATCH_MEMORY_PICTURE_PX",
+    )
+    picture_checkpoint: Path | None = Field(
+        None, description="safetensors file of that model's weights, as timm or its authors name them"
+    )
+    picture_pretrained: bool = Field(
+        False, description="whether it has timm's weights instead, which are downloaded for release 0"
+    )
     without_kinds: frozenset[str] = Field(
         frozenset(), description="kinds of forging that the pseudo-forgeries leave out, as a JSON list"
     )
@@ -123,5 +134,15 @@ class UpdaterSettings(BaseSettings):
         if self.pretrained and self.backbone == NO_BACKBONE:
             raise ValueError(
                 "FORGEWATCH_UPDATER_PRETRAINED needs a timm model as FORGEWATCH_UPDATER_BACKBONE"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_frozen_model_has_weights(self) -> Self:
+        given = (self.picture_checkpoint is not None) + self.picture_pretrained
+        if given != (self.picture_backbone != NO_BACKBONE):
+            raise ValueError(
+                "FORGEWATCH_UPDATER_PICTURE_BACKBONE is frozen: give it …_PICTURE_CHECKPOINT or"
+                " …_PICTURE_PRETRAINED, not both, and neither without it"
             )
         return self

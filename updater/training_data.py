@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy import func, select
 
 from detector.architecture import FEATURE_VERSION
+from ingest.records import PicturePlan
 from memory.crop_store import CropsDamagedError, CropsMissingError, CropStore
 from memory.records import Split
 from memory.rows import UnknownExemplarError, select_exemplars, select_features
@@ -23,6 +24,10 @@ log = structlog.get_logger()
 
 class CropSizesError(ValueError):
     """Exemplars were cut at several sizes, which no one network takes. Fatal."""
+
+
+class PicturesLackingError(ValueError):
+    """Exemplars are kept without the whole pictures that a model looks at. Fatal."""
 
 
 class CropsLostError(Exception):
@@ -53,6 +58,8 @@ class LabelledCrops:
     """[n, F], the raw pooled forensic features that the memory holds; None where it holds none of today's"""
     crop_features: npt.NDArray[np.float32] | None = None
     """[T, F], the raw forensic features of each crop, where they were computed before"""
+    pictures: npt.NDArray[np.uint8] | None = None
+    """[n, S', S', 3], RGB: each item's whole picture, resized; None where no model looks at it"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,6 +82,7 @@ class LabelledCrops:
             else self.crop_features[np.concatenate(rows)]
             if rows
             else self.crop_features[:0],
+            pictures=None if self.pictures is None else self.pictures[chosen],
         )
 
     def counts(self) -> dict[str, int]:
@@ -98,8 +106,12 @@ def load_splits(
     crops: CropStore,
     resting: Collection[str] = (),
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    *,
+    picture: PicturePlan | None = None,
 ) -> Splits:
     """Load all three splits but the exemplars that rest; progress gets (stage, done, total).
+
+    picture: of which size whole pictures are loaded beside the crops; None for none.
 
     Raises what `load` raises.
     """
@@ -115,7 +127,9 @@ def load_splits(
         }
     return Splits(
         **{
-            split: load(store, crops, split, resting, functools.partial(progress, f"load {split}"))
+            split: load(
+                store, crops, split, resting, functools.partial(progress, f"load {split}"), picture=picture
+            )
             for split in splits
         },
         resting={split: dict(sorted(counts.items())) for split, counts in left_out.items() if counts},
@@ -128,23 +142,35 @@ def load(
     split: Split,
     resting: Collection[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    picture: PicturePlan | None = None,
 ) -> LabelledCrops:
     """Load every exemplar of one split that bears a person's label, has its crops and does not rest.
+
+    With a picture's plan, its whole picture too: an exemplar that was kept without one, or at another size,
+    is left out as one without crops is.
 
     All of it is held in memory: 49 kB a crop of 128 px. An exemplar whose stored crops are missing
     or not what their digest says is left out, and said to be in the log: one bad disk block must
     not stop all learning, but a store that was lost or restored to an earlier time must. Raises
-    CropsLostError, CropSizesError, StoreUnavailableError or CropsUnavailableError.
+    CropsLostError, CropSizesError, PicturesLackingError, StoreUnavailableError or CropsUnavailableError.
     """
     with store.read() as connection:
         rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
-    kept, loaded, lost = [], [], 0
+    kept, loaded, pictures, lost, lacking = [], [], [], 0, 0
+    shape = None if picture is None else (picture.height_px, picture.width_px, 3)
     for number, row in enumerate(rows, 1):
         # A dropped exemplar may have kept its label; its crops are gone.
         if row.family is not None and row.crops_digest is not None:
             try:
-                loaded.append(crops.load(row.crops_digest))
+                cut, shown = crops.load_views(row.crops_digest)
+                if shape is not None and (shown is None or shown.shape != shape):
+                    lacking += 1
+                    continue
+                loaded.append(cut)
                 kept.append(row)
+                if shape is not None:
+                    pictures.append(shown)
             except (CropsMissingError, CropsDamagedError) as error:
                 lost += 1
                 log.error("exemplar left out", exemplar=row.id, error=str(error))
@@ -154,6 +180,14 @@ def load(
             f"the crops of {lost} of {len(kept) + lost} exemplars of the {split} split are missing or "
             "damaged: restore the crop store of FORGEWATCH_MEMORY_CROPS_URL"
         )
+    if lacking > max(1, MAX_LOST_SHARE * (len(kept) + lacking)):
+        raise PicturesLackingError(
+            f"{lacking} of {len(kept) + lacking} exemplars of the {split} split were kept without the whole"
+            f" picture of {shape} that the model looks at: set FORGEWATCH_MEMORY_PICTURE_PX, and import them"
+            " into an empty memory"
+        )
+    if lacking:
+        log.warning("exemplars without a picture left out", split=split, exemplars=lacking)
     sizes = sorted({one.shape[1] for one in loaded})
     if len(sizes) > 1:
         raise CropSizesError(f"exemplars of the {split} split have crops of {sizes} px")
@@ -165,6 +199,7 @@ def load(
         crops=np.concatenate(loaded) if loaded else np.zeros((0, 0, 0, 3), np.uint8),
         starts=np.cumsum([0, *(len(one) for one in loaded)]).astype(np.int64),
         features=_features(store, [row.id for row in kept]),
+        pictures=None if shape is None else np.array(pictures, np.uint8).reshape(len(pictures), *shape),
     )
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.records import CropPlan
+from ingest.records import MediaPlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory.crop_store import CropStore
@@ -44,7 +44,7 @@ class Importer:
         self,
         files: Sequence[LabelledFile],
         source: str,
-        plan: CropPlan,
+        plan: MediaPlan,
         *,
         actor: str,
         labels: Mapping[str, int],
@@ -79,10 +79,10 @@ class Importer:
         self._index = self._renewal.current(self._index)
         return self._sandbox, self._index
 
-    def _measure(self, items: Sequence[NDArray[np.uint8]], plan: CropPlan) -> NDArray[np.float32]:
+    def _measure(self, items: Sequence[NDArray[np.uint8]], plan: MediaPlan) -> NDArray[np.float32]:
         from memory.features import ItemFeatures
 
-        features = ItemFeatures(plan.crop_px)
+        features = ItemFeatures(plan.crops.crop_px)
         bounds = [len(items) * part // self._cores for part in range(self._cores + 1)]
         parts = [items[start:end] for start, end in pairwise(bounds) if end > start]
         # Whole parts go to threads, and each is computed in its own.

@@ -16,8 +16,9 @@ from deploy.server.access import Actor
 from deploy.server.services import Services, services
 from deploy.settings import DeploySettings
 from detector.artifact import MANIFEST
+from detector.contract import PICTURE
 from detector.manifest import read_manifest
-from ingest.records import CropPlan
+from ingest.records import MediaPlan
 from memory.import_files import LabelledFile, labels_of_media
 from memory.labels import LabelError, history
 
@@ -103,10 +104,11 @@ def _labels(parts: Services, numbers: list[int]) -> dict[str, int]:
     return {str(what[number]): number for number in numbers}
 
 
-def _plan(parts: Services) -> CropPlan:
-    """The live release's, which every later release inherits; the default before the first one."""
+def _plan(parts: Services) -> MediaPlan:
+    """The live release's, which every later release inherits; the settings' before the first one."""
     live = fold(parts.ledger.events()).live
     if live is None:
-        return CropPlan()
+        wanted = parts.memory_settings.picture_plan
+        return MediaPlan(pictures={} if wanted is None else {PICTURE: wanted})
     manifest = b"".join(parts.artifacts.read(live.digest, MANIFEST).pieces)
-    return read_manifest(manifest).contract.crop_plan
+    return read_manifest(manifest).contract.media_plan

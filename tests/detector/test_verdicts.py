@@ -89,16 +89,23 @@ def test_fake_probability_is_what_is_not_real() -> None:
     size=st.sampled_from([64, 128, 224]),
     limit=st.integers(20_000, 900_000),
     version=st.sampled_from([None, "2"]),
+    shown=st.sampled_from([None, 32, 224, 518]),
 )
 def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
-    untrained_artifact: Artifact, crops: int, size: int, limit: int, version: str | None
+    untrained_artifact: Artifact, crops: int, size: int, limit: int, version: str | None, shown: int | None
 ) -> None:
     (verdict,) = verdicts(untrained_artifact, [decoded(1)], says([[0, 4, 0]], [9]))
     sent = np.random.default_rng(0).integers(0, 256, (crops, size, size, 3), dtype=np.uint8)
     features, embedding = np.arange(300, dtype=np.float32), np.ones(128, np.float32)
-    data = encode(verdict, sent, features, embedding, version, limit)
+    picture = None if shown is None else np.full((shown, shown, 3), 7, np.uint8)
+    data = encode(verdict, sent, features, embedding, version, limit, picture)
     assert len(data) <= limit
     got = decode(data)
+    if got.picture is not None:
+        np.testing.assert_array_equal(got.picture, picture)
+        assert len(got.crops)
+    elif picture is not None:
+        assert picture.nbytes + sent[0].nbytes > limit - len(data) + got.crops.nbytes - 400
     assert got.verdict == verdict
     assert len(got.crops) + got.left_out == crops
     assert got.feature_version == version
@@ -128,6 +135,13 @@ def test_bytes_that_are_no_message_are_refused(untrained_artifact: Artifact) -> 
         decode(wrong_shape)
     with pytest.raises(UnknownMessageError, match="S, S"):
         decode(encode(verdict, np.zeros((1, 8, 16, 3), np.uint8), row, row, "2"))
+    for picture in (
+        np.zeros((8, 8), np.uint8),
+        np.zeros((0, 8, 3), np.uint8),
+        np.zeros((8, 8, 3), np.float32),
+    ):
+        with pytest.raises(UnknownMessageError, match="H, W, 3"):
+            decode(encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, "2", picture=picture))
 
 
 def test_scores_are_finite_numbers_even_for_extreme_logits(untrained_artifact: Artifact) -> None:

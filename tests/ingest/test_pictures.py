@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ingest import framing, wire
+from ingest.pictures import resized
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Region
 
 PLAN = MediaPlan(
@@ -52,3 +53,17 @@ def test_an_answer_keeps_its_pictures_and_which_frames_they_show() -> None:
 def test_an_answer_whose_pictures_and_frames_contradict_each_other_is_refused(wrong: Decoded) -> None:
     with pytest.raises(wire.WireError):
         received(wrong)
+
+
+def test_a_picture_is_resized_as_its_plan_says() -> None:
+    edge = np.zeros((16, 16, 3), np.uint8)
+    edge[:, 8:] = 200
+    made = {
+        how: resized(edge, PicturePlan.model_validate({"width_px": 32, "height_px": 8, "interpolation": how}))
+        for how in ("bilinear", "bicubic", "lanczos")
+    }
+    assert all(one.shape == (8, 32, 3) for one in made.values())
+    assert made["bilinear"].max() == 200
+    assert made["bicubic"].max() > 200, "a cubic overshoots at an edge"
+    assert not np.array_equal(made["bicubic"], made["lanczos"])
+    assert PicturePlan(width_px=32, height_px=8).interpolation == "bilinear"

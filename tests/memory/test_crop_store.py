@@ -54,3 +54,16 @@ def test_a_crash_before_the_rename_leaves_no_crops_under_their_name(
     assert list(store.digests()) == []
     monkeypatch.undo()
     np.testing.assert_array_equal(store.load(store.put(CROPS)), CROPS)
+
+
+def test_a_picture_lies_with_its_crops_and_goes_with_them(tmp_path: Path) -> None:
+    store, picture = CropStore(str(tmp_path)), np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    bare, both = store.put_all([CROPS, CROPS], [None, picture])
+    assert bare == store.put(CROPS) != both
+    np.testing.assert_array_equal(store.load(both), CROPS)
+    crops, shown = store.load_views(both)
+    np.testing.assert_array_equal(crops, CROPS)
+    np.testing.assert_array_equal(shown, picture)
+    assert store.load_views(bare)[1] is None
+    store.delete_all([bare, both])
+    assert list(tmp_path.rglob("*.safetensors")) == []

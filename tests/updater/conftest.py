@@ -100,7 +100,10 @@ def crops(memory_settings):
 
 @pytest.fixture
 def remember(store, crops, tmp_path):
-    """Remember and label `count` new exemplars of a family; returns their ids and the label's number."""
+    """Remember and label `count` new exemplars of a family; returns their ids and the label's number.
+
+    shown: makes an item's whole picture, uint8 [H, W, 3], with a random generator.
+    """
     from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
     from memory.intake import Arrival
     from memory.intake import remember as take_in
@@ -110,7 +113,7 @@ def remember(store, crops, tmp_path):
 
     features = ItemFeatures(CROP_PX)
 
-    def remember(family, count):
+    def remember(family, count, shown=None):
         arrivals = []
         for _ in range(count):
             number = next(made)
@@ -129,10 +132,12 @@ def remember(store, crops, tmp_path):
                     unknown_score=None,
                     received_at=datetime.now(UTC),
                     verdict=None,
+                    picture=shown and shown(rng),
                 )
             )
+        digests = [crops.put(one.crops, one.picture) for one in arrivals]
         with store.write() as connection:
-            take_in(connection, crops, index, arrivals, [crops.put(one.crops) for one in arrivals], near=0.0)
+            take_in(connection, crops, index, arrivals, digests, near=0.0)
             label = open_label(connection, family, "ann")
             extend_label(connection, label, [one.id for one in arrivals])
         return [one.id for one in arrivals], label

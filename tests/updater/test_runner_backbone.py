@@ -62,7 +62,8 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
     given, found = load_file(published(name)), load_file(artifact.folder / WEIGHTS)
     alike = [k for k, v in given.items() if torch.equal(v, found.get(f"backbone.{k}", torch.zeros(0)))]
     assert len(alike) > 0.9 * len(given) - 4
-    assert artifact.manifest.architecture.mean == (127.5,) * 3
+    mean = timm.get_pretrained_cfg(name).mean
+    assert artifact.manifest.architecture.mean == pytest.approx([255 * one for one in mean])
     evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
     assert evaluation["begun_with"].endswith("licence CC0-1.0)")
     assert "It began with weights of " in (artifact.folder / "model_card.md").read_text()
@@ -77,7 +78,7 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
 @pytest.mark.parametrize(
     ("backbone", "checkpoint", "told"),
     [
-        ("lcnet_05", None, "FORGEWATCH_UPDATER_BACKBONE: lcnet_05 is no model that timm knows: lcnet_050"),
+        ("lcnet_05", None, "FORGEWATCH_UPDATER_BACKBONE: lcnet_05 is no model that timm knows: lcnet_0"),
         ("inception_v3", None, "cannot be made for images of 64 px"),
         ("test_efficientnet", "test_vit", "does not fit the network: it lacks"),
         ("none", "test_vit", "is of a backbone, and the network has none"),

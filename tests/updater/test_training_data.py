@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sqlalchemy import update
 
+from ingest.records import PicturePlan
 from memory.labels import label, undo
 from memory.rows import exemplars_of
 from memory.schema import exemplars
@@ -11,6 +12,7 @@ from memory.shelves import split_of
 from updater.training_data import (
     CropSizesError,
     CropsLostError,
+    PicturesLackingError,
     known_label,
     labelled_since,
     load,
@@ -128,3 +130,32 @@ def test_crops_of_two_sizes_are_refused_by_name(store, crops, remember):
         connection.execute(update(exemplars).where(exemplars.c.id.in_(ids)).values(crops_digest=small))
     with pytest.raises(CropSizesError, match=r"32, 64"):
         load(store, crops, "train")
+
+
+PLAN = PicturePlan(width_px=24, height_px=16)
+
+
+def flat(side=(16, 24)):
+    return lambda rng: np.full((*side, 3), rng.integers(0, 256), np.uint8)
+
+
+def test_whole_pictures_are_loaded_where_a_model_looks_at_them(store, crops, remember):
+    remember("real", 20, shown=flat())
+    remember("real", 1)  # one item may lack it, as one may lack its crops
+    assert load(store, crops, "train").pictures is None
+    items = load(store, crops, "train", picture=PLAN)
+    with store.read() as connection:
+        rows = exemplars_of(connection, items.ids)
+    assert items.pictures.shape == (len(items), 16, 24, 3)
+    for number, row in enumerate(rows):
+        assert np.array_equal(items.pictures[number], crops.load_views(row.crops_digest)[1])
+    assert np.array_equal(items.take([3, 1]).pictures, items.pictures[[3, 1]])
+
+
+@pytest.mark.parametrize("shown", [None, flat((24, 24))])
+def test_a_memory_that_kept_no_such_pictures_is_refused_by_what_to_set(store, crops, remember, shown):
+    remember("real", 20, shown=shown)
+    with pytest.raises(PicturesLackingError, match="set FORGEWATCH_MEMORY_PICTURE_PX") as error:
+        load(store, crops, "train", picture=PLAN)
+    assert "\n" not in str(error.value)
+    assert len(load(store, crops, "train"))

@@ -1,1 +1,1 @@
-"""One candidate's life, in reading order: builder, plan, calibrate, thresholds, evaluate, gates, report."""
+"""One candidate's life, in reading order: builder, plan, beginning, picture, calibrate, evaluate, report."""

@@ -8,33 +8,37 @@ inside training behind the last checkpoint.
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from detector.architecture import FEATURE_VERSION, Architecture
+from detector.architecture import FEATURE_VERSION, Architecture, Picture
 from detector.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
-from detector.contract import Contract, crops_and_pooling
+from detector.contract import Contract, crops_and_pooling, picture_and_pooling
 from detector.export import export, prove_equal
 from detector.gate import GateParameters
 from detector.graph import DetectorGraph
 from detector.manifest import Manifest, ReferenceEntry
 from detector.network import Network
+from detector.picture import PictureBranch
 from detector.probe import write_probe
 from detector.reference import Reference, load_reference
 from detector.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
+from updater.candidate.picture import new_branch, vote_on
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.candidate.power import measure_power
 from updater.candidate.together import learn
 from updater.records import Power
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
+from updater.training.weights import PICTURE
 from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
@@ -56,6 +60,8 @@ def identity(plan: Plan, update: int) -> str:
         "without": sorted(plan.without),
         "seed": plan.seed,
         "features": FEATURE_VERSION,
+        "picture": plan.picture_plan and plan.picture_plan.model_dump(),
+        "picture_from": plan.picture_from and plan.picture_from.digest,
         "start_from": plan.start_from and plan.start_from.digest,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -118,13 +124,27 @@ class Workshop:
             progress=progress,
         )
         network = learn(step, self.root / "step.safetensors").network
-        aside = self.root / WEIGHTS
-        save_file({name: value.cpu().contiguous() for name, value in network.state_dict().items()}, aside)
-        rename_durably(aside, weights)
+        self._keep(network.state_dict())
         return network
 
+    def pictured(self, plan: Plan, network: Network, progress: Progress) -> PictureBranch | None:
+        """Fit the picture branch, or load the one that was fitted here; None where there is none."""
+        picture = plan.architecture.picture
+        if picture is None:
+            return None
+        held = load_file(self.draft / WEIGHTS)
+        if (made := _branch_of(held, picture, plan.classes)) is None:
+            made = new_branch(plan, network, progress)
+            self._keep(held | {PICTURE + name: value for name, value in made.state_dict().items()})
+        return made
+
+    def _keep(self, state: Mapping[str, Tensor]) -> None:
+        aside = self.root / WEIGHTS
+        save_file({name: value.cpu().contiguous() for name, value in state.items()}, aside)
+        rename_durably(aside, self.draft / WEIGHTS)
+
     def calibrated(
-        self, plan: Plan, network: Network, progress: Progress
+        self, plan: Plan, network: Network, branch: PictureBranch | None, progress: Progress
     ) -> tuple[Calibrated, Reference | None]:
         """Fit the gate and the reference set, or load those that were fitted here."""
         record, arrays = self.root / "calibrated.json", self.draft / REFERENCE
@@ -135,6 +155,7 @@ class Workshop:
                 plan.splits.calibration,
                 plan.classes,
                 device=plan.device,
+                vote=None if branch is None else vote_on(branch, plan.splits.calibration, plan.device),
                 progress=progress,
             )
             entries: tuple[ReferenceEntry, ...] = ()
@@ -170,7 +191,8 @@ class Workshop:
         record, model = self.root / "exported.json", self.draft / MODEL
         if not record.is_file():
             aside = self.root / MODEL
-            contract = export(graph, crops_and_pooling(plan.crop_plan), aside)
+            shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
+            contract = export(graph, (*crops_and_pooling(plan.crop_plan), *shown), aside)
             some = _spread(plan.splits.calibration, PROOF_ITEMS)
             few = some.take(range(min(PROBE_ITEMS, len(some))))
             worst = prove_equal(graph, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
@@ -224,15 +246,31 @@ def load_parent(artifact: Artifact) -> Parent:
             f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
             f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
         )
-    weights = artifact.folder / WEIGHTS
-    return Parent(artifact, load_network(weights, manifest.architecture, manifest.classes))
+    weights, architecture = artifact.folder / WEIGHTS, manifest.architecture
+    network = load_network(weights, architecture, manifest.classes)
+    picture = architecture.picture
+    branch = _branch_of(load_file(weights), picture, manifest.classes) if picture else None
+    return Parent(artifact, network, branch)
 
 
 def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
-    """Load a network on the CPU, in evaluation mode."""
+    """Load a network without its picture branch on the CPU, in evaluation mode."""
     network = Network(architecture, len(classes))
-    network.load_state_dict(load_file(weights))
+    held = load_file(weights)
+    network.load_state_dict({k: value for k, value in held.items() if not k.startswith(PICTURE)})
     return network.eval()
+
+
+def _branch_of(
+    held: Mapping[str, Tensor], picture: Picture, classes: tuple[str, ...]
+) -> PictureBranch | None:
+    """Return the picture branch among a release's weights, on the CPU; None where none was kept yet."""
+    state = {k.removeprefix(PICTURE): value for k, value in held.items() if k.startswith(PICTURE)}
+    if not state:
+        return None
+    branch = PictureBranch(picture, len(classes))
+    branch.load_state_dict(state)
+    return branch
 
 
 def _spread(items: LabelledCrops, count: int) -> LabelledCrops:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from detector.feature_columns import TRACES, WIDTH
 from detector.gate import GateParameters, Term, decide
@@ -55,9 +56,12 @@ def calibrate(
     *,
     targets: Targets | None = None,
     device: torch.device | None = None,
+    vote: Tensor | None = None,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
+
+    vote: float32 [n, K], the logits of a picture branch for the calibration items, which are added.
 
     Returns the gate, the reference set (None for a network without forensic features) and figures
     by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
@@ -71,9 +75,9 @@ def calibrate(
     if network.forensics is not None:
         some = train.take(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
         reference = make_reference(
-            _output(network, some, device, "reference", progress), some.families, some.ids
+            output_of(network, some, device, "reference", progress), some.families, some.ids
         )
-    measured = score(network, reference, calibration, device, progress)
+    measured = score(network, reference, calibration, device, progress, vote)
     gate = fit_gate(measured, families, np.array(calibration.groups), targets)
     return gate, reference, _figures(measured, families, classes, gate)
 
@@ -101,30 +105,36 @@ def score(
     items: LabelledCrops,
     device: torch.device,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    vote: Tensor | None = None,
 ) -> GateInputs:
-    """Score whole items with a network that is not exported yet."""
-    return gate_inputs(_output(network, items, device, "calibration", progress), reference)
+    """Score whole items with a network that is not exported yet, and the vote of a picture branch."""
+    return gate_inputs(output_of(network, items, device, "calibration", progress), reference, vote)
 
 
-def _output(
+def output_of(
     network: Network,
     items: LabelledCrops,
     device: torch.device,
     stage: str,
     progress: Callable[[str, int, int], None],
 ) -> NetworkOutput:
+    """Return what the network says of each whole item, on the CPU."""
     features = crop_features(network, items, device, lambda *at: progress(stage, *at))
     seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
     return NetworkOutput(*(one.cpu() for one in classify_items(network, seen, features, items.starts)))
 
 
-def gate_inputs(output: NetworkOutput, reference: Reference | None) -> GateInputs:
-    """Score what a network says of n whole items, by every score that this reference set allows."""
+def gate_inputs(output: NetworkOutput, reference: Reference | None, vote: Tensor | None = None) -> GateInputs:
+    """Score what a network says of n whole items, by every score that this reference set allows.
+
+    vote: float32 [n, K], added to the logits by which an item is called real or fake, and by no score.
+    """
     output = NetworkOutput(*(one.cpu() for one in output))
+    logits = output.logits if vote is None else output.logits + vote
     return GateInputs(
         scores={name: score(output).numpy() for name, score in fitted(reference).items()},
-        fake_probability=(1 - torch.softmax(output.logits, dim=-1)[:, 0]).numpy(),
-        logits=output.logits.numpy(),
+        fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
+        logits=logits.numpy(),
     )
 
 

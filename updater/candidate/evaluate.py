@@ -1,10 +1,12 @@
 """How a release judges held-back items: by the exported graph and the gate, as it will be served."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.contract import PICTURE
 from detector.gate import GateParameters, decide
 from detector.session import Session
 from detector.tensors import ModelOutput, Request
@@ -66,13 +68,16 @@ def score_items(
 
 
 def batch(items: LabelledCrops) -> Request:
-    """Return one request of a model that takes crops alone: crops uint8 [T, S, S, 3], and a mean an item."""
+    """Return one request: crops uint8 [T, S, S, 3], and a mean an item; and pictures, if items have them."""
     counts = np.diff(items.starts)
     pooling = np.zeros((len(items), len(items.crops)), np.float32)
     pooling[np.repeat(np.arange(len(items)), counts), np.arange(len(items.crops))] = np.repeat(
         1 / counts, counts
     )
-    return {"crops": items.crops, "pooling": pooling}
+    request: dict[str, NDArray[Any]] = {"crops": items.crops, "pooling": pooling}
+    if items.pictures is not None:
+        request |= {PICTURE: items.pictures, "picture_pooling": np.eye(len(items), dtype=np.float32)}
+    return request
 
 
 def labelled(

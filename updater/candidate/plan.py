@@ -9,7 +9,8 @@ from detector.architecture import Architecture
 from detector.artifact import Artifact
 from detector.backbone import BackboneError, architecture_of
 from detector.network import Network
-from ingest.records import CropPlan
+from detector.picture import PictureBranch
+from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from updater.settings import UpdaterSettings
 from updater.training.weights import Weights
@@ -29,6 +30,7 @@ class Parent:
 
     artifact: Artifact
     network: Network
+    branch: PictureBranch | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class Plan:
     device: torch.device
     start_from: Weights | None = None
     """what release 0 begins with; else at random"""
+    picture_plan: PicturePlan | None = None
+    """how the whole picture is shown to the architecture's picture branch, where it has one"""
+    picture_from: Weights | None = None
+    """what the branch of release 0 is; a later one is its parent's"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
@@ -96,6 +102,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         without=settings.without_kinds,
         seed=settings.seed,
         device=_device(settings),
+        picture_plan=manifest.contract.picture_plan if manifest else None,
     )
 
 

@@ -80,6 +80,11 @@ def model_card(evaluation: Evaluation) -> str:
     share = evaluation.after.classes[weakest]
     bare = evaluation.backbone == NO_BACKBONE
     backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
+    pictured = (
+        f"\nBeside it a frozen model looks at the whole picture: {evaluation.picture}."
+        if evaluation.picture
+        else ""
+    )
     begun = f"\nIt began with weights of {evaluation.begun_with}." if evaluation.begun_with else ""
     table = "\n".join(_card_row(name, evaluation) for name in evaluation.classes)
     return f"""# Model card: candidate of update {evaluation.update}
@@ -88,7 +93,7 @@ def model_card(evaluation: Evaluation) -> str:
 It gives evidence for a person's decision, and is no proof.
 
 **Made from.** {backbone}, trained from {_short(evaluation.parent)}, by softmax
-with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}
+with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}{pictured}
 Kinds of forging left out of the pseudo-forgeries: {left_out}.
 
 **Classes.** {", ".join(evaluation.classes)}. New: {new}.

@@ -48,7 +48,8 @@ def expose(
 ) -> LabelledCrops:
     """Return `count` pseudo-forgeries of `items`, drawn with equal weight for each class.
 
-    All crops of one item get the same chain of operations. `without` are the kinds of operations left
+    All crops of one item get the same chain of operations; its whole picture, which
+    shows nothing of it, stays. `without` are the kinds of operations left
     out. The same seed gives the same crops, whatever is drawn before or after.
     """
     draws = Exposure(items, without).sources(np.random.default_rng([seed, 1]), count)
@@ -65,6 +66,7 @@ def expose(
         groups=chosen.groups,
         crops=crops,
         starts=chosen.starts,
+        pictures=chosen.pictures,
     )
 
 

@@ -20,6 +20,8 @@ from updater.training.timm_state import fitted
 _PARTS = ("backbone.", "project.", "branch.", "pseudo_head.")
 """what names in a whole network begin with, and names in a backbone of timm's do not"""
 _HEADS = ("head.", "pseudo_head.")
+PICTURE = "picture."
+"""what names of a release's picture branch begin with, beside its network's"""
 _LEARNT, _KEPT = "network.", "kept."
 _WITHOUT_HEAD = "take head.* and pseudo_head.* out of the file, or begin without it"
 
@@ -43,7 +45,8 @@ class Weights:
     @property
     def described(self) -> str:
         """One line for a person: whose they are, which, and under what licence."""
-        return f"{self.origin} (SHA-256 {self.digest[:12]}, licence {self.licence or 'not stated'})"
+        name = self.origin.rpartition("/")[2]  # where a file lies on one machine is no other's concern
+        return f"{name} (SHA-256 {self.digest[:12]}, licence {self.licence or 'not stated'})"
 
     @property
     def digest(self) -> str:
@@ -84,6 +87,7 @@ def read_weights(path: Path) -> Weights:
     if any(name.startswith(_LEARNT) for name in tensors):
         own = {name: value for name, value in tensors.items() if not name.startswith(_KEPT)}
         tensors = {name.removeprefix(_LEARNT): value for name, value in own.items()}
+    tensors = {name: value for name, value in tensors.items() if not name.startswith(PICTURE)}
     if not tensors:
         raise WeightsError(f"{path} holds no tensor")
     classes = tuple(json.loads(metadata["classes"])) if "classes" in metadata else None
@@ -129,12 +133,8 @@ def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
     state = dict(weights.tensors)
     if not weights.whole:
         backbone = getattr(network.backbone, "whole", network.backbone)
-        if isinstance(backbone, NoBackbone):
-            raise WeightsError(
-                f"{weights.origin} is of a backbone, and the network has none: name the model that it is of"
-            )
         made_for = network.architecture
-        _load(backbone, fitted(made_for.backbone, made_for.crop_px, backbone, state), weights, ())
+        put_backbone(backbone, made_for.backbone, made_for.crop_px, weights)
         return
     head = state.get("head.weight")
     if weights.classes not in (None, classes):
@@ -149,6 +149,15 @@ def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
             f" {_WITHOUT_HEAD}"
         )
     _load(network, state, weights, _HEADS)
+
+
+def put_backbone(backbone: nn.Module, name: str, side_px: int, weights: Weights) -> None:
+    """Give timm's model `name` for images of this size these weights. Raises WeightsError."""
+    if isinstance(backbone, NoBackbone):
+        raise WeightsError(
+            f"{weights.origin} is of a backbone, and the network has none: name the model that it is of"
+        )
+    _load(backbone, fitted(name, side_px, backbone, weights.tensors), weights, ())
 
 
 def _load(module: nn.Module, state: dict[str, Tensor], weights: Weights, optional: tuple[str, ...]) -> None:

@@ -77,6 +77,24 @@ def test_folders_become_labelled_exemplars_with_their_groups(
     assert all(len(sides) == 1 for sides in splits.values())
 
 
+@pytest.fixture
+def keeps_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGEWATCH_MEMORY_PICTURE_PX", "32")
+
+
+@pytest.mark.usefixtures("keeps_pictures")
+def test_an_import_keeps_whole_pictures_where_the_memory_is_to_keep_them(
+    tmp_path: Path, api: Client, parts: Services
+) -> None:
+    take(lay(tmp_path / "data", {"gan/1.png": picture(1)}), api)
+    with parts.memory.read() as connection:
+        (exemplar,) = rows.select_exemplars(connection)
+    crops, shown = parts.crops.load_views(str(exemplar.crops_digest))
+    assert crops.shape[1:] == (128, 128, 3)
+    whole = Image.open(io.BytesIO(picture(1))).resize((32, 32), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(shown, np.asarray(whole))
+
+
 def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, parts: Services) -> None:
     take(folder, api)
     again = take(folder, api)
@@ -145,12 +163,12 @@ def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
     written = 0
     put = CropStore.put
 
-    def break_off(self: CropStore, array: np.ndarray) -> str:
+    def break_off(self: CropStore, *views: np.ndarray | None) -> str:
         nonlocal written
         written += 1
         if written > 50:
             raise StoreUnavailableError("the disk went away")
-        return put(self, array)
+        return put(self, *views)  # type: ignore[arg-type]
 
     with monkeypatch.context() as broken:
         broken.setattr(CropStore, "put", break_off)

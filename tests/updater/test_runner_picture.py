@@ -1,0 +1,161 @@
+"""A picture branch from a checkpoint through two releases to a verdict, and what it cannot be made of."""
+
+import io
+import json
+
+import httpx
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from detector.artifact import WEIGHTS, verify
+from detector.handler import Handler
+from detector.session import open_session
+from ingest.records import PicturePlan
+from updater.candidate.evaluate import batch
+from updater.records import Candidate
+from updater.training_data import load
+from updater.worker import run_once
+
+SIDE = 64
+
+
+@pytest.fixture
+def published(tmp_path):
+    """Writes random weights of a model as its authors would publish them: RGB, a thousand classes."""
+
+    def published(name):
+        torch.manual_seed(11)
+        file = tmp_path / f"{name}.safetensors"
+        save_file(timm.create_model(name, pretrained=False).state_dict(), file, {"license": "CC0-1.0"})
+        return file
+
+    return published
+
+
+@pytest.fixture
+def pictures(memory_settings):
+    return memory_settings.model_copy(update={"picture_px": SIDE})
+
+
+def painted(colour):
+    """Whole pictures of one colour and noise, of which the crops show nothing."""
+    return lambda rng: (np.array(colour) + rng.normal(0, 25, (SIDE, SIDE, 3))).clip(0, 255).astype(np.uint8)
+
+
+RED, GREEN, BLUE = painted((180, 60, 60)), painted((60, 180, 60)), painted((60, 60, 180))
+
+
+class Context:
+    """TorchServe's, as far as the handler reads it."""
+
+    def __init__(self, folder):
+        self.system_properties = {"model_dir": str(folder)}
+
+    def get_request_header(self, _index, _name):
+        return "image/png"
+
+    def set_response_content_type(self, _index, _name):
+        pass
+
+
+def png(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
+def test_a_checkpoint_votes_on_whole_pictures_release_after_release(
+    name, published, scant_recipes, make_settings, remember, pictures, deploy_server, store, crops
+):
+    remember("real", 60, shown=RED)
+    remember("blocky", 50, shown=GREEN)
+    with deploy_server() as (url, parts):
+        settings = make_settings(
+            url, backbone="none", picture_backbone=name, picture_checkpoint=published(name)
+        )
+        first = run_once(settings, pictures)
+        assert (first.state, first.error) == ("proposed", None)
+        release_0 = verify(parts.artifacts.folder(first.candidate), first.candidate)
+        approve(url, release_0.digest)
+        remember("striped", 50, shown=BLUE)
+        # Its branch is the parent's; the settings that it began with say nothing any more.
+        second = run_once(make_settings(url, backbone="none"), pictures)
+        assert (second.state, second.error) == ("proposed", None)
+        release_1 = verify(parts.artifacts.folder(second.candidate), second.candidate)
+
+    for artifact in (release_0, release_1):
+        manifest = artifact.manifest
+        plan = PicturePlan(width_px=SIDE, height_px=SIDE, interpolation="bicubic")
+        assert manifest.contract.picture_plan == plan
+        assert manifest.architecture.picture.weights.endswith("licence CC0-1.0)")
+        assert "looks at the whole picture" in (artifact.folder / "model_card.md").read_text()
+    before, after = (load_file(one.folder / WEIGHTS) for one in (release_0, release_1))
+    frozen = [k for k in before if k.startswith("picture.backbone.")]
+    assert frozen
+    assert all(torch.equal(before[k], after[k]) for k in frozen)
+    assert after["picture.head.weight"].shape[0] == 3
+
+    # The crops tell next to nothing after so little training; the pictures tell all.
+    items = load(store, crops, "test", picture=plan)
+    said = open_session(release_1, 1).score(batch(items))["logits"]
+    named = np.array(release_1.manifest.classes)[said.argmax(1)]
+    assert np.mean(named == np.array(items.families)) > 0.9
+
+    handler = Handler()
+    handler.initialize(Context(release_1.folder))
+    rng = np.random.default_rng(1)
+    shares = []
+    for paint in (RED, GREEN):
+        (answer,) = handler.handle([{"body": png(paint(rng))}], Context(release_1.folder))
+        verdict = json.loads(answer)
+        assert verdict["release"] == release_1.digest
+        shares.append(verdict["fake_probability"])
+    assert shares[0] < 0.5 < shares[1]
+
+
+def approve(url, digest):
+    (found,) = [
+        Candidate.model_validate(one["candidate"])
+        for one in httpx.get(f"{url}/releases").json()
+        if one["candidate"]["digest"] == digest
+    ]
+    httpx.post(
+        f"{url}/releases/{digest}/approve",
+        json={"evaluation_digest": found.evaluation_digest},
+        headers={"X-Forgewatch-Actor": "ann"},
+    ).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("name", "checkpoint", "kept", "told"),
+    [
+        ("test_vit", "test_vit", {"picture_px": 0}, "set FORGEWATCH_MEMORY_PICTURE_PX"),
+        ("test_vit", "test_vit", {"picture_px": 32}, "import them into an empty memory"),
+        (
+            "test_vit",
+            "test_vit",
+            {"picture_interpolation": "bilinear"},
+            "wants pictures resized bicubic, and the memory keeps them bilinear",
+        ),
+        ("test_efficientnet", "test_vit", {}, "does not fit the network: it lacks"),
+        ("test_vitt", "test_vit", {}, "test_vitt is no model that timm knows"),
+    ],
+)
+def test_what_no_branch_can_be_made_of_is_a_refusal_of_one_line(
+    name, checkpoint, kept, told, published, scant_recipes, make_settings, remember, pictures, deploy_server
+):
+    remember("real", 40, shown=RED)
+    remember("blocky", 40, shown=GREEN)
+    with deploy_server() as (url, _):
+        settings = make_settings(
+            url, backbone="none", picture_backbone=name, picture_checkpoint=published(checkpoint)
+        )
+        run = run_once(settings, pictures.model_copy(update=kept))
+        assert run.state == "refused"
+        assert told in run.error
+        assert "\n" not in run.error

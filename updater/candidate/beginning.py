@@ -1,0 +1,66 @@
+"""What release 0 begins with: weights of its backbone, and a model that looks at whole pictures."""
+
+from dataclasses import dataclass, replace
+
+from detector.architecture import NO_BACKBONE, Picture
+from detector.backbone import shown_to
+from ingest.records import PicturePlan
+from memory.settings import MemorySettings
+from updater.candidate.plan import CandidateRefusedError, Plan
+from updater.settings import UpdaterSettings
+from updater.training.weights import Weights, chosen
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Of everything that is None nothing is given: a network begins at random, and sees crops alone."""
+
+    weights: Weights | None = None
+    picture: Picture | None = None
+    picture_plan: PicturePlan | None = None
+    picture_weights: Weights | None = None
+
+
+def begin(settings: UpdaterSettings, memory: MemorySettings) -> Beginning:
+    """Read, or fetch, what the settings name.
+
+    Raises WeightsError, BackboneError, and CandidateRefusedError where the memory keeps no pictures as the
+    model is to be shown them.
+    """
+    weights = chosen(settings.backbone, settings.checkpoint, settings.pretrained)
+    name, plan = settings.picture_backbone, memory.picture_plan
+    if name == NO_BACKBONE:
+        return Beginning(weights)
+    shown = shown_to(name)
+    if plan is None:
+        raise CandidateRefusedError(
+            f"the memory keeps no pictures for {name}: set FORGEWATCH_MEMORY_PICTURE_PX, and import into"
+            " an empty memory"
+        )
+    if plan.interpolation != shown.interpolation:
+        raise CandidateRefusedError(
+            f"{name} wants pictures resized {shown.interpolation}, and the memory keeps them"
+            f" {plan.interpolation}: set FORGEWATCH_MEMORY_PICTURE_INTERPOLATION, and import"
+            " into an empty memory"
+        )
+    found = chosen(name, settings.picture_checkpoint, settings.picture_pretrained)
+    assert found is not None  # the settings see to that
+    picture = Picture(
+        backbone=name,
+        side_px=plan.width_px,
+        mean=shown.mean,
+        deviation=shown.deviation,
+        weights=found.described,
+    )
+    return Beginning(weights, picture, plan, found)
+
+
+def begun(plan: Plan, beginning: Beginning) -> Plan:
+    """Return the plan of a release 0 that begins so."""
+    return replace(
+        plan,
+        architecture=plan.architecture.model_copy(update={"picture": beginning.picture}),
+        start_from=beginning.weights,
+        picture_plan=beginning.picture_plan,
+        picture_from=beginning.picture_weights,
+    )
