@@ -22,6 +22,8 @@ _PARTS = ("backbone.", "project.", "branch.", "pseudo_head.")
 _HEADS = ("head.", "pseudo_head.")
 PICTURE = "picture."
 """what names of a release's picture branch begin with, beside its network's"""
+_LEARNT_FORMAT = "learnt-"
+"""what the format of a benchmark's network begins with (`updater.training.learnt_file`)"""
 _LEARNT, _KEPT = "network.", "kept."
 _WITHOUT_HEAD = "take head.* and pseudo_head.* out of the file, or begin without it"
 
@@ -84,7 +86,8 @@ def read_weights(path: Path) -> Weights:
         raise WeightsError(f"{path} cannot be read ({error.strerror or error})") from error
     except SafetensorError as error:
         raise WeightsError(f"{path} is no safetensors file ({error})") from error
-    if any(name.startswith(_LEARNT) for name in tensors):
+    # By its format and not by its names: timm's VOLO has names of its own that begin so.
+    if metadata.get("format", "").startswith(_LEARNT_FORMAT):
         own = {name: value for name, value in tensors.items() if not name.startswith(_KEPT)}
         tensors = {name.removeprefix(_LEARNT): value for name, value in own.items()}
     tensors = {name: value for name, value in tensors.items() if not name.startswith(PICTURE)}
