@@ -29,10 +29,10 @@ from memory.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index import Index
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
+from memory.offsets import load_positions, save_offsets
 from memory.reextract import reextract
 from memory.renewal import Renewal
 from memory.retention import Retention, sweep
-from memory.rows import load_positions, save_offsets
 from memory.settings import MemorySettings
 from memory.source import UnknownsSource
 from memory.store import RefusedRowError, Store, StoreUnavailableError

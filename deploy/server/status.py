@@ -14,7 +14,8 @@ from deploy.server.releases import entry
 from deploy.server.services import Services, services
 from deploy.settings import DeploySettings
 from ingest.settings import kafka_options
-from memory.rows import counts, load_offsets
+from memory.offsets import load_offsets
+from memory.rows import counts
 
 router = APIRouter()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detector.architecture import FEATURE_VERSION
-from memory import rows
+from memory import offsets, rows
 from memory.crop_store import CropStore
 from memory.index import Index
 from memory.intake import Arrival, Remembered, UnfitItemError, check, remember
@@ -115,11 +115,11 @@ def consume(
     """Read the log from the stored offset on; together says whether offset and row are one transaction."""
     index = Index(FEATURE_VERSION, 24)
     with store.read() as connection:
-        start = rows.load_offsets(connection).get(TOPIC, 0)
+        start = offsets.load_offsets(connection).get(TOPIC, 0)
     for offset, item in enumerate(log[start:], start):
         if not together:
             with store.write() as connection:
-                rows.save_offsets(connection, {TOPIC: offset + 1})
+                offsets.save_offsets(connection, {TOPIC: offset + 1})
         digest = crops.put(item.crops)
         if crash_at == "between crops and row":
             raise Crash
@@ -128,7 +128,7 @@ def consume(
             if crash_at == "after the row":
                 raise Crash
             if together:
-                rows.save_offsets(connection, {TOPIC: offset + 1})
+                offsets.save_offsets(connection, {TOPIC: offset + 1})
             if crash_at == "before the commit":
                 raise Crash
 
@@ -145,7 +145,7 @@ def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left
     with pytest.raises(Crash):
         consume(store, crops, log, crash_at=crash_at)
     with store.read() as connection:
-        assert rows.load_offsets(connection) == {TOPIC: 2}
+        assert offsets.load_offsets(connection) == {TOPIC: 2}
     consume(store, crops, log)
     assert sorted(groups(store)) == [f"media-0-{i}" for i in range(4)]
     assert sweep(store, crops) == 0

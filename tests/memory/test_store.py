@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
-from memory import rows
+from memory import offsets
 from memory.schema import metadata
 from memory.settings import MemorySettings
 from memory.store import Store, StoreUnavailableError, WrongStoreError
 
 WRITER = """
 import sys
-from memory.rows import save_offsets, load_offsets
+from memory.offsets import save_offsets, load_offsets
 from memory.store import Store
 store = Store(sys.argv[1])
 for _ in range(25):
@@ -27,7 +27,7 @@ for _ in range(25):
 
 DIES_INSIDE = """
 import sys, time
-from memory.rows import save_offsets
+from memory.offsets import save_offsets
 from memory.store import Store
 store = Store(sys.argv[1])
 with store.write() as connection:
@@ -57,7 +57,7 @@ def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path: Path) -> N
     assert [process.wait(60) for process in processes] == [0] * 4
     store = Store(url)
     with store.read() as connection:
-        assert rows.load_offsets(connection) == {("t", 0): 100}
+        assert offsets.load_offsets(connection) == {("t", 0): 100}
     store.close()
 
 
@@ -74,7 +74,7 @@ def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(
     process.communicate()
     store = Store(url)
     with store.read() as connection:
-        assert rows.load_offsets(connection).get(("t", 0)) == offset
+        assert offsets.load_offsets(connection).get(("t", 0)) == offset
     store.close()
 
 
@@ -83,14 +83,14 @@ def test_a_write_that_raises_changes_nothing_not_even_the_revision(store: Store)
 
     def fail() -> None:
         with store.write() as connection:
-            rows.save_offsets(connection, {("t", 0): 1})
+            offsets.save_offsets(connection, {("t", 0): 1})
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert store.revision() == before
     with store.write() as connection:
-        rows.save_offsets(connection, {("t", 0): 1})
+        offsets.save_offsets(connection, {("t", 0): 1})
     assert store.revision() == before + 1
 
 

@@ -20,7 +20,7 @@ from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Publisher, read_topic
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings, kafka_options
-from memory import rows
+from memory import offsets, rows
 from memory.crop_store import CropStore
 from memory.labels import label
 from memory.object_store import ObjectStore
@@ -180,7 +180,7 @@ def test_what_was_backed_up_is_all_there_again_and_goes_on(stack: Stack, copy: s
     store, crops = Store(stack.url), CropStore(stack.crops_url)
     with store.read() as connection:
         found = rows.select_exemplars(connection)
-        assert rows.load_positions(connection) == {(TOPIC, 0): Position(6, "id")}
+        assert offsets.load_positions(connection) == {(TOPIC, 0): Position(6, "id")}
     assert sorted(one.family for one in found if one.family) == ["blend"] * 2
     for one in found:
         assert crops.load(str(one.crops_digest)).shape == (2, 32, 32, 3)
@@ -210,7 +210,7 @@ def test_rows_older_than_the_crops_delete_only_what_no_row_names_and_take_the_re
     assert sweep(store, crops, {digest[:2] for digest in stack.held()}) == 3
     assert stack.held() == named
     with store.read() as connection:
-        assert rows.load_offsets(connection) == {(TOPIC, 0): 4}
+        assert offsets.load_offsets(connection) == {(TOPIC, 0): 4}
     store.close()
     stack.remember(range(4, 7))  # which the topic still has
     assert stack.ids() == list(range(7))

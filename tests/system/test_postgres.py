@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger
-from memory import rows
+from memory import offsets
 from memory.store import Store, StoreUnavailableError
 
 pytest.importorskip("psycopg")
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.system
 OPENS = """
 import sys
 from deploy.releases.ledger import Ledger
-from memory.rows import load_offsets, save_offsets
+from memory.offsets import load_offsets, save_offsets
 from memory.store import Store
 from updater.runs import open_runs
 from updater.settings import UpdaterSettings
@@ -38,7 +38,7 @@ def test_four_processes_that_open_an_empty_database_at_once_lose_no_update(postg
     assert [process.wait(60) for process in processes] == [0] * 4
     store = Store(postgresql_url)
     with store.read() as connection:
-        assert rows.load_offsets(connection) == {("t", 0): 100}
+        assert offsets.load_offsets(connection) == {("t", 0): 100}
     store.close()
 
 

@@ -21,7 +21,7 @@ from ingest.settings import IngestSettings
 from ingest.sink import TransactionalSink
 from ingest.source import Source, TopicRenewedError
 from ingest.topics import Topic, ensure_topics
-from memory import rows
+from memory import offsets, rows
 from memory.settings import MemorySettings
 from memory.store import Store
 
@@ -125,7 +125,7 @@ def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
     found = await_rows(store, 17)
     assert sorted(found) == sorted(f"{n:064x}" for n in (*range(5), *range(100, 112)))
     with store.read() as connection:
-        assert list(rows.load_offsets(connection).values()) == [12]
+        assert list(offsets.load_offsets(connection).values()) == [12]
     store.close()
 
 
@@ -138,9 +138,9 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
     with remembering(ingest, memory):
         await_rows(store, 10)
     with store.write() as connection:  # as it was after the first two
-        position = rows.load_positions(connection)[topic, 0]
+        position = offsets.load_positions(connection)[topic, 0]
         connection.exec_driver_sql("DELETE FROM exemplars WHERE id NOT IN ('media-0-0', 'media-0-1')")
-        rows.save_offsets(connection, {(topic, 0): 2}, position.topic_id)
+        offsets.save_offsets(connection, {(topic, 0): 2}, position.topic_id)
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.delete_records({TopicPartition(topic, 0): 6})
     admin.close()
