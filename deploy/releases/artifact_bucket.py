@@ -94,7 +94,7 @@ class ArtifactBucket:
         Returns the names of what was removed. Raises ArtifactsUnavailableError.
         """
         with _failing():
-            # Some stores make a bucket of whatever is written to one that they lack: a mistyped URL would pass.
+            # Some stores make a bucket that they lack of the first write: a mistyped URL would pass.
             self._objects.require_there()
             self._objects.write(_CLOCK, b"")
             before = self._objects.modified(_CLOCK) - timedelta(seconds=KEPT_S)
