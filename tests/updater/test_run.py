@@ -228,8 +228,14 @@ def test_two_processes_make_the_network_of_one(
     alone, shared = networks
     if backbone == "none":  # nothing is shared out: every process computes the same
         assert candidates[0] == candidates[1]
-    differences = {name: float((alone[name] - shared[name]).abs().max()) for name in alone}
-    assert max(differences.values()) < 0.1, differences
+    differences = {name: alone[name].double() - shared[name].double() for name in alone}
+    variances = {name for name in alone if name.endswith("running_var")}
+    weights = {name: float(value.abs().max()) for name, value in differences.items() if name not in variances}
+    assert max(weights.values()) < 0.1, weights
+    # A variance goes with the square of what is seen, so it is in units of its own. Without statistics over
+    # the whole batch, the first layer's are 0.27 apart.
+    apart = {name: float(differences[name].norm() / alone[name].double().norm()) for name in variances}
+    assert max(apart.values(), default=0) < 0.15, apart
 
 
 def test_the_death_of_one_process_ends_all_and_the_update_goes_on(
