@@ -16,7 +16,7 @@ from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from verdicts import unknown_message
 
 from deploy.local.processes import free_port
-from ingest.records import OutRecord
+from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 from ingest.sink import TransactionalSink
 from ingest.source import Source, TopicRenewedError
@@ -212,7 +212,7 @@ def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_take
                 assert time.monotonic() < deadline
                 source.poll(1, 0.1)
             with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
-                at = {(ingest.media_topic, 0): rows.Position(5, of)}
+                at = {(ingest.media_topic, 0): Position(5, of)}
                 sink.commit([], at, source.group_metadata())
         with Source(ingest, group) as source:
             assert read(source, len(expected)) == expected
