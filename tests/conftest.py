@@ -73,7 +73,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
     return url
 
 
-pytest_plugins = ["s3_server", "two_processes"]
+pytest_plugins = ["published_weights", "s3_server", "two_processes"]
 MakeEvaluation = Callable[..., Evaluation]
 
 

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Iterator
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from handler_calls import Context
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -172,24 +172,6 @@ def test_the_size_of_a_request_counts_every_view(artifact: Artifact) -> None:
     items = [extract(picture("red", "blue"), contract.media_plan, 10**6)] * 5
     body = len(encode(request_for(items, contract)))
     assert body <= body_bytes(items, contract) <= body + 256 * len(contract.inputs)
-
-
-class Context:
-    """TorchServe's: one request of a content type, and what was answered."""
-
-    def __init__(self, folder: Path, content_type: str) -> None:
-        self.system_properties = {"model_dir": str(folder)}
-        self.content_type = content_type
-        self.status = 200
-
-    def get_request_header(self, _index: int, _name: str) -> str:
-        return self.content_type
-
-    def set_response_content_type(self, _index: int, _name: str) -> None:
-        pass
-
-    def set_response_status(self, status: int, _said: str, _index: int) -> None:
-        self.status = status
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """An update that begins from a file of weights, to its release's verdict; and weights that do not fit."""
 
-import io
 import json
 
 import httpx
@@ -8,45 +7,11 @@ import numpy as np
 import pytest
 import timm
 import torch
-from PIL import Image
-from safetensors.torch import load_file, save_file
+from handler_calls import verdicts_on
+from safetensors.torch import load_file
 
 from detector.artifact import WEIGHTS, verify
-from detector.handler import Handler
 from updater.worker import run_once
-
-
-@pytest.fixture
-def published(tmp_path):
-    """Writes random weights of a model as its authors would publish them: RGB, a thousand classes."""
-
-    def published(name):
-        torch.manual_seed(11)
-        file = tmp_path / f"{name}.safetensors"
-        save_file(timm.create_model(name, pretrained=False).state_dict(), file, {"license": "CC0-1.0"})
-        return file
-
-    return published
-
-
-class Context:
-    """TorchServe's, as far as the handler reads it."""
-
-    def __init__(self, folder):
-        self.system_properties = {"model_dir": str(folder)}
-
-    def get_request_header(self, _index, _name):
-        return "image/png"
-
-    def set_response_content_type(self, _index, _name):
-        pass
-
-
-def photograph():
-    pixels = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
@@ -67,10 +32,8 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
     evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
     assert evaluation["begun_with"].endswith("licence CC0-1.0)")
     assert "It began with weights of " in (artifact.folder / "model_card.md").read_text()
-    handler = Handler()
-    handler.initialize(Context(artifact.folder))
-    (answer,) = handler.handle([{"body": photograph()}], Context(artifact.folder))
-    verdict = json.loads(answer)
+    photograph = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
+    (verdict,) = verdicts_on(artifact.folder, photograph)
     assert verdict["label"] in ("real", "fake", "unknown")
     assert verdict["release"] == run.candidate
 

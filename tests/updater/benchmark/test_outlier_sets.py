@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmark_runs import make_run
 
 from updater.benchmark.data.tasks import OutlierSet
 from updater.benchmark.report import report_json, report_markdown
-from updater.benchmark.results import Figures, Run, Step, Unseen
+from updater.benchmark.results import Figures, Unseen
 
 
 def test_each_outlier_set_is_measured_on_its_own_and_near_and_far_ones_have_means(
@@ -40,32 +41,14 @@ def test_each_outlier_set_is_measured_on_its_own_and_near_and_far_ones_have_mean
     assert figures.unseen.auc != pytest.approx(figures.each_set.auc)
 
 
-def run(seed, figures, sets):
-    return Run(
-        benchmark="opencil",
-        stream="opencil",
-        stream_digest="ab" * 32,
-        command=("forgewatch",),
-        options={},
-        versions={},
-        device="cpu",
-        seed=seed,
-        tasks=("step-1",),
-        matrix=((90.0,),),
-        steps=(Step(task="step-1", figures=Figures(), seconds={}),),
-        figures=figures,
-        outlier_sets=sets,
-    )
-
-
 def test_the_report_has_each_outlier_set_and_the_means_over_them():
     sets = {"fused": {"cifar": Unseen(auc=0.75, fpr95=0.5, ap=0.25), "svhn": Unseen(auc=0.5)}}
     means = {"each_set": Unseen(auc=0.625), "near": Unseen(auc=0.75), "far": Unseen(auc=0.5)}
-    runs = [run(seed, Figures(**means), sets) for seed in (0, 1)]
+    runs = [make_run(seed, Figures(**means), outlier_sets=sets) for seed in (0, 1)]
     written = json.loads(report_json(runs))
     assert written["each"][1]["outlier_sets"]["fused"]["cifar"]["fpr95"] == 0.5
     assert (written["each_set"]["auc"], written["near"]["auc"], written["far"]["auc"]) == (0.625, 0.75, 0.5)
     told = report_markdown(runs)
     assert "| fused | cifar | 0.750 ± 0.000 | 0.500 ± 0.000 | 0.250 ± 0.000 |" in told
     assert "| AUC, near sets | 0.750 ± 0.000 |" in told
-    assert "cifar" not in report_markdown([run(0, Figures(), {})])
+    assert "cifar" not in report_markdown([make_run(0, Figures())])

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from benchmark_runs import make_run
 
 from updater.benchmark.report import report_json
 from updater.benchmark.results import (
@@ -9,7 +10,6 @@ from updater.benchmark.results import (
     Power,
     RejectionScores,
     Run,
-    Step,
     WithinSource,
     measure_within,
 )
@@ -27,19 +27,9 @@ def test_fakes_stand_against_the_reals_of_their_own_source_and_against_no_others
 
 def run(seed: int, power: float) -> Run:
     within = WithinSource(auc=0.6 + seed / 10, caught_at_5=0.2)
-    return Run(
-        benchmark="cddb",
-        stream="cddb-hard",
-        stream_digest="ab" * 32,
-        command=("forgewatch",),
-        options={},
-        versions={},
-        device="cpu",
-        seed=seed,
-        tasks=("gaugan",),
-        matrix=((90.0,),),
-        steps=(Step(task="gaugan", figures=Figures(), seconds={}),),
-        figures=Figures(within_source=within, lone_source_auc=0.8, power=Power(share=power, low=0, high=1)),
+    return make_run(
+        seed,
+        Figures(within_source=within, lone_source_auc=0.8, power=Power(share=power, low=0, high=1)),
         rejection_within_source={"fused": within},
         resampled={"power.share": tuple(np.linspace(power - 0.1, power + 0.1, 1001))},
     )
