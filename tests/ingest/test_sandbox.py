@@ -138,7 +138,7 @@ def test_an_item_that_takes_too_much_processor_time_is_ended() -> None:
     one = buffer.getvalue()
     frames = 13 + 3 * 2 ** ((one[10] & 7) + 1)  # behind the header and its palette
     many = one[:frames] + one[frames:-1] * 300 + one[-1:]
-    with Sandbox(IngestSettings(max_decode_processor_s=1, decode_timeout_s=60)) as sandbox:
+    with Sandbox(IngestSettings(max_decode_processor_s=4, decode_timeout_s=60)) as sandbox:
         assert reason(sandbox, many) == "timeout"
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
