@@ -1,13 +1,15 @@
 """CDDB's layout: TASK/{train,val}/[CLASS/]{0_real,1_fake}/FILE, and the sequences of its paper.
 
-Li et al. 2023, "A Continual Deepfake Detection Benchmark: Dataset, Methods, and Essentials", section 3.2.
+Li et al. 2023, "A Continual Deepfake Detection Benchmark: Dataset, Methods, and Essentials", section 3.2. Its
+FaceForensics++ and WildDeepfake are frames of videos (`clips`).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from memory.records import REAL
+from updater.benchmark.data.clips import clip_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.files import MediaFile, media_in, subfolders
 from updater.benchmark.data.tasks import (
@@ -126,4 +128,10 @@ def _files(folder: Path, task: str, part: str) -> Iterator[MediaFile]:
         for name, kind in _KINDS.items():
             found = media_in(place / name, "0_real and 1_fake, or CLASS/0_real and CLASS/1_fake, with media")
             for path in found:
-                yield MediaFile(path, path.relative_to(folder).as_posix(), f"{task}/{kind}")
+                clip = clip_of(
+                    PurePosixPath(path.relative_to(place / name)),
+                    of_videos=task in (*_FACEFORENSICS, *_WILD),
+                    face_swaps=task in _FACEFORENSICS,
+                )
+                group = None if clip is None else "/".join([task, *place.relative_to(top).parts, clip])
+                yield MediaFile(path, path.relative_to(folder).as_posix(), f"{task}/{kind}", group)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -65,7 +66,7 @@ class CropReader:
         self._sandbox = None
 
     def read(self, stage: str, source: str, files: Sequence[MediaFile]) -> LabelledCrops:
-        """Read every file; each is its own group, and files of equal bytes are one.
+        """Read every file; frames of a clip are one group, and so are other files of equal bytes.
 
         stage is what progress is told; source becomes every item's. All crops are held in memory: 49 kB
         a crop of 128 px. Raises UnreadableMediaError for the first file that gives no picture, CacheError
@@ -79,8 +80,12 @@ class CropReader:
             pieces.append(fetch(self.cache, key, make))
             done += len(some)
             self.progress(stage, done, len(files))
-        names = [file.name for file in files]
-        return join(pieces, names, [file.family for file in files], source, self.plan)
+        items = join(
+            pieces, [file.name for file in files], [file.family for file in files], source, self.plan
+        )
+        clips = (file.clip for file in files)
+        groups = tuple(clip or own for clip, own in zip(clips, items.groups, strict=True))
+        return replace(items, groups=groups)
 
     def decode(self, data: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         """Yield (SHA-256, crops uint8 [N, S, S, 3]) of each (name, bytes), in their order.

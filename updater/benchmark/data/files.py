@@ -13,6 +13,8 @@ class MediaFile:
     path: Path
     name: str
     family: str
+    clip: str | None = None
+    """the group of the clip that it is a frame of, unique within a stream; None where it stands alone"""
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 Miao et al. 2024, "OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section
 3.3. A class lies at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own.
 An outlier set lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME.
+Its files are images that stand alone: each is a group, whatever folder below that it lies in.
 """
 
 from collections import Counter
