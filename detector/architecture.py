@@ -53,6 +53,11 @@ class Architecture(BaseModel):
         None, description="levels that it is shown as 1; None: 127.5 beside residuals, else ImageNet's"
     )
     picture: Picture | None = Field(None, description="None: only crops are seen")
+    tasks: tuple[tuple[int, int], ...] | None = Field(
+        None,
+        description="of a network of task tokens (DyTox): the logits, from and to, that each task's"
+        " classifier speaks for; any other network has none",
+    )
 
     @model_validator(mode="after")
     def _reads_something(self) -> Self:

@@ -38,6 +38,7 @@ from updater.candidate.together import learn
 from updater.records import Power
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
+from updater.training.task_tokens import made
 from updater.training.weights import PICTURE
 from updater.training_data import LabelledCrops
 
@@ -255,7 +256,7 @@ def load_parent(artifact: Artifact) -> Parent:
 
 def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
     """Load a network without its picture branch on the CPU, in evaluation mode."""
-    network = Network(architecture, len(classes))
+    network = made(architecture, len(classes))
     held = load_file(weights)
     network.load_state_dict({k: value for k, value in held.items() if not k.startswith(PICTURE)})
     return network.eval()

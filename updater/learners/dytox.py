@@ -1,18 +1,21 @@
 """DyTox: a transformer that grows by one learnt token and one classifier a task.
 
 Douillard et al. 2022, "DyTox: transformers for continual learning with dynamic token expansion". The network
-is in `task_tokens`. L = (1 - alpha) L_clf + alpha L_kd + 0.1 L_div:
+is in `task_tokens`; its published size is convit_base at 224 px, width 768, without forensic features.
+
+First stage: L = (1 - alpha) L_clf + alpha L_kd + 0.1 L_div.
   L_clf: the classification loss with the binary cross-entropy of each logit, mean over logits;
-  L_kd: KL(softmax(old network's logits) || softmax(logits of old classes)), alpha = |old| / |all classes|,
-    multiplied by options.distillation;
-  L_div: the cross-entropy of an auxiliary classifier on the newest task's embedding over the new classes and
-    one class of all that is past; not in the first step.
-Old tokens are fixed; old classifiers, the attention and the backbone go on learning. The second stage
-(balanced) trains what lies above the patch tokens.
+  L_kd: KL(softmax(old network's logits) || softmax(logits of old classes)), the mean over items and, as in
+    the published code, over the old classes; alpha = |old| / |all classes|, times options.distillation;
+  L_div: the binary cross-entropy, mean over logits, of an auxiliary classifier on the newest task's embedding
+    over the new classes and one class of all that is past; not in the first step.
+Old tokens, old classifiers and their norms are fixed; the attention and the backbone go on learning.
+Second stage (balanced), also as in the published code: what lies above the patch tokens, old tokens and
+classifiers with it, learns by L_clf alone.
 
 Heeds every option. The paper has no "bc" (CDDB section 5 says why); here the classifiers of all tasks
-then add up to two logits. The head is linear. A network goes on only from one of its own: what it returns
-cannot be served as a release yet (`task_tokens`). Keeps nothing.
+then add up to two logits. The head is linear. A network goes on only from one of its own. Keeps nothing. The
+auxiliary classifier has no norm of its own: it reads what the newest task's norm gives.
 """
 
 import torch
@@ -21,7 +24,7 @@ from torch import Tensor
 
 from detector.network import Network
 from updater.training import schemes, two_stages
-from updater.training.distillation import distillation, teacher_output
+from updater.training.distillation import distillation, distilled, teacher_output
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification
 from updater.training.step import Learnt, Step
@@ -41,7 +44,13 @@ def learn(step: Step) -> Learnt:
     """
     if step.architecture.head != "linear":
         raise ValueError(f"dytox has a linear head, not {step.architecture.head!r}")
-    trained = two_stages.train(step, "dytox", lambda network, data: _loss(step, network, data), start=start)
+    trained = two_stages.train(
+        step,
+        "dytox",
+        lambda network, data: _loss(step, network, data),
+        balanced_of=lambda network, data: _balanced(step, network, data),
+        start=start,
+    )
     network = trained.network
     assert isinstance(network, TaskTokens)
     network.divergence = None
@@ -49,7 +58,10 @@ def learn(step: Step) -> Learnt:
 
 
 def start(step: Step) -> Network:
-    """Return a new network, or the previous one with a token for the new classes, if there are any."""
+    """Return a new network, or the previous one with a token for the new classes, if there are any.
+
+    Then what the earlier tasks have of their own is fixed.
+    """
     count = len(schemes.columns(step.classes, step.options))
     if step.previous is None:
         first = TaskTokens(step.architecture, [(0, count)])
@@ -65,7 +77,16 @@ def start(step: Step) -> Network:
     network = grown(old, tasks)
     if new := len(_new(step)):
         network.divergence = torch.nn.Linear(step.architecture.width, new + 1).to(step.device)
+        for task in range(len(old.tokens)):
+            network.tokens[task].requires_grad_(False)
+            network.norms[task].requires_grad_(False)
+            network.head.parts[task].requires_grad_(False)
     return network
+
+
+def _balanced(step: Step, network: Network, data: TrainingSet) -> Loss:
+    network.requires_grad_(True)
+    return classification(step, data, binary_entropy)
 
 
 def _loss(step: Step, network: Network, data: TrainingSet) -> Loss:
@@ -74,18 +95,23 @@ def _loss(step: Step, network: Network, data: TrainingSet) -> Loss:
     if step.previous is None:
         return loss
     share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
-    teacher = teacher_output(step, data) if share else None
+    teacher, rows = teacher_output(step, data) if share else None, distilled(step, data)
     labels = past_or_new(step, len(data.targets)).to(step.device)
 
     def total(batch: Batch) -> Tensor:
         value = (1 - share) * loss(batch)
         if teacher is not None:
-            before = teacher(batch).logits
-            kept = batch.output.logits[:, : before.shape[1]]
-            value = value + share * distillation(kept, before, 1.0)
+            held, before = rows(batch), teacher(batch).logits
+            value = value + share * mean_divergence(batch.output.logits[held], before[held])
         return value + DIVERGENCE * divergence(network, batch.output.embedding, labels[batch.items])
 
     return total
+
+
+def mean_divergence(logits: Tensor, teacher: Tensor) -> Tensor:
+    """Return L_kd, a scalar; float32 [M, K] and [M, K of before]. The mean over both axes."""
+    old = teacher.shape[1]
+    return distillation(logits[:, :old], teacher, 1.0) / old
 
 
 def binary_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -111,7 +137,7 @@ def divergence(network: TaskTokens, embedding: Tensor, labels: Tensor) -> Tensor
     known = labels != _NO_CLASS
     if network.divergence is None or not known.any():
         return embedding.sum() * 0
-    return F.cross_entropy(network.divergence(network.newest(embedding))[known], labels[known])
+    return binary_entropy(network.divergence(network.newest(embedding))[known], labels[known])
 
 
 def _new(step: Step) -> tuple[str, ...]:

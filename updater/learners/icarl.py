@@ -13,7 +13,8 @@ which is a cosine head whose weights are the means. The trained head is kept for
 "bc" has no new logit: both are asked for labels, 0.9, and for q, 0.1, as in the published code of CDDB, and
 classify by themselves. "mt" mixes the binary loss with the labels' part (CDDB eq. 7) and keeps the
 distillation, as the paper says; its published code drops it there. The class of pseudo-forgeries is one more
-logit, always asked for its label. Label smoothing is not used. Heeds every option.
+logit, always asked for its label. Label smoothing is not used. Heeds every option, but what is distilled
+only with "bc": what else a new item's old logits are asked for is the previous network's answer.
 """
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from detector.network import Network
 from updater.training import two_stages
-from updater.training.distillation import teacher_logits
+from updater.training.distillation import distilled, teacher_logits
 from updater.training.heads import keep_head, with_head
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification
@@ -55,12 +56,15 @@ def loss_of(step: Step, data: TrainingSet) -> Loss:
         return classification(step, data, sigmoid_entropy(0))
     wanted = teacher_logits(step, data)
     binary = step.options.scheme == "bc"
+    # Else a new item's old logits would be asked for nothing.
+    rows = distilled(step, data) if binary else lambda batch: slice(None)
     labels = classification(step, data, sigmoid_entropy(0 if binary else wanted.shape[1]))
     share = min(1.0, _BINARY_DISTILLATION * weight)
     of_labels, of_teacher = (1 - share, share) if binary else (1.0, weight)
 
     def total(batch: Batch) -> Tensor:
-        kept = sigmoid_distillation(batch.output.logits[:, : wanted.shape[1]], wanted[batch.items])
+        held = rows(batch)
+        kept = sigmoid_distillation(batch.output.logits[held, : wanted.shape[1]], wanted[batch.items][held])
         return of_labels * labels(batch) + of_teacher * kept
 
     return total
@@ -78,7 +82,12 @@ def sigmoid_entropy(first: int) -> Entropy:
 
 
 def sigmoid_distillation(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return the binary cross-entropy with the teacher's sigmoids, a scalar; both float32 [M, K] logits."""
+    """Return the binary cross-entropy with the teacher's sigmoids, a scalar; both float32 [M, K] logits.
+
+    0 without rows.
+    """
+    if not len(logits):
+        return logits.sum()
     each = F.binary_cross_entropy_with_logits(logits, torch.sigmoid(teacher), reduction="none")
     return each.sum(1).mean()
 

@@ -2,10 +2,11 @@
 
 Hou et al. 2019, "Learning a unified classifier incrementally via rebalancing", eq. 9. To the classification
 loss an update adds
-  lambda * L_G, L_G = mean of 1 - cos(f*(x), f(x)) over all items, f* the previous network's embedding
+  lambda * L_G, L_G = mean of 1 - cos(f*(x), f(x)) over the items, f* the previous network's embedding
     (eq. 6), lambda = base * sqrt(|old| / |new|) (section 3.4): the more there is to keep, the more it weighs;
-  L_mr, the mean over exemplars of the sum over the K = 2 new classes k with the highest score of
-    max(margin - s_y + s_k, 0) (eq. 8), y the exemplar's own class.
+  L_mr, the mean over exemplars and over the K = 2 new classes k with the highest score of
+    max(margin - s_y + s_k, 0), y the exemplar's own class. Eq. 8 prints the sum over k; the published code,
+    CDDB's too, takes the mean, and its weights of L_mr are for that.
 The weights of old classes are fixed. The architecture's head says which of two: "cosine" (eq. 4) is the
 paper, where s is the cosine, base = 5, margin = 0.5 and L_mr weighs 1; "linear" is CDDB's LUCIR-LinFC, where
 s is the logit and, as in its published code, base = 0.5, margin = 0.2 and L_mr weighs 0.1. "bc" has no new
@@ -22,7 +23,7 @@ from torch.nn.utils import parametrize
 
 from detector.network import CosineHead, Network
 from updater.training import two_stages
-from updater.training.distillation import teacher_output
+from updater.training.distillation import distilled, teacher_output
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification
 from updater.training.step import Learnt, Step
@@ -61,12 +62,14 @@ def _loss(step: Step, network: Network, data: TrainingSet, old: int) -> Loss:
         return loss
     constants = _OF_HEAD[step.architecture.head]
     weight = step.options.distillation * adaptive_weight(constants.base, len(step.old), len(step.classes))
-    said = teacher_output(step, data)
+    said, rows = teacher_output(step, data), distilled(step, data)
 
     def total(batch: Batch) -> Tensor:
         value = loss(batch)
         if weight:
-            value = value + weight * less_forget(batch.output.embedding, said(batch).embedding)
+            held = rows(batch)
+            kept = less_forget(batch.output.embedding[held], said(batch).embedding[held])
+            value = value + weight * kept
         if 0 < old < len(step.classes):
             scores = batch.output.logits
             if isinstance(network.head, CosineHead):
@@ -86,7 +89,12 @@ def adaptive_weight(base: float, old: int, classes: int) -> float:
 
 
 def less_forget(embedding: Tensor, before: Tensor) -> Tensor:
-    """Return the mean of 1 - cos of each row's embeddings, a scalar in 0..2; both float32 [M, D]."""
+    """Return the mean of 1 - cos of each row's embeddings, a scalar in 0..2; both float32 [M, D].
+
+    0 without rows.
+    """
+    if not len(embedding):
+        return embedding.sum()
     return (1 - F.cosine_similarity(embedding, before, dim=1)).mean()
 
 
@@ -104,7 +112,7 @@ def margin_ranking(
     own = scores[exemplar].gather(1, target[exemplar, None])
     new = scores[exemplar, old:]
     rivals = new.topk(min(hardest, new.shape[1]), 1).values
-    return F.relu(margin - own + rivals).sum(1).mean()
+    return F.relu(margin - own + rivals).mean()
 
 
 class _Fixed(nn.Module):

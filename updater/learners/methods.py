@@ -1,4 +1,8 @@
-"""Every learner by its name on the command line. To add one is to add its file and its line here."""
+"""Every learner by its name on the command line. To add one is to add its file and its line here.
+
+A bare name is the published method. Where ours does better, it stands beside under a name that says what it
+does otherwise.
+"""
 
 from updater.learners import (
     bic,
@@ -24,7 +28,9 @@ LEARNERS: dict[str, Learner] = {
     "bic": bic.learn,
     "wa": wa.learn,
     "nscil": nscil.learn,
+    "nscil-projected": nscil.learn_projected,
     "lrcil": lrcil.learn,
     "foster": foster.learn,
+    "foster-aligned": foster.learn_aligned,
     "dytox": dytox.learn,
 }

@@ -6,9 +6,12 @@ space; normalisation is fixed, statistics included, and so is whatever else has 
 outputs would change with it. The published code divides the projection by its norm as well, which only
 changes the rate; here it is as in the paper.
 
-The paper has a head for each task and is told the task. Here there is one head: it is projected like any
-other linear layer, and new logits begin at zero, so that old items keep all their logits. In a cosine head,
-which is no linear layer, old classes are fixed and new ones free.
+The paper has a head for each task and is told the task: a new task's head is trained freely, and those of
+earlier ones no longer. Here there is one head, so the rows of new classes are free and those of old ones
+fixed: an old item keeps its old logits and may get any of the new ones. "nscil-projected" is ours: a linear
+head is projected like any other linear layer, and its new rows begin at zero, so that an old item keeps its
+new logits at zero too. Where there is no new row ("bc", and a step without a new class) both project it. In a
+cosine head, which is no linear layer, old rows are fixed and new ones free.
 
 Items of old classes are left out, those of a step that brings no new class aside. Heeds the scheme, the
 exposure, the trained rejection and whether the head is balanced. `kept`: "covariance.LAYER" and
@@ -22,7 +25,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from detector.network import CosineHead, Network
+from detector.network import Network
 from updater.learners import lucir
 from updater.training import normalisation, null_space, schemes, two_stages
 from updater.training.loop import Loss, TrainingSet
@@ -30,26 +33,41 @@ from updater.training.losses import classification
 from updater.training.null_space import Covariances
 from updater.training.step import Learnt, Step
 
+_HEAD = "head"
+
 
 def learn(step: Step) -> Learnt:
     """Train a network on the new classes of a step, within the null space of the earlier ones."""
+    return _learn(step, "nscil", free=True)
+
+
+def learn_projected(step: Step) -> Learnt:
+    """Do the same with a linear head that is projected whole, its new rows too."""
+    return _learn(step, "nscil-projected", free=False)
+
+
+def _learn(step: Step, method: str, *, free: bool) -> Learnt:
     new = [i for i, family in enumerate(step.train.families) if family not in step.old]
     if new:
         step = replace(step, train=step.train.take(new))
     before = _unpacked(step)
     if not before:
-        trained = two_stages.train(step, "nscil", lambda network, data: classification(step, data))
+        trained = two_stages.train(step, method, lambda network, data: classification(step, data))
     else:
+        old = len(schemes.columns(step.old, step.options))
+        free = free and old < len(schemes.columns(step.classes, step.options))
         projections = {
-            name: null_space.projection(mean.to(step.device)) for name, (mean, _) in before.items()
+            name: null_space.projection(mean.to(step.device))
+            for name, (mean, _) in before.items()
+            if not (free and name == _HEAD)
         }
 
         def loss_of(network: Network, data: TrainingSet) -> Loss:
-            _fix_the_rest(network, projections, len(schemes.columns(step.old, step.options)))
+            _fix_the_rest(network, projections, old)
             return classification(step, data)
 
         trained = two_stages.train(
-            step, "nscil", loss_of, update=partial(null_space.projected_update, projections=projections)
+            step, method, loss_of, update=partial(null_space.projected_update, projections=projections)
         )
         _release(trained.network)
     network = trained.network
@@ -58,24 +76,25 @@ def learn(step: Step) -> Learnt:
 
 
 def _fix_the_rest(network: Network, projected: Collection[str], old: int) -> None:
-    """Leave only what is projected to be trained, and a cosine head's classes from `old` on."""
+    """Leave only what is projected to be trained, and the rows from `old` on of a head that is not."""
     normalisation.fix(network)
     network.requires_grad_(False)
     for name in projected:
         network.get_submodule(name).requires_grad_(True)
-    if isinstance(network.head, CosineHead):
-        network.head.weight.requires_grad_(True)
-        lucir.fix_old(network.head, old)
-    else:
+    if _HEAD in projected:
         with torch.no_grad():
             for value in network.head.parameters():
                 value[old:] = 0
+    else:
+        for value in network.head.parameters():
+            # A cosine head's scale moves the logits of old items too.
+            value.requires_grad_(value.ndim > 0)
+        lucir.fix_old(network.head, old)
 
 
 def _release(network: Network) -> None:
     normalisation.release(network)
-    if isinstance(network.head, CosineHead):
-        lucir.release(network.head)
+    lucir.release(network.head)
     network.requires_grad_(True).eval()
 
 

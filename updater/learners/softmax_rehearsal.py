@@ -11,7 +11,7 @@ towards large and new classes (`two_stages`).
 from torch import Tensor
 
 from updater.training import two_stages
-from updater.training.distillation import distillation, teacher_logits
+from updater.training.distillation import distillation, distilled, teacher_logits
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification
 from updater.training.step import Learnt, Step
@@ -30,10 +30,11 @@ def learn(step: Step) -> Learnt:
 def _with_distillation(loss: Loss, step: Step, data: TrainingSet) -> Loss:
     if step.previous is None or not step.options.distillation:
         return loss
-    wanted = teacher_logits(step, data)
+    wanted, rows = teacher_logits(step, data), distilled(step, data)
 
     def total(batch: Batch) -> Tensor:
-        kept = distillation(batch.output.logits[:, : wanted.shape[1]], wanted[batch.items])
+        held = rows(batch)
+        kept = distillation(batch.output.logits[held, : wanted.shape[1]], wanted[batch.items][held])
         return loss(batch) + step.options.distillation * kept
 
     return total

@@ -37,6 +37,20 @@ def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOu
     return of
 
 
+def distilled(step: Step, data: TrainingSet) -> Callable[[Batch], Tensor | slice]:
+    """Return which of a batch's M items are held to the previous network, bool [M]; or all, as a slice.
+
+    By options.distilled: every one, pseudo-forgeries too, or those of the previous network's classes (CDDB
+    eq. 3, the set P). Of two logits for all classes ("bc") the previous network says nothing good of a new
+    family: over all items, that family is learnt only when it is an old one.
+    """
+    if step.options.distilled == "all":
+        return lambda batch: slice(None)
+    old = torch.tensor([family in step.old for family in step.train.families])
+    exemplar = F.pad(old, (0, len(data.targets) - len(old))).to(step.device)
+    return lambda batch: exemplar[batch.items]
+
+
 def distillation(logits: Tensor, teacher: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     """Return T^2 * mean KL(softmax(teacher / T) || softmax(logits / T)), a scalar; both float32 [M, K].
 
@@ -51,8 +65,10 @@ def soft_cross_entropy(
     """Return the mean of -sum softmax(teacher / T) * log softmax(logits / T), a scalar; both float32 [M, K].
 
     The distillation of BiC (eq. 2) and WA (eq. 3). divergence: less the teacher's entropy, which has no
-    gradient; 0 then means that the two agree.
+    gradient; 0 then means that the two agree. 0 without rows, too.
     """
+    if not len(logits):
+        return logits.sum()
     wanted, said = F.softmax(teacher / temperature, 1), F.log_softmax(logits / temperature, 1)
     if divergence:
         return F.kl_div(said, wanted, reduction="batchmean")
@@ -68,10 +84,12 @@ def interpolated(loss: Loss, step: Step, data: TrainingSet) -> Loss:
     share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
     if not share:
         return loss
-    wanted = teacher_logits(step, data)
+    wanted, rows = teacher_logits(step, data), distilled(step, data)
 
     def total(batch: Batch) -> Tensor:
-        kept = soft_cross_entropy(batch.output.logits[:, : wanted.shape[1]], wanted[batch.items])
+        held = rows(batch)
+        logits = batch.output.logits[held, : wanted.shape[1]]
+        kept = soft_cross_entropy(logits, wanted[batch.items][held])
         return (1 - share) * loss(batch) + share * kept
 
     return total

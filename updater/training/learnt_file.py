@@ -8,20 +8,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from detector.architecture import Architecture
-from detector.network import Network
 from ingest.durable import write_durably
 from updater.training.step import Learnt
-from updater.training.task_tokens import TaskTokens
+from updater.training.task_tokens import made
 
-FORMAT = "learnt-1"
+FORMAT = "learnt-2"
 NETWORK, KEPT = "network.", "kept."
 
 
 def save_learnt(path: Path, learnt: Learnt) -> None:
     """Write a network and what its learner keeps, all of it or nothing. Raises OSError.
 
-    Its architecture and its classes are in the metadata, and so are DyTox's tasks: a head may be another
-    one than a step asked for, and a network of task tokens has a shape of its own.
+    Its architecture and its classes are in the metadata: a head may be another one than a step asked for,
+    and a network of task tokens has its tasks.
     """
     network = learnt.network
     tensors = {NETWORK + name: value for name, value in network.state_dict().items()}
@@ -30,7 +29,6 @@ def save_learnt(path: Path, learnt: Learnt) -> None:
         "format": FORMAT,
         "architecture": network.architecture.model_dump_json(),
         "classes": json.dumps(learnt.classes),
-        "tasks": json.dumps(network.head.tasks if isinstance(network, TaskTokens) else None),
     }
     own = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     write_durably(path, save(own, metadata))
@@ -49,12 +47,9 @@ def load_learnt(path: Path, device: torch.device) -> Learnt | None:
     state = {name.removeprefix(NETWORK): v for name, v in tensors.items() if name.startswith(NETWORK)}
     kept = {name.removeprefix(KEPT): v.to(device) for name, v in tensors.items() if name.startswith(KEPT)}
     architecture = Architecture.model_validate_json(metadata["architecture"])
-    tasks = json.loads(metadata["tasks"])
+    tasks = architecture.tasks
+    logits = max(end for _, end in tasks) if tasks else len(state["head.weight"])
     with torch.random.fork_rng(devices=[]):
-        network = (
-            Network(architecture, len(state["head.weight"]))
-            if tasks is None
-            else TaskTokens(architecture, [(first, end) for first, end in tasks])
-        )
+        network = made(architecture, logits)
     network.load_state_dict(state)
     return Learnt(network.to(device).eval(), tuple(json.loads(metadata["classes"])), kept)

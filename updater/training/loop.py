@@ -181,8 +181,11 @@ def start(step: Step) -> Network:
     """Return a network for the step's classes on its device: a new one, or the previous one grown.
 
     A new one begins with the step's weights, if it has some. Raises WeightsError where they do not fit.
-    Known logits keep their weights, those of the head that was trained; new ones begin at random.
+    Known logits keep their weights, those of the head that was trained; new ones begin at random. Raises
+    ValueError for a previous network of task tokens.
     """
+    if step.previous is not None and step.previous.network.architecture.tasks is not None:
+        raise ValueError("the previous network is of task tokens: only dytox goes on from it")
     network = Network(step.architecture, len(schemes.columns(step.classes, step.options)))
     if step.previous is None:
         if step.start_from is not None:

@@ -32,6 +32,9 @@ class Recipe:
     """crops drawn of an item for one step: each crop has to carry its item's class alone"""
     weight_decay: float = 0.02
     label_smoothing: float = 0.05
+    flip: bool = False
+    """whether crops are mirrored at random while the backbone is trained; their forensic features, and what a
+    previous network says of them, stay those of the crop as it is"""
 
 
 FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
@@ -65,10 +68,12 @@ class Options:
     """binary, multi-class or multi-task (CDDB section 4)"""
     aggregate: Aggregate = "sumlogit"
     """how "mt" makes two scores of the logits"""
-    mt_weight: float = 0.5
-    """lambda of CDDB eq. 7: the share of the binary loss"""
+    mt_weight: float = 0.3
+    """lambda of CDDB eq. 7: the share of the binary loss; the paper has 0.3 throughout"""
     distillation: float = 1.0
     """weight of the distillation loss; 0 leaves it out"""
+    distilled: Literal["all", "exemplars"] = "all"
+    """what the distillation loss is taken over: all items, or those of old classes alone (CDDB eq. 3)"""
     balanced: bool = True
     """whether the head is fine-tuned on batches that hold every class equally often"""
     exposure: Literal["none", "class", "outliers"] = "class"
@@ -128,7 +133,8 @@ class Step:
         found = set(self.train.families)
         if not found <= set(classes) or not set(classes) <= found | set(old):
             raise ValueError(f"the items' families {sorted(found)} are not the classes {sorted(classes)}")
-        if self.previous is not None and _trained_as(self.previous) != self.architecture:
+        asked = self.architecture.model_copy(update={"tasks": None})
+        if self.previous is not None and _trained_as(self.previous) != asked:
             raise ValueError("an update keeps the previous network's architecture")
 
     @property
@@ -143,8 +149,11 @@ random state is left as it was. Raises ValueError for an option that the learner
 
 
 def _trained_as(learnt: Learnt) -> Architecture:
-    """Return a network's architecture with the head that was trained, which need not be the one it bears."""
-    own = learnt.network.architecture
+    """Return a network's architecture with the head that was trained, which need not be the one it bears.
+
+    Without its tasks, to which each step may add.
+    """
+    own = learnt.network.architecture.model_copy(update={"tasks": None})
     if "head.weight" not in learnt.kept:
         return own
     return own.model_copy(update={"head": "cosine" if "head.scale" in learnt.kept else "linear"})

@@ -7,6 +7,7 @@ backbone then runs once for each crop.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ def train(
     method: str,
     loss_of: Callable[[Network, TrainingSet], Loss],
     *,
+    balanced_of: Callable[[Network, TrainingSet], Loss] | None = None,
     start: Callable[[Step], Network] = loop.start,
     below: float = 1.0,
     update: Update = lambda network, optimiser: optimiser.step(),
@@ -47,8 +49,9 @@ def train(
     """Train a network on a step, from scratch or from the previous one.
 
     method: the learner's name, to which a checkpoint is bound. loss_of: makes the loss from the network
-    as it begins; it may freeze parts of it. start, below, update: as `loop.start` and `Training.run` say.
-    The global random state is left as it was.
+    as it begins; it may freeze parts of it. balanced_of: makes that of the second stage once the first is
+    over, and may free them again; else it is the same. start, below, update: as `loop.start` and
+    `Training.run` say. The global random state is left as it was.
     """
     saved = loop.checkpoint(step, method, STAGES)
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
@@ -59,7 +62,10 @@ def train(
         if step.previous is None and not (step.start_from and step.start_from.whole):
             loop.whiten(network, step, data)
         loss = loss_of(network, data)
-        rows = run_both(Training(step, data, saved), network, loss, below=below, update=update)
+        second = None if balanced_of is None else partial(balanced_of, network, data)
+        rows = run_both(
+            Training(step, data, saved), network, loss, balanced=second, below=below, update=update
+        )
     saved.remove()
     return Trained(network.eval(), data, rows)
 
@@ -69,10 +75,14 @@ def run_both(
     network: Network,
     loss: Loss,
     *,
+    balanced: Callable[[], Loss] | None = None,
     below: float = 1.0,
     update: Update = lambda network, optimiser: optimiser.step(),
 ) -> Tensor:
-    """Run both stages and return the backbone's features of each crop, float32 [T, B]."""
+    """Run both stages and return the backbone's features of each crop, float32 [T, B].
+
+    balanced: makes the loss of the second; else it is the first's.
+    """
     step, data, recipe = run.step, run.data, run.step.recipe
     run.run(
         "backbone",
@@ -90,7 +100,7 @@ def run_both(
     run.run(
         "balanced",
         network,
-        loss,
+        balanced() if balanced else loss,
         item_weights(data.targets, 1.0 if step.options.balanced else 0.0),
         steps=recipe.balanced_steps,
         rate=recipe.balanced_rate,

@@ -136,8 +136,10 @@ def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
     state = dict(weights.tensors)
     if not weights.whole:
         backbone = getattr(network.backbone, "whole", network.backbone)
+        cut: tuple[str, ...] = getattr(network.backbone, "cut", ())
+        kept = {name: value for name, value in state.items() if not name.startswith(cut)}
         made_for = network.architecture
-        put_backbone(backbone, made_for.backbone, made_for.crop_px, weights)
+        put_backbone(backbone, made_for.backbone, made_for.crop_px, replace(weights, tensors=kept))
         return
     head = state.get("head.weight")
     if weights.classes not in (None, classes):

@@ -76,7 +76,6 @@ def test_growing_leaves_the_old_logits_as_they_were(forensic):
     assert torch.allclose(after.logits[:, :2], before.logits, atol=1e-5)
     assert torch.allclose(after.pseudo_logit, before.pseudo_logit, atol=1e-5)
     assert after.embedding.shape[1] == before.embedding.shape[1] + 8
-    assert [token.requires_grad for token in new.tokens] == [False, True]
 
 
 def test_binary_entropy_by_hand_reaches_every_logit():
@@ -89,6 +88,14 @@ def test_binary_entropy_by_hand_reaches_every_logit():
     assert logits.grad.flatten().tolist() == pytest.approx([1 / 8, -1 / 16, 3 / 16, -1 / 8], rel=1e-4)
 
 
+def test_the_old_networks_word_weighs_as_the_mean_over_items_and_old_classes():
+    # Two items, two old classes of three: the teacher says 1/4 and 3/4, the student a half each and the same.
+    teacher = torch.tensor([[0.0, math.log(3)], [0.0, math.log(3)]])
+    logits = torch.tensor([[0.0, 0.0, 9.0], [0.0, math.log(3), -9.0]])
+    by_hand = (math.log((1 / 4) / (1 / 2)) / 4 + 3 * math.log((3 / 4) / (1 / 2)) / 4) / 4
+    assert dytox.mean_divergence(logits, teacher).item() == pytest.approx(by_hand, rel=1e-5)
+
+
 def test_the_divergence_tells_new_classes_from_one_another_and_from_all_that_is_past(labelled):
     previous = Learnt(TaskTokens(TINY, [(0, 2)]), OLD)
     step = Step(labelled({"a/blocky": 1, "b/striped": 2, "b/real": 1}), CLASSES, TINY, previous)
@@ -98,7 +105,9 @@ def test_the_divergence_tells_new_classes_from_one_another_and_from_all_that_is_
     embedding = torch.randn(6, network.embedding_size, requires_grad=True)
     value = dytox.divergence(network, embedding, labels)
     scores = network.divergence(embedding[:4, 8:16])
-    by_hand = -torch.stack([scores[i].softmax(0)[label].log() for i, label in enumerate([0, 2, 2, 1])]).mean()
+    wanted = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0]])
+    each = wanted * scores.sigmoid().log() + (1 - wanted) * (1 - scores.sigmoid()).log()
+    by_hand = -each.mean()
     assert value.item() == pytest.approx(by_hand.item(), rel=1e-5)
     torch.autograd.backward(value)
     assert (embedding.grad[:4, 8:16] != 0).any(1).all(), "the newest task's part"
@@ -112,15 +121,35 @@ def test_an_update_adds_a_token_and_keeps_the_old_one(scheme, labelled):
     options = Options(scheme=scheme)
     first = dytox.learn(Step(labelled(dict.fromkeys(OLD, 4)), OLD, TINY, options=options, recipe=RECIPE))
     train = labelled(dict.fromkeys(CLASSES, 3), seed=1)
-    second = dytox.learn(Step(train, CLASSES, TINY, first, options, RECIPE, seed=1))
-    assert torch.equal(second.network.tokens[0], first.network.tokens[0])
-    assert not torch.equal(second.network.attention.out.weight, first.network.attention.out.weight)
+    on_crops = replace(RECIPE, balanced_steps=0)
+    second = dytox.learn(Step(train, CLASSES, TINY, first, options, on_crops, seed=1))
+    assert all(same(old, first.network, second.network) for old in ("tokens.0", "norms.0", "head.parts.0"))
+    assert not same("attention.out", first.network, second.network)
+    assert not same("backbone", first.network, second.network)
     assert second.network.head.tasks == (((0, 2), (0, 2)) if scheme == "bc" else ((0, 2), (2, 4)))
     assert second.network.divergence is None
     known = dytox.learn(
         Step(train, CLASSES, TINY, second, options, replace(RECIPE, backbone_steps=0), seed=2)
     )
     assert len(known.network.tokens) == 2, "a step without new classes brings no token"
+
+
+def same(prefix, one, other):
+    there = other.state_dict()
+    named = {name: value for name, value in one.state_dict().items() if name.startswith(prefix)}
+    assert named
+    return all(torch.equal(value, there[name]) for name, value in named.items())
+
+
+def test_the_balanced_stage_frees_what_the_earlier_tasks_have_and_keeps_the_backbone(labelled, monkeypatch):
+    first = dytox.learn(Step(labelled(dict.fromkeys(OLD, 4)), OLD, TINY, recipe=RECIPE))
+    train = labelled(dict.fromkeys(CLASSES, 3), seed=1)
+    recipe = replace(RECIPE, backbone_steps=0)
+    second = dytox.learn(Step(train, CLASSES, TINY, first, recipe=recipe, seed=1))
+    assert same("backbone", first.network, second.network)
+    assert not any(
+        same(old, first.network, second.network) for old in ("tokens.0", "norms.0", "head.parts.0")
+    )
 
 
 def test_it_goes_on_only_from_its_own(labelled):

@@ -34,9 +34,9 @@ def test_an_exemplar_is_held_a_margin_above_the_two_hardest_new_classes():
     scores = torch.tensor([[0.9, 0.1, 0.7, 0.2, 0.6], [0.1, 0.2, 0.3, 0.9, 0.4]], requires_grad=True)
     value = lucir.margin_ranking(scores, torch.tensor([0, 4]), old=2, margin=0.5)
     # Only the first is of an old class; of its rivals 0.7 and 0.6 are the hardest.
-    assert value.item() == pytest.approx((0.5 - 0.9 + 0.7) + (0.5 - 0.9 + 0.6), rel=1e-4)
+    assert value.item() == pytest.approx(((0.5 - 0.9 + 0.7) + (0.5 - 0.9 + 0.6)) / 2, rel=1e-4)
     torch.autograd.backward(value)
-    assert scores.grad.tolist() == [[-2, 0, 1, 0, 1], [0, 0, 0, 0, 0]]
+    assert scores.grad.tolist() == [[-1, 0, 0.5, 0, 0.5], [0, 0, 0, 0, 0]]
 
 
 def test_ranking_is_the_mean_over_exemplars_and_nothing_without_them():

@@ -93,16 +93,21 @@ def test_a_projected_update_changes_new_outputs_and_no_old_ones():
         assert not torch.allclose(network(old), before, atol=1e-2), "the same step unprojected changes them"
 
 
-@pytest.fixture(scope="module", params=["linear", "cosine"])
+@pytest.fixture(
+    scope="module",
+    params=[("linear", nscil.learn), ("linear", nscil.learn_projected), ("cosine", nscil.learn)],
+    ids=["linear", "projected", "cosine"],
+)
 def learnt(request, labelled):
     """The old items, the network after them, and the update of the one that follows."""
-    architecture = TINY.model_copy(update={"head": request.param})
+    head, learn = request.param
+    architecture = TINY.model_copy(update={"head": head})
     items = labelled({"a/real": 4, "a/blocky": 4})
     options = Options(exposure="none")
-    first = nscil.learn(Step(items, OLD, architecture, options=options, recipe=RECIPE, seed=1))
+    first = learn(Step(items, OLD, architecture, options=options, recipe=RECIPE, seed=1))
     new = labelled({"a/real": 2, "b/real": 6, "b/striped": 6}, seed=2)
     update = Step(new, CLASSES, architecture, first, options, RECIPE, seed=3)
-    return items, first, update, nscil.learn(update)
+    return items, first, update, learn(update)
 
 
 def test_an_update_leaves_the_old_items_logits_where_fine_tuning_does_not(learnt):
@@ -116,7 +121,11 @@ def test_an_update_leaves_the_old_items_logits_where_fine_tuning_does_not(learnt
 def test_what_a_layer_changes_is_bounded_on_old_inputs_by_the_null_space(learnt):
     _, first, _, second = learnt
     changed = 0
+    rows = second.network.head.weight[:2]
+    free = torch.equal(rows, first.network.head.weight)
     for name, layer in null_space.layers(first.network).items():
+        if free and name == "head":
+            continue
         covariance, after = first.kept[f"covariance.{name}"], second.network.get_submodule(name)
         steps = []
         for was, now in zip(layer.parameters(), after.parameters(), strict=True):
@@ -132,6 +141,37 @@ def test_what_a_layer_changes_is_bounded_on_old_inputs_by_the_null_space(learnt)
         ).all(), name
         changed += int(step.abs().max() > 0)
     assert changed > 5
+
+
+def test_the_heads_new_rows_are_free_and_its_old_ones_stay_or_all_are_projected(learnt, request):
+    items, first, _, second = learnt
+    head, was = second.network.head, first.network.head.weight
+    kind = request.node.callspec.id
+    assert torch.equal(head.weight[:2], was) is (kind != "projected")
+    assert not any("parametrizations" in name for name in second.network.state_dict())
+    # An old item's new logits: zero to begin with, and held there, only where all rows are projected.
+    on_old = said(second.network, items)[:, 2:].abs().max()
+    assert bool(on_old < 1e-3) is (kind == "projected")
+
+
+@pytest.mark.parametrize("learn", [nscil.learn, nscil.learn_projected])
+def test_where_no_row_is_new_the_head_is_projected(learn, labelled):
+    options = Options(exposure="none", scheme="bc")
+    recipe = replace(RECIPE, backbone_steps=0, balanced_steps=3)
+    bare = TINY.model_copy(update={"backbone": "none"})
+    first = learn(Step(labelled(dict.fromkeys(OLD, 3)), OLD, bare, options=options, recipe=recipe))
+    new = labelled({"b/real": 3, "b/striped": 3}, seed=2)
+    second = learn(Step(new, CLASSES, bare, first, options, recipe, seed=3))
+    step = torch.cat(
+        [
+            second.network.head.weight - first.network.head.weight,
+            (second.network.head.bias - first.network.head.bias)[:, None],
+        ],
+        1,
+    )
+    onto = null_space.projection(first.kept["covariance.head"])[0]
+    assert step.abs().max() > 0
+    assert torch.allclose(step @ onto, step, atol=1e-5)
 
 
 def test_what_cannot_be_projected_stays(learnt):

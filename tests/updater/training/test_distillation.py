@@ -44,3 +44,43 @@ def test_the_first_step_has_nothing_to_keep():
     step = SimpleNamespace(options=Options(), old=(), classes=("a",))
     loss = distillation.interpolated(lambda batch: torch.tensor(7.0), step, None)
     assert loss(None).item() == 7
+
+
+@pytest.mark.parametrize("name", ["all", "exemplars"])
+def test_what_is_distilled_is_every_item_or_those_of_old_classes_alone(name):
+    step = SimpleNamespace(
+        options=Options(distilled=name),
+        old=("a/real", "a/fake"),
+        train=SimpleNamespace(families=("b/fake", "a/real", "b/real", "a/fake")),
+        device=torch.device("cpu"),
+    )
+    data = SimpleNamespace(targets=[1, 0, 0, 1, 2, 2])  # two logits for all, and two pseudo-forgeries
+    rows = distillation.distilled(step, data)
+    items = torch.tensor([5, 3, 0, 1, 2])
+    found = torch.arange(5)[rows(SimpleNamespace(items=items))].tolist()
+    assert found == ([0, 1, 2, 3, 4] if name == "all" else [1, 3])
+
+
+def test_distillation_over_exemplars_is_their_mean_by_hand_and_nothing_without_any(monkeypatch):
+    # Of an exemplar the teacher says 1/4 and 3/4, the student a half each; of the new item they differ more.
+    wanted = torch.tensor([[0.0, 2 * math.log(3)], [9.0, -9.0]])
+    monkeypatch.setattr(distillation, "teacher_logits", lambda step, data: wanted)
+    step = SimpleNamespace(
+        options=Options(distilled="exemplars", scheme="bc"),
+        old=("a",),
+        classes=("a", "b"),
+        train=SimpleNamespace(families=("a", "b")),
+        device=torch.device("cpu"),
+    )
+    loss = distillation.interpolated(lambda batch: torch.tensor(0.0), step, SimpleNamespace(targets=[0, 1]))
+    logits = torch.zeros(2, 2, requires_grad=True)
+
+    def value(items):
+        return loss(SimpleNamespace(output=SimpleNamespace(logits=logits[items]), items=torch.tensor(items)))
+
+    # lambda = 1/2; the cross-entropy of a half with anything is log 2, at temperature 2 too.
+    assert value([0, 1]).item() == pytest.approx(math.log(2) / 2, rel=1e-5)
+    torch.autograd.backward(value([0, 1]))
+    assert logits.grad[0].tolist() == pytest.approx([(1 / 2 - 1 / 4) / 4, (1 / 2 - 3 / 4) / 4], rel=1e-4)
+    assert logits.grad[1].tolist() == [0, 0]
+    assert value([1]).item() == 0
