@@ -5,13 +5,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from deploy.cli.learning import Learning, Training, device_of, setup_of, weights_of, with_options
+from deploy.cli.learning import (
+    Learning,
+    Training,
+    device_of,
+    setup_of,
+    share_of,
+    weights_of,
+    with_options,
+)
 from deploy.cli.output import CommandError, print_table, say, writable
 
 if TYPE_CHECKING:
@@ -37,7 +45,7 @@ def cddb(chosen: Learning, data: Data = None, sequence: Sequence = "easy") -> No
     """Learn the tasks of CDDB's layout, one forgery family after another."""
     from updater.benchmark.streams import Dataset
 
-    _learn(Dataset("cddb", data, sequence), chosen)
+    _learn(Dataset("cddb", data, sequence, **_cut(chosen)), chosen)
 
 
 @app.command()
@@ -52,7 +60,7 @@ def opencil(
     """Learn classes in steps beside outliers: OpenCIL's layout, or CDDB's, whose later tasks are outliers."""
     from updater.benchmark.streams import Dataset
 
-    _learn(Dataset("opencil", data, sequence, base, increment), chosen)
+    _learn(Dataset("opencil", data, sequence, base, increment, **_cut(chosen)), chosen)
 
 
 @app.command()
@@ -61,7 +69,7 @@ def synthetic(chosen: Learning) -> None:
     """Learn the own stream's families one after another; it is rendered, and needs no data."""
     from updater.benchmark.streams import Dataset
 
-    _learn(Dataset("synthetic"), chosen)
+    _learn(Dataset("synthetic", **_cut(chosen)), chosen)
 
 
 @app.command()
@@ -118,6 +126,10 @@ def memory(
     print_table("the memory's index", columns, rows)
     if report:
         report.write_text(costs_json(found, seed))
+
+
+def _cut(chosen: Learning) -> dict[str, Any]:
+    return {"crop_px": chosen.crop_px, "calibration_share": share_of(chosen)}
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
@@ -195,13 +207,15 @@ def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
 def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
     from updater.benchmark.data.crops import CropReader
     from updater.benchmark.speed import measure_on_own_stream, speed_json
+    from updater.benchmark.streams import Dataset
     from updater.training.processes import is_first
 
     for file in (HOME / "report.json", report):
         writable(file)
+    plan = Dataset("synthetic", crop_px=setup.architecture.crop_px).plan
     with (
         _bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
-        CropReader(cache=HOME / "crops", progress=progress) as reader,
+        CropReader(plan, HOME / "crops", progress) as reader,
     ):
         found = measure_on_own_stream(reader, setup, seed, progress)
     if not is_first():

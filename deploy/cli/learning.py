@@ -2,15 +2,16 @@
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Collection
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 
-from deploy.cli.output import UsageError
+from deploy.cli.output import UsageError, say
 
 if TYPE_CHECKING:
     import torch
@@ -26,13 +27,33 @@ class Training:
 
     scheme: Annotated[str, typer.Option(help="bc, mc or mt: binary, multi-class, multi-task")] = "mc"
     aggregate: Annotated[str, typer.Option(help="of mt: how two scores are made of the logits")] = "sumlogit"
-    mt_weight: Annotated[float, typer.Option(min=0, max=1, help="of mt: lambda")] = 0.5
+    mt_weight: Annotated[float, typer.Option(min=0, max=1, help="of mt: lambda")] = 0.3
     head: Annotated[str, typer.Option(help="linear or cosine (LinFC, CosFC)")] = "linear"
     distillation: Annotated[float, typer.Option(min=0, help="weight of its loss; 0 for none")] = 1.0
+    distilled: Annotated[str, typer.Option(help="what it is taken over: all items, or exemplars")] = "all"
     balanced: Annotated[bool, typer.Option(help="fine-tune the head on balanced batches")] = True
     backbone: Annotated[
         str | None, typer.Option(help='a timm model, or "none" for forensic features alone; else the default')
     ] = None
+    forensic: Annotated[
+        bool, typer.Option(help="residual front end and forensic branch beside the backbone; else plain RGB")
+    ] = True
+    crop_px: Annotated[int, typer.Option(min=32, max=1024, help="side of a crop, native pixels")] = 128
+    epochs: Annotated[
+        float | None, typer.Option(help="times that an item is drawn to train the network; else the default")
+    ] = None
+    rate: Annotated[
+        str | None, typer.Option(help="highest learning rate of that training; or FIRST,LATER of the tasks")
+    ] = None
+    head_epochs: Annotated[
+        float | None,
+        typer.Option(help="and to train what lies above the backbone after that: 0 for no second stage"),
+    ] = None
+    width: Annotated[int, typer.Option(min=1, max=65536, help="of each part of the embedding")] = 64
+    batch: Annotated[int, typer.Option(min=1, max=65536, help="items of a training step")] = 64
+    augment: Annotated[
+        str, typer.Option(help="of crops while the backbone is trained: none, or flip from left to right")
+    ] = "none"
     checkpoint: Annotated[
         Path | None, typer.Option(help="begin with own weights: safetensors of the backbone or of a network")
     ] = None
@@ -50,11 +71,20 @@ class Training:
 class Learning(Training):
     """Options of the benchmarks that learn a stream of tasks."""
 
+    preset: Annotated[
+        str | None, typer.Option(help="published options under one name, such as cddb-lucir")
+    ] = None
     learner: Annotated[str, typer.Option(help="how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, typer.Option(min=0, help="exemplars of earlier tasks, all together")] = 500
     rejection: Annotated[
         str, typer.Option(help="scores of rejection, NAME,NAME,…; the figures are of the first")
     ] = "fused"
+    calibration_share: Annotated[
+        float | None,
+        typer.Option(
+            help="of each class's training items, held back to set thresholds by; else the layout's"
+        ),
+    ] = None
     leave_out: Annotated[
         bool, typer.Option(help="measure rejection by leaving out each family once, which takes longest")
     ] = True
@@ -82,14 +112,36 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     ]
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + options
 
+    parameters.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
+
     @wraps(command)
-    def run(**values: Any) -> None:
+    def run(context: typer.Context, **values: Any) -> None:
         chosen = kind(**{option.name: values.pop(option.name) for option in options})
-        command(**values, chosen=chosen)
+        command(**values, chosen=_with_preset(chosen, context))
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def _with_preset(chosen: Training, context: typer.Context) -> Training:
+    """The options of a preset, where one is named, under those that were given. Raises UsageError."""
+    if not isinstance(chosen, Learning) or chosen.preset is None:
+        return chosen
+    from updater.benchmark.presets import PRESETS
+
+    _one_of("preset", chosen.preset, PRESETS)
+    preset = PRESETS[chosen.preset]
+    left: dict[str, Any] = {
+        name: value for name, value in preset.options.items() if not _given(context, name)
+    }
+    say(f"{chosen.preset} is {preset.source}. What still differs: {'; '.join(preset.differs)}.")
+    return replace(chosen, **left)
+
+
+def _given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
 
 
 def setup_of(chosen: Training) -> "Setup":
@@ -112,19 +164,71 @@ def setup_of(chosen: Training) -> "Setup":
         _one_of("rejection", name, scores_offered())
     if chosen.training in HEADS and chosen.training not in get_args(Rejection):
         raise UsageError(f"{chosen.training} trains a head of its own: name it with --rejection")
-    named = ("scheme", "aggregate", "mt_weight", "distillation", "balanced", "exposure")
+    named = ("scheme", "aggregate", "mt_weight", "distillation", "distilled", "balanced", "exposure")
     options = {name: getattr(chosen, name) for name in named} | {"rejection": chosen.training}
     try:
         of_training = TypeAdapter(Options).validate_python(options)
-        architecture = architecture_of(chosen.backbone or Architecture().backbone, head=chosen.head)
+        shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
+        architecture = architecture_of(chosen.backbone or Architecture().backbone, **shape)
         Network(architecture, 2)
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise UsageError(f"--no-forensic: {first['ctx']['error']}: name a --backbone") from error
         option = {"rejection": "training"}.get(str(first["loc"][0]), str(first["loc"][0]))
         raise UsageError(f"--{option.replace('_', '-')} {first['input']}: {first['msg']}") from error
     except BackboneError as error:
         raise UsageError(f"--backbone {error}") from error
-    return Setup(learning.learner, of_training, architecture, learning.memory, rejection=names)
+    except ValueError as error:
+        raise UsageError(f"--crop-px {chosen.crop_px}: {error}") from error
+    setup = Setup(learning.learner, of_training, architecture, learning.memory, rejection=names)
+    return _trained(setup, chosen)
+
+
+def _trained(setup: "Setup", chosen: Training) -> "Setup":
+    """The setup with what is said of how long and how fast to train. Raises UsageError."""
+    from updater.benchmark.setup import Augment
+
+    _one_of("augment", chosen.augment, get_args(Augment))
+    if chosen.augment != "none" and setup.bare:
+        raise UsageError(
+            f"--augment {chosen.augment} is of a backbone's training, and there is none: name one"
+        )
+    if (epochs := chosen.epochs) is not None:
+        if not (math.isfinite(epochs) and epochs > 0):
+            raise UsageError(f"--epochs {epochs:g}: it has to be above 0")
+        setup = setup.trained_epochs(epochs)
+    if (epochs := chosen.head_epochs) is not None:
+        if setup.bare:
+            raise UsageError("--head-epochs are of a second stage, and without a backbone there is none")
+        if not (math.isfinite(epochs) and epochs >= 0):
+            raise UsageError(f"--head-epochs {epochs:g}: it has to be 0 or above")
+        setup = replace(setup, head_epochs=epochs, least_steps=0)
+    augment = cast("Augment", chosen.augment)
+    return replace(setup, rates=_rates(chosen.rate), batch=chosen.batch, augment=augment)
+
+
+def _rates(said: str | None) -> tuple[float, float] | None:
+    """The learning rates of the first task and of later ones, from RATE or FIRST,LATER. Raises UsageError."""
+    if said is None:
+        return None
+    try:
+        rates = [float(part) for part in said.split(",")]
+    except ValueError:
+        rates = []
+    if len(rates) not in (1, 2) or not all(math.isfinite(one) and one > 0 for one in rates):
+        raise UsageError(f"--rate {said}: it has to be a number above 0, or two as FIRST,LATER")
+    return rates[0], rates[-1]
+
+
+def share_of(chosen: Learning) -> float | None:
+    """The share that is held back for calibration, None for the layout's own. Raises UsageError."""
+    share = chosen.calibration_share
+    if share is not None and not 0 <= share < 1:
+        raise UsageError(f"--calibration-share {share:g}: it has to be 0 or above, and below 1")
+    if share == 0 and chosen.leave_out:
+        raise UsageError("--calibration-share 0 leaves nothing to set thresholds by: add --no-leave-out")
+    return share
 
 
 def device_of(name: str) -> "torch.device":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.herding import herd
@@ -127,6 +128,8 @@ class Continual:
 
     def _judge(self, learnt: Learnt, number: int, train: LabelledCrops) -> Judge:
         held = joined([task.calibration for task in self.stream.tasks[: number + 1]])
+        # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
+        held = held if len(held) else train
         new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
         return calibrated(learnt, self.setup, train, held, new=new, seed=self.seed)
 
@@ -136,6 +139,9 @@ class Continual:
         on_tests = self.on_tests = [judge.judged(task.test) for task in tasks]
         column = [accuracy(one) for one in on_tests]
         figures = figures_of(on_tests, judge)
+        out_of_fold = any(len(task.calibration) for task in tasks)
+        if not out_of_fold:
+            figures = figures.model_copy(update={"reals_unknown": None, "reals_fake": None})
         scores: dict[str, RejectionScores] = {}
         outliers = {one.name: one.at(number, len(self.stream.tasks)) for one in self.stream.outliers}
         unknown = {name: part for name, part in outliers.items() if len(part)}
@@ -149,7 +155,7 @@ class Continual:
             for name in self.setup.rejection:
                 found = rejection_scores(on_tests, judged, name)
                 scores.setdefault(f"step {number + 1}", found)
-                threshold = judge.gate.unknown_threshold if name == "fused" else None
+                threshold = judge.gate.unknown_threshold if name == "fused" and out_of_fold else None
                 self.unseen.setdefault(name, []).append(measure_unseen(found, threshold))
                 by_set = self.unseen_sets.setdefault(name, {})
                 for outlier_set, one in sets.items():
@@ -176,12 +182,13 @@ def figures_of(on_tests: Sequence[JudgedItems], judge: Judge) -> Figures:
     if options.scheme != "bc":
         called = [np.array(names)[one.column] for one in on_tests]
         recognised = aa_m(called, [one.families for one in on_tests])
-    fakes = [one.fake_probability[fake] for one, fake in zip(on_tests, truly_fake, strict=True)]
-    others = [one.fake_probability[~fake] for one, fake in zip(on_tests, truly_fake, strict=True)]
+    fakes, others = _apart([one.fake_probability for one in on_tests], truly_fake)
+    by_maxima = _apart([one.fake_by_maxima for one in on_tests], truly_fake)
     return Figures(
         aa=float(np.mean([accuracy(one) for one in on_tests])),
         aa_m=recognised,
-        map=mean_ap(fakes, others) if both_kinds else None,
+        map=mean_ap(*by_maxima) if both_kinds else None,
+        map_mass=mean_ap(fakes, others) if both_kinds else None,
         real_fake_auc=float(np.mean([auroc(*pair) for pair in zip(fakes, others, strict=True)]))
         if both_kinds
         else None,
@@ -189,6 +196,14 @@ def figures_of(on_tests: Sequence[JudgedItems], judge: Judge) -> Figures:
         reals_unknown=float((labels[real] == "unknown").mean()) if real.any() else None,
         reals_fake=float((labels[real] == "fake").mean()) if real.any() else None,
     )
+
+
+def _apart(
+    scores: Sequence[NDArray[np.float32]], fake: Sequence[NDArray[np.bool_]]
+) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
+    """Return the scores of each task's fakes, and of its reals."""
+    pairs = list(zip(scores, fake, strict=True))
+    return [of[is_fake] for of, is_fake in pairs], [of[~is_fake] for of, is_fake in pairs]
 
 
 def rejection_scores(known: Sequence[JudgedItems], unseen: JudgedItems, name: str) -> RejectionScores:

@@ -14,9 +14,10 @@ from updater.training_data import LabelledCrops
 
 def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
     """Return the items of all parts, in order; at least one part, and all with features or none."""
-    starts = [np.zeros(1, np.int64)]
+    starts, crops = [np.zeros(1, np.int64)], 0
     for part in parts:
-        starts.append(starts[-1][-1] + part.starts[1:])
+        starts.append(crops + part.starts[1:])
+        crops += len(part.crops)
     features = [part.crop_features for part in parts if part.crop_features is not None]
     return LabelledCrops(
         ids=tuple(one for part in parts for one in part.ids),

@@ -87,7 +87,14 @@ class Figures(BaseModel):
     af: Number = Field(None, description="average forgetting by CDDB's code, points; negative: forgotten")
     af_paper: Number = Field(None, description="average forgetting by CDDB's printed formula, points")
     aa_m: Number = Field(None, description="average recognition accuracy (the very class), points")
-    map: Number = Field(None, description="mean over tasks of the average precision of fakes, points")
+    map: Number = Field(
+        None,
+        description="mean over tasks of the average precision of fakes, points, by CDDB's p_F: the largest"
+        " fake output over the sum of the largest fake and the largest real one",
+    )
+    map_mass: Number = Field(
+        None, description="the same by the sum of all fake outputs, which a release's fake probability is"
+    )
     real_fake_auc: Number = Field(
         None, description="mean over tasks of the AUC of their fakes (positive) against their reals"
     )

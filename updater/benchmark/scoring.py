@@ -78,6 +78,7 @@ class Judge:
             column=np.asarray(output.logits.argmax(1).numpy()),
             right=_right(self.learnt, self.setup, output, items),
             fake_probability=measured.fake_probability,
+            fake_by_maxima=schemes.fake_by_maxima(output.logits, self.fake).numpy(),
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
             labels=_labels(measured, self.gate),
@@ -104,6 +105,8 @@ class JudgedItems:
     right: NDArray[np.bool_]
     """[n], whether that is right, the gate aside: as `rightly_told` counts it"""
     fake_probability: NDArray[np.float32]
+    fake_by_maxima: NDArray[np.float32]
+    """[n], CDDB's p_F, which its mAP is of"""
     energy: NDArray[np.float32]
     unknown_score: NDArray[np.float32]
     """[n], by the gate"""

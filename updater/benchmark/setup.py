@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
 import torch
 from pydantic import JsonValue
 
-from detector.architecture import Architecture
+from detector.architecture import NO_BACKBONE, Architecture
 from updater.training.step import Options, Recipe
 from updater.training.weights import Weights
 
 Progress = Callable[[str, int, int], None]
-
-_BATCH = 64
+Augment = Literal["none", "flip"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,13 @@ class Setup:
     """and to train what lies above the backbone, which costs next to nothing"""
     least_steps: int = 300
     """of the head, however few the items"""
+    rates: tuple[float, float] | None = None
+    """highest learning rate, in the first step and in later ones, of the stage that `trained_epochs` is of;
+    None: the default's"""
+    batch: int = 64
+    """items of a training step"""
+    augment: Augment = "none"
+    """what is done to crops while the backbone is trained"""
     rejection: tuple[str, ...] = ("fused",)
     """names of post-hoc scores; the first is the one that the figures are of"""
     device: str = "cpu"
@@ -43,6 +50,7 @@ class Setup:
         if self.start_from is not None:
             whole["start_from"] = self.start_from.digest
         whole |= {"architecture": self.architecture.model_dump(mode="json")}
+        whole["rates"] = None if self.rates is None else list(self.rates)
         # Each of several processes has a GPU of its own number.
         return whole | {"rejection": list(self.rejection), "device": self.torch_device.type}
 
@@ -50,14 +58,33 @@ class Setup:
         """Return the recipe for so many items: equal steps an item, whether all at once or task by task."""
         share = 0.3 if first else 0.5
         drawn = items * (1 + (share if self.options.exposure != "none" else 0))
+        backbone_rate, head_rate = 3e-3 if first else 1e-3, 2e-3
+        if self.rates is not None:
+            own = self.rates[0 if first else 1]
+            backbone_rate, head_rate = (backbone_rate, own) if self.bare else (own, head_rate)
         return Recipe(
-            backbone_steps=round(self.backbone_epochs * drawn / _BATCH),
-            backbone_rate=3e-3 if first else 1e-3,
-            balanced_steps=max(self.least_steps, round(self.head_epochs * drawn / _BATCH)),
-            balanced_rate=2e-3,
+            backbone_steps=round(self.backbone_epochs * drawn / self.batch),
+            backbone_rate=backbone_rate,
+            balanced_steps=max(self.least_steps, round(self.head_epochs * drawn / self.batch)),
+            balanced_rate=head_rate,
             pseudo_share=share,
-            batch=_BATCH,
+            batch=self.batch,
+            flip=self.augment == "flip",
         )
+
+    def trained_epochs(self, epochs: float) -> "Setup":
+        """Return the setup in which an item is drawn so often to train the whole network.
+
+        Without a backbone that is the head and the forensic branch, for at least one step.
+        """
+        if self.bare:
+            return replace(self, head_epochs=epochs, least_steps=1)
+        return replace(self, backbone_epochs=epochs)
+
+    @property
+    def bare(self) -> bool:
+        """Whether there is no backbone."""
+        return self.architecture.backbone == NO_BACKBONE
 
     @property
     def torch_device(self) -> torch.device:

@@ -67,6 +67,8 @@ class Drawn:
     """other versions of the N crops (AugMix)"""
     mixing: regmixup.Mixing | None = None
     """who is mixed with whom (RegMixup)"""
+    mirrored: npt.NDArray[np.bool_] | None = None
+    """[N], which of the crops the backbone sees from left to right turned round; None: none of them"""
 
     @property
     def owners(self) -> npt.NDArray[np.int64]:
@@ -98,7 +100,8 @@ def draw(
     if on_crops and options.rejection == "augmix":
         augmented = tuple(augmix.augment(rng, data.crops[rows], step.without) for _ in range(augmix.VERSIONS))
     mixing = regmixup.draw(rng, len(items)) if options.rejection == "regmixup" else None
-    return Drawn(torch_seed, items, rows, pooling, outliers, outlier_pooling, augmented, mixing)
+    mirrored = rng.random(len(rows)) < 0.5 if on_crops and step.recipe.flip else None
+    return Drawn(torch_seed, items, rows, pooling, outliers, outlier_pooling, augmented, mixing, mirrored)
 
 
 def _anew(

@@ -75,7 +75,8 @@ def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) 
     """Bring a batch's crops to the device, all versions of them, with the forensic features of fresh ones."""
     pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
     own, mixing = data.crops[drawn.rows], drawn.mixing
-    parts, pools = [as_images(own, step.device)], [pooling]
+    seen = own if drawn.mirrored is None else mirrored(own, drawn.mirrored)
+    parts, pools = [as_images(seen, step.device)], [pooling]
     if drawn.outliers is not None:
         parts.append(as_images(drawn.outliers, step.device))
         pools.append(drawn.outlier_pooling.to(step.device))
@@ -86,6 +87,11 @@ def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) 
     pools += [pooling] * len(views)
     features = [data.features[at], *(forensics_of(network, one) for one in parts[1:])]
     return Images(drawn, tuple(parts), tuple(features), tuple(pools))
+
+
+def mirrored(crops: npt.NDArray[np.uint8], which: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """Return crops, uint8 [N, S, S, 3], of which those (bool [N]) are turned round from left to right."""
+    return np.where(which[:, None, None, None], crops[:, :, ::-1], crops)
 
 
 def on_crops(step: Step, data: TrainingSet, network: Network, ready: Images) -> Batch:

@@ -105,6 +105,18 @@ def binary_scores(logits: Tensor, fake: Tensor, aggregate: Aggregate) -> Tensor:
     return two
 
 
+def fake_by_maxima(logits: Tensor, fake: Tensor) -> Tensor:
+    """Return CDDB's p_F = M_F / (M_F + M_R) (appendix A.6), float32 [M], in 0..1; fake: bool [K].
+
+    M_F and M_R are the largest softmax outputs among the fakes and among the reals, so this is the sigmoid of
+    the difference of the largest logits. 1 where every logit is a fake's, 0 where none is.
+    """
+    fake = fake.to(logits.device)
+    nothing = logits.new_full((len(logits), 1), -torch.inf)
+    of_fakes, of_reals = (torch.cat([logits[:, one], nothing], 1).amax(1) for one in (fake, ~fake))
+    return torch.sigmoid(of_fakes - of_reals)
+
+
 def fake_probability(logits: Tensor, fake: Tensor) -> Tensor:
     """Return the softmax mass on the fake logits, float32 [M], for a binary ROC; fake: bool [K]."""
     return torch.softmax(logits, 1)[:, fake.to(logits.device)].sum(1)

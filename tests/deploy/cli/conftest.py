@@ -1,6 +1,7 @@
 """A terminal, and one with a server."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,3 +49,17 @@ def answered(served: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -
     """The terminal, with a server at the address that its settings name."""
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     return terminal
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs `forgewatch benchmark` and returns the one line that it ends with."""
+
+    def fails(*words: object, code: int = 1) -> str:
+        assert main(["benchmark", *map(str, words)]) == code
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("forgewatch: ")
+        return lines[0]
+
+    return fails

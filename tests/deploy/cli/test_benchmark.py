@@ -60,18 +60,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def fails(*words: object, code: int = 1) -> str:
-        assert main(["benchmark", *map(str, words)]) == code
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1, lines
-        assert lines[0].startswith("forgewatch: ")
-        return lines[0]
-
-    return fails
-
-
 QUICK = ("--backbone", "none", "--memory", "8", "--device", "cpu")
 
 

@@ -10,6 +10,7 @@ from detector.architecture import Architecture
 from updater.learners import softmax_rehearsal
 from updater.outliers.exposure import Exposure, expose
 from updater.training.batches import Drawn, TrainingSet, ahead, draw
+from updater.training.forward import mirrored
 from updater.training.loop import item_weights
 from updater.training.step import FIRST, Options, Step
 
@@ -130,3 +131,24 @@ def test_an_interrupted_run_goes_on_to_the_same_network(rejection, exposure, ite
     assert ("backbone", 3) in done
     assert ("backbone", 1) not in done
     assert all(torch.equal(value, found[name]) for name, value in whole.items())
+
+
+def test_crops_are_mirrored_only_where_it_is_asked_for_and_the_backbone_is_trained(items, data):
+    flips = step(items, recipe=replace(RECIPE, flip=True))
+    weights = item_weights(data.targets, 0.5)
+    plain, drawn = (draw(one, data, weights, 0, True) for one in (step(items), flips))
+    assert plain.mirrored is None
+    assert draw(flips, data, weights, 0, False).mirrored is None
+    assert np.array_equal(plain.rows, drawn.rows)
+    assert drawn.mirrored.shape == drawn.rows.shape
+    shares = [draw(flips, data, weights, number, True).mirrored.mean() for number in range(60)]
+    assert 0.4 < np.mean(shares) < 0.6
+    assert np.array_equal(drawn.mirrored, draw(flips, data, weights, 0, True).mirrored)
+
+
+def test_a_mirrored_crop_is_turned_round_from_left_to_right():
+    crops = np.arange(2 * 2 * 3 * 3, dtype=np.uint8).reshape(2, 2, 3, 3)
+    found = mirrored(crops, np.array([False, True]))
+    assert np.array_equal(found[0], crops[0])
+    assert found[1, 0, 0].tolist() == crops[1, 0, 2].tolist()
+    assert np.array_equal(found[1, :, ::-1], crops[1])

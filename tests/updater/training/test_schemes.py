@@ -110,3 +110,20 @@ def test_binary_classes_are_real_and_fake_whatever_the_families():
 
 def test_the_probability_of_fake_is_the_mass_on_the_fake_logits():
     assert schemes.fake_probability(LOGITS, FAKE).item() == pytest.approx(G[1] + G[3], rel=1e-5)
+
+
+def test_cddbs_probability_is_the_largest_fake_output_of_the_two_largest():
+    # G is in the ratio e^2 : e^-1 : e^0.5 : e^1; the largest real is the first, the largest fake the last.
+    assert schemes.fake_by_maxima(LOGITS, FAKE).item() == pytest.approx(G[3] / (G[3] + G[0]), rel=1e-5)
+    of_maxima, of_mass = schemes.fake_by_maxima(LOGITS, FAKE), schemes.fake_probability(LOGITS, FAKE)
+    assert of_maxima.item() != pytest.approx(of_mass.item(), rel=0.01)
+
+
+def test_with_two_logits_the_two_probabilities_of_fake_are_one():
+    two, fake = LOGITS[:, :2], FAKE[:2]
+    assert torch.allclose(schemes.fake_by_maxima(two, fake), schemes.fake_probability(two, fake))
+
+
+@pytest.mark.parametrize(("all_are", "wanted"), [(True, 1.0), (False, 0.0)])
+def test_among_logits_of_one_side_every_item_is_of_that_side(all_are, wanted):
+    assert schemes.fake_by_maxima(LOGITS, torch.full((4,), all_are)).item() == wanted

@@ -1,0 +1,88 @@
+"""How a benchmark is told to train: rightly, wrongly, and by a published name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.cli.main import main
+from updater.benchmark.setup import Setup
+from updater.training.step import Recipe
+
+WITH_A_BACKBONE = ("--backbone", "lcnet_035")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--epochs", "0"), "--epochs 0: it has to be above 0"),
+        (("--epochs", "nan"), "--epochs nan: it has to be above 0"),
+        (("--epochs", "many"), "'--epochs'"),
+        (("--rate", "-1e-3"), "--rate -1e-3: it has to be a number above 0, or two as FIRST,LATER"),
+        (("--rate", "1e-3,1e-4,1e-5"), "or two as FIRST,LATER"),
+        (("--rate", "fast"), "--rate fast: it has to be a number above 0"),
+        (("--batch", "0"), "'--batch'"),
+        (("--head-epochs", "1"), "--head-epochs are of a second stage, and without a backbone there is none"),
+        ((*WITH_A_BACKBONE, "--head-epochs", "-1"), "--head-epochs -1: it has to be 0 or above"),
+        (("--crop-px", "8"), "'--crop-px'"),
+        (("--crop-px", "100"), "--crop-px 100: a crop's side must be a multiple of 8"),
+        (("--augment", "rotate"), "--augment 'rotate' is not known: choose of none, flip"),
+        (("--augment", "flip"), "--augment flip is of a backbone's training, and there is none: name one"),
+        (
+            ("--no-forensic",),
+            "--no-forensic: a network needs a backbone or forensic features: name a --backbone",
+        ),
+        (("--calibration-share", "1"), "--calibration-share 1: it has to be 0 or above, and below 1"),
+        (("--calibration-share", "0"), "nothing to set thresholds by: add --no-leave-out"),
+        (("--distilled", "none"), "--distilled none: Input should be 'all' or 'exemplars'"),
+        (("--preset", "cddb-lwf"), "--preset 'cddb-lwf' is not known: choose of cddb-lucir"),
+    ],
+)
+def test_training_that_cannot_be_is_one_line_before_any_data_is_read(
+    fails: Callable[..., str], words: tuple[str, ...], told: str
+) -> None:
+    assert told in fails("cddb", "--data", "absent", *words, code=2)
+
+
+def test_the_own_stream_has_its_calibration_items_apart(fails: Callable[..., str]) -> None:
+    assert "give no --calibration-share" in fails("synthetic", "--calibration-share", "0.2")
+
+
+def test_a_preset_is_of_a_learner_and_speed_has_none(fails: Callable[..., str]) -> None:
+    assert "--preset" in fails("speed", "--preset", "cddb-lucir", code=2)
+
+
+def lay(folder: Path) -> Path:
+    for place in (f"{t}/{p}/{k}" for t in ("a", "b") for p in ("train", "val") for k in ("0_real", "1_fake")):
+        (folder / place).mkdir(parents=True)
+        for number in range(3):
+            rng = np.random.default_rng([*place.encode(), number])
+            pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(pixels // 64 * 64 if "fake" in place else pixels).save(
+                folder / place / f"{number}.png"
+            )
+    return folder
+
+
+@pytest.mark.slow
+def test_what_is_given_beside_a_preset_counts_and_without_calibration_no_threshold_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Setup, "recipe", lambda self, items, first: Recipe(1, 1e-3, 0, 2e-3, 0.3, 4))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    words = ["cddb", "--data", lay(tmp_path / "data"), "--sequence", "a,b", "--preset", "cddb-lucir"]
+    small = [*WITH_A_BACKBONE, "--width", "8", "--crop-px", "64", "--scheme", "mc", "--memory", "4"]
+    assert main(["benchmark", *map(str, words), *small, "--device", "cpu", "--report", "r.json"]) == 0
+    assert "What still differs: native crops" in capsys.readouterr().out
+    told = json.loads((tmp_path / "r.json").read_text())
+    options = told["options"]
+    assert (options["learner"], options["batch"], options["augment"]) == ("lucir", 32, "flip")
+    assert (options["options"]["scheme"], options["memory"], options["crops"]["crop_px"]) == ("mc", 4, 64)
+    assert (options["options"]["mt_weight"], options["rates"]) == (0.3, [1e-4, 1e-4])
+    assert (told["reals_unknown"], told["reals_fake"]) == (None, None)
+    assert told["map"] is not None
+    assert told["map_mass"] is not None
