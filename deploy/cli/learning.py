@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from detector.architecture import Architecture
     from updater.benchmark.setup import Setup
+    from updater.training.schedules import Schedule
     from updater.training.weights import Weights
 
 
@@ -52,8 +53,14 @@ class Training:
     width: Annotated[int, typer.Option(min=1, max=65536, help="of each part of the embedding")] = 64
     batch: Annotated[int, typer.Option(min=1, max=65536, help="items of a training step")] = 64
     augment: Annotated[
-        str, typer.Option(help="of crops while the backbone is trained: none, or flip from left to right")
+        str,
+        typer.Option(help="of crops while the backbone is trained: none, flip (left to right), flip-shift"),
     ] = "none"
+    optimizer: Annotated[str, typer.Option(help="adamw or sgd")] = "adamw"
+    schedule: Annotated[
+        str, typer.Option(help="how the rate goes on: one-cycle, cosine, or tenths (it falls three times)")
+    ] = "one-cycle"
+    weight_decay: Annotated[float, typer.Option(min=0, help="of every stage's optimizer")] = 0.02
     checkpoint: Annotated[
         Path | None, typer.Option(help="begin with own weights: safetensors of the backbone or of a network")
     ] = None
@@ -188,8 +195,12 @@ def setup_of(chosen: Training) -> "Setup":
 def _trained(setup: "Setup", chosen: Training) -> "Setup":
     """The setup with what is said of how long and how fast to train. Raises UsageError."""
     from updater.benchmark.setup import Augment
+    from updater.training.schedules import SCHEDULES
+    from updater.training.step import Optimizer
 
     _one_of("augment", chosen.augment, get_args(Augment))
+    _one_of("optimizer", chosen.optimizer, get_args(Optimizer))
+    _one_of("schedule", chosen.schedule, SCHEDULES)
     if chosen.augment != "none" and setup.bare:
         raise UsageError(
             f"--augment {chosen.augment} is of a backbone's training, and there is none: name one"
@@ -205,7 +216,15 @@ def _trained(setup: "Setup", chosen: Training) -> "Setup":
             raise UsageError(f"--head-epochs {epochs:g}: it has to be 0 or above")
         setup = replace(setup, head_epochs=epochs, least_steps=0)
     augment = cast("Augment", chosen.augment)
-    return replace(setup, rates=_rates(chosen.rate), batch=chosen.batch, augment=augment)
+    return replace(
+        setup,
+        rates=_rates(chosen.rate),
+        batch=chosen.batch,
+        augment=augment,
+        optimizer=cast("Optimizer", chosen.optimizer),
+        schedule=cast("Schedule", chosen.schedule),
+        weight_decay=chosen.weight_decay,
+    )
 
 
 def _rates(said: str | None) -> tuple[float, float] | None:

@@ -45,7 +45,57 @@ _CDDB: Mapping[str, object] = {
     "calibration_share": 0.0,
     "leave_out": False,
 }
+_OPENCIL: Mapping[str, object] = {
+    "scheme": "mc",
+    "head": "linear",
+    "forensic": False,
+    "width": 512,
+    "crop_px": 224,
+    "augment": "flip",
+    "memory": 20_000,
+    "batch": 128,
+    "optimizer": "sgd",
+    "schedule": "tenths",
+    "weight_decay": 2e-4,
+    "rate": "0.1",
+    "epochs": 170.0,
+    "head_epochs": 0.0,
+    "exposure": "none",
+    "calibration_share": 0.0,
+    "leave_out": False,
+    "backbone": "resnet18",
+    "rejection": "energy,msp,odin-published,max_logit,gen,react,klm,relation,nnguide,"
+    "logit-norm,t2f-norm,augmix,regmixup,vos-published,npos-published,ber-published",
+}
+_SMALL: Mapping[str, object] = {
+    "backbone": "resnet32_cifar",
+    "crop_px": 32,
+    "width": 64,
+    "augment": "flip-shift",
+    "memory": 2000,
+}
+_OPENCIL_TRAINING = (
+    "items are drawn with replacement and small classes oftener, and labels are smoothed; there they are not",
+    "a linear layer, a norm and a GELU stand between the pooled features and the head; there nothing does",
+    "the first step is trained for as long as later ones; there for 200 epochs, with a weight decay of 5e-4",
+)
+_LIKE_CIFAR = "brightness is not changed at random; there it is, by a quarter"
+_LIKE_IMAGENET = "native crops of 224 px, several an image; there one of random size, resized"
+_OPENCIL_PAPER = "Miao et al. 2024 (OpenCIL), section 4.1, and its published code"
 _PAPER = "Li et al. 2023 (CDDB), sections 4 and 5, appendix A.2, and its published code"
+
+
+def _opencil(learner: str, *differs: str, **options: object) -> dict[str, Preset]:
+    """On CIFAR-100 and on ImageNet: what differs is only the network, the input and the memory."""
+    both = {**_OPENCIL, "learner": learner, **options}
+    common = (*_OPENCIL_TRAINING, *differs)
+    return {
+        f"opencil-{learner}": Preset({**both, **_SMALL}, _OPENCIL_PAPER, (*common, _LIKE_CIFAR)),
+        f"opencil-imagenet-{learner}": Preset(
+            both, _OPENCIL_PAPER, (*common, _LIKE_IMAGENET, "give the steps by --base and --increment")
+        ),
+    }
+
 
 PRESETS: dict[str, Preset] = {
     "cddb-lucir": Preset(
@@ -88,5 +138,14 @@ PRESETS: dict[str, Preset] = {
             "there is no balanced stage; there it has 20 epochs at a rate of 3e-6",
             "the auxiliary classifier reads the newest task's normed embedding, without a norm of its own",
         ),
+    ),
+    **_opencil("icarl", "the rate falls three times; there at 80 and 120 epochs"),
+    **_opencil("bic", "two numbers are fitted until they stand still; there for 170 epochs"),
+    **_opencil("wa"),
+    **_opencil(
+        "foster",
+        "compression is as long as boosting; there it has 130 epochs",
+        schedule="cosine",
+        weight_decay=5e-4,
     ),
 }

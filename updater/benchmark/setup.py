@@ -8,11 +8,12 @@ import torch
 from pydantic import JsonValue
 
 from detector.architecture import NO_BACKBONE, Architecture
-from updater.training.step import Options, Recipe
+from updater.training.schedules import Schedule
+from updater.training.step import Optimizer, Options, Recipe
 from updater.training.weights import Weights
 
 Progress = Callable[[str, int, int], None]
-Augment = Literal["none", "flip"]
+Augment = Literal["none", "flip", "flip-shift"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,10 @@ class Setup:
     batch: int = 64
     """items of a training step"""
     augment: Augment = "none"
-    """what is done to crops while the backbone is trained"""
+    """what is done to crops while the backbone is trained; they are shifted by an eighth of their side"""
+    optimizer: Optimizer = "adamw"
+    schedule: Schedule = "one-cycle"
+    weight_decay: float = 0.02
     rejection: tuple[str, ...] = ("fused",)
     """names of post-hoc scores; the first is the one that the figures are of"""
     device: str = "cpu"
@@ -69,7 +73,11 @@ class Setup:
             balanced_rate=head_rate,
             pseudo_share=share,
             batch=self.batch,
-            flip=self.augment == "flip",
+            weight_decay=self.weight_decay,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            flip=self.augment != "none",
+            shift_px=self.architecture.crop_px // 8 if self.augment == "flip-shift" else 0,
         )
 
     def trained_epochs(self, epochs: float) -> "Setup":

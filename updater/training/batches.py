@@ -70,6 +70,9 @@ class Drawn:
     mirrored: npt.NDArray[np.bool_] | None = None
     """[N], which of the crops the backbone sees from left to right turned round; None: none of them"""
 
+    shifts: npt.NDArray[np.int64] | None = None
+    """[N, 2], in px, how far down and right the backbone sees each crop moved; None: none of them"""
+
     @property
     def owners(self) -> npt.NDArray[np.int64]:
         """The place of each crop's item, int64 [N], ascending."""
@@ -101,7 +104,11 @@ def draw(
         augmented = tuple(augmix.augment(rng, data.crops[rows], step.without) for _ in range(augmix.VERSIONS))
     mixing = regmixup.draw(rng, len(items)) if options.rejection == "regmixup" else None
     mirrored = rng.random(len(rows)) < 0.5 if on_crops and step.recipe.flip else None
-    return Drawn(torch_seed, items, rows, pooling, outliers, outlier_pooling, augmented, mixing, mirrored)
+    most = step.recipe.shift_px if on_crops else 0
+    shifts = rng.integers(-most, most, (len(rows), 2), endpoint=True) if most else None
+    return Drawn(
+        torch_seed, items, rows, pooling, outliers, outlier_pooling, augmented, mixing, mirrored, shifts
+    )
 
 
 def _anew(

@@ -76,6 +76,8 @@ def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) 
     pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
     own, mixing = data.crops[drawn.rows], drawn.mixing
     seen = own if drawn.mirrored is None else mirrored(own, drawn.mirrored)
+    if drawn.shifts is not None:
+        seen = shifted(seen, drawn.shifts)
     parts, pools = [as_images(seen, step.device)], [pooling]
     if drawn.outliers is not None:
         parts.append(as_images(drawn.outliers, step.device))
@@ -92,6 +94,15 @@ def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) 
 def mirrored(crops: npt.NDArray[np.uint8], which: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
     """Return crops, uint8 [N, S, S, 3], of which those (bool [N]) are turned round from left to right."""
     return np.where(which[:, None, None, None], crops[:, :, ::-1], crops)
+
+
+def shifted(crops: npt.NDArray[np.uint8], by: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return crops, uint8 [N, S, S, 3], each moved down and right by so many pixels (int64 [N, 2])."""
+    moved, side = np.zeros_like(crops), crops.shape[1]
+    for into, crop, (down, right) in zip(moved, crops, by, strict=True):
+        rows, columns = slice(max(down, 0), side + min(down, 0)), slice(max(right, 0), side + min(right, 0))
+        into[rows, columns] = np.roll(crop, (down, right), (0, 1))[rows, columns]
+    return moved
 
 
 def on_crops(step: Step, data: TrainingSet, network: Network, ready: Images) -> Batch:

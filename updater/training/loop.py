@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +33,11 @@ from updater.training.forward import (
 from updater.training.heads import trained
 from updater.training.pools import crop_features, forensic_rows, pooled
 from updater.training.precision import loss_scale, unscale
-from updater.training.step import Step
+from updater.training.schedules import SCHEDULES
+from updater.training.step import Recipe, Step
 from updater.training.weights import put
 from updater.whitening import part_whitening
 
-_WARM_UP = 0.2
 _SAVE_EVERY = 25
 _WHITENED = 0.25
 """how far the features that a network reads are whitened: all the way, it learns a known family from few
@@ -101,11 +101,10 @@ class Training:
         above, inside = _trained(network)
         groups = [(above, 1.0)] if rows is not None else [(above, 1.0), (inside, below)]
         trained = [parameter for parameters, _ in groups for parameter in parameters]
-        optimiser = torch.optim.AdamW(
-            [{"params": parameters, "share": share} for parameters, share in groups if parameters],
-            lr=rate,
-            weight_decay=recipe.weight_decay,
+        optimiser = optimiser_of(
+            recipe, rate, [{"params": own, "share": share} for own, share in groups if own]
         )
+        share_of_peak = SCHEDULES[recipe.schedule]
         if step.device.type == "cpu":
             keep_freed_memory()
         done = self.saved.resume(stage, network, optimiser)
@@ -122,7 +121,7 @@ class Training:
                 # Every step has its own random state, so that a resumed run repeats an unbroken one.
                 torch.manual_seed(ready.drawn.torch_seed)
                 for group in optimiser.param_groups:
-                    group["lr"] = group["share"] * rate * one_cycle(number / steps)
+                    group["lr"] = group["share"] * rate * share_of_peak(number / steps)
                 value = loss(
                     on_crops(step, data, network, ready)
                     if isinstance(ready, Images)
@@ -157,6 +156,13 @@ class Training:
         )
 
 
+def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """Return the recipe's optimizer of groups of parameters, as torch takes them."""
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=rate, momentum=0.9, weight_decay=recipe.weight_decay)
+    return torch.optim.AdamW(groups, lr=rate, weight_decay=recipe.weight_decay)
+
+
 def _trained(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the parameters that are trained: those above the backbone, and the backbone's."""
     named = [(name, one) for name, one in network.named_parameters() if one.requires_grad]
@@ -168,13 +174,6 @@ def item_weights(targets: npt.NDArray[np.int64], power: float) -> npt.NDArray[np
     """Return the chance of each item to be drawn: power 1 makes classes equal, 0 items."""
     weights = (1 / np.bincount(targets)[targets]) ** power
     return np.asarray(weights / weights.sum())
-
-
-def one_cycle(done: float) -> float:
-    """Return the share of the peak rate at this share of the steps: up in a fifth, down as a cosine."""
-    if done < _WARM_UP:
-        return 0.05 + 0.95 * done / _WARM_UP
-    return 0.5 * (1 + math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP)))
 
 
 def start(step: Step) -> Network:

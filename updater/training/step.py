@@ -10,11 +10,15 @@ from torch import Tensor
 
 from detector.architecture import Architecture
 from detector.network import Network
+from updater.training.schedules import Schedule
 from updater.training.weights import Weights
 from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
 """called with (stage, done, of how many)"""
+
+
+Optimizer = Literal["adamw", "sgd"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,14 @@ class Recipe:
     """crops drawn of an item for one step: each crop has to carry its item's class alone"""
     weight_decay: float = 0.02
     label_smoothing: float = 0.05
+    optimizer: Optimizer = "adamw"
+    """of the stages that train on items, at the rates of this recipe; SGD has a momentum of 0.9"""
+    schedule: Schedule = "one-cycle"
     flip: bool = False
     """whether crops are mirrored at random while the backbone is trained; their forensic features, and what a
     previous network says of them, stay those of the crop as it is"""
+    shift_px: int = 0
+    """most that crops are moved by while the backbone is trained, in each direction; black behind"""
 
 
 FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)

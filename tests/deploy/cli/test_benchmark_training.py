@@ -29,7 +29,10 @@ WITH_A_BACKBONE = ("--backbone", "lcnet_035")
         ((*WITH_A_BACKBONE, "--head-epochs", "-1"), "--head-epochs -1: it has to be 0 or above"),
         (("--crop-px", "8"), "'--crop-px'"),
         (("--crop-px", "100"), "--crop-px 100: a crop's side must be a multiple of 8"),
-        (("--augment", "rotate"), "--augment 'rotate' is not known: choose of none, flip"),
+        (("--augment", "rotate"), "--augment 'rotate' is not known: choose of none, flip, flip-shift"),
+        (("--optimizer", "adam"), "--optimizer 'adam' is not known: choose of adamw, sgd"),
+        (("--schedule", "linear"), "--schedule 'linear' is not known: choose of one-cycle, cosine, tenths"),
+        (("--weight-decay", "-1"), "'--weight-decay'"),
         (("--augment", "flip"), "--augment flip is of a backbone's training, and there is none: name one"),
         (
             ("--no-forensic",),

@@ -51,3 +51,27 @@ def test_dytoxs_network_has_the_published_size():
     assert network.attention.mlp[0].out_features == 4 * 768
     assert network.tokens[0].shape == (768,)
     assert network.head.weight.shape == (2, 768)
+
+
+# Of 5,000 images, a step of CIFAR-100 at ten classes, batches of 128 are 39 an epoch.
+@pytest.mark.parametrize(
+    ("learner", "schedule", "decay"),
+    [("icarl", "tenths", 2e-4), ("bic", "tenths", 2e-4), ("wa", "tenths", 2e-4), ("foster", "cosine", 5e-4)],
+)
+def test_opencils_training_is_as_published(learner, schedule, decay):
+    small, large = (setup_of(chosen(f"opencil-{name}")) for name in (learner, f"imagenet-{learner}"))
+    recipe = small.recipe(5000, first=False)
+    assert recipe.backbone_steps == pytest.approx(39 * 170, rel=0.01)
+    assert (recipe.optimizer, recipe.backbone_rate, recipe.schedule) == ("sgd", 0.1, schedule)
+    assert (recipe.weight_decay, recipe.balanced_steps, recipe.batch) == (decay, 0, 128)
+    assert (recipe.flip, recipe.shift_px, large.recipe(5000, first=False).shift_px) == (True, 4, 0)
+    assert (small.memory, small.architecture.crop_px, small.architecture.backbone) == (
+        2000,
+        32,
+        "resnet32_cifar",
+    )
+    assert (large.memory, large.architecture.crop_px, large.architecture.backbone) == (
+        20_000,
+        224,
+        "resnet18",
+    )

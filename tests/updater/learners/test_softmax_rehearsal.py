@@ -11,7 +11,6 @@ from detector.architecture import Architecture
 from detector.network import Network
 from updater.learners import softmax_rehearsal
 from updater.training.distillation import distillation
-from updater.training.loop import one_cycle
 from updater.training.pools import (
     backbone_rows,
     classify_items,
@@ -207,13 +206,6 @@ def test_distillation_moves_every_old_logit() -> None:
     torch.autograd.backward(distillation(student, torch.tensor([[3.0, 1, 0], [0, 2, 5.0]])))
     assert student.grad is not None
     assert (student.grad != 0).all()
-
-
-def test_the_rate_rises_and_falls() -> None:
-    rates = [one_cycle(done / 100) for done in range(101)]
-    assert max(rates) == pytest.approx(1)
-    assert rates[0] < 0.1
-    assert rates[-1] == pytest.approx(0, abs=1e-9)
 
 
 def test_pools_are_the_means_of_their_crops() -> None:

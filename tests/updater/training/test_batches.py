@@ -10,8 +10,8 @@ from detector.architecture import Architecture
 from updater.learners import softmax_rehearsal
 from updater.outliers.exposure import Exposure, expose
 from updater.training.batches import Drawn, TrainingSet, ahead, draw
-from updater.training.forward import mirrored
-from updater.training.loop import item_weights
+from updater.training.forward import mirrored, shifted
+from updater.training.loop import item_weights, optimiser_of
 from updater.training.step import FIRST, Options, Step
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
@@ -111,11 +111,21 @@ class StopError(Exception):
 
 @pytest.mark.parametrize(
     ("rejection", "exposure"),
-    [("none", "outliers"), ("t2f-norm", "class"), ("augmix", "class"), ("regmixup", "outliers")],
+    [
+        ("none", "outliers"),
+        ("t2f-norm", "class"),
+        ("augmix", "class"),
+        ("regmixup", "outliers"),
+        ("sgd", "none"),
+    ],
 )
 def test_an_interrupted_run_goes_on_to_the_same_network(rejection, exposure, items, tmp_path, monkeypatch):
     monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 2)
-    one = step(items, options=Options(rejection=rejection, exposure=exposure))
+    if rejection == "sgd":
+        recipe = replace(RECIPE, optimizer="sgd", schedule="tenths", flip=True, shift_px=4)
+        one = step(items, options=Options(exposure=exposure), recipe=recipe)
+    else:
+        one = step(items, options=Options(rejection=rejection, exposure=exposure))
     whole = softmax_rehearsal.learn(one).network.state_dict()
 
     def stop(stage, done, total):
@@ -152,3 +162,33 @@ def test_a_mirrored_crop_is_turned_round_from_left_to_right():
     assert np.array_equal(found[0], crops[0])
     assert found[1, 0, 0].tolist() == crops[1, 0, 2].tolist()
     assert np.array_equal(found[1, :, ::-1], crops[1])
+
+
+def test_crops_are_shifted_only_where_it_is_asked_for_and_within_what_is_asked(items, data):
+    shifts = step(items, recipe=replace(RECIPE, shift_px=3))
+    weights = item_weights(data.targets, 0.5)
+    assert draw(step(items), data, weights, 0, True).shifts is None
+    assert draw(shifts, data, weights, 0, False).shifts is None
+    drawn = [draw(shifts, data, weights, number, True).shifts for number in range(30)]
+    assert {int(one) for shift in drawn for one in shift.ravel()} == set(range(-3, 4))
+    assert np.array_equal(drawn[0], draw(shifts, data, weights, 0, True).shifts)
+
+
+def test_a_shifted_crop_is_black_where_it_came_from():
+    crops = np.arange(1, 2 * 3 * 3 * 3 + 1, dtype=np.uint8).reshape(2, 3, 3, 3)
+    found = shifted(crops, np.array([[1, -2], [0, 0]]))
+    assert np.array_equal(found[1], crops[1])
+    assert np.array_equal(found[0, 1:, 0], crops[0, :2, 2])
+    assert not found[0, 0].any()
+    assert not found[0, :, 1:].any()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_the_optimizer_is_the_recipes_and_its_first_step_is_by_hand(optimizer):
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    recipe = replace(RECIPE, optimizer=optimizer, weight_decay=0.5)
+    made = optimiser_of(recipe, 0.1, [{"params": [weight]}])
+    weight.grad = torch.tensor([2.0])
+    made.step()
+    # AdamW: 1 - 0.1 * 0.5 - 0.1; SGD: 1 - 0.1 * (2 + 0.5).
+    assert weight.item() == pytest.approx({"adamw": 0.85, "sgd": 0.75}[optimizer])
