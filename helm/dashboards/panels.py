@@ -88,7 +88,8 @@ def _choice(name: str, label: str, query: str) -> QueryVariable:
 
 
 def _annotation(name: str, color: str, counter: str) -> AnnotationQuery:
-    expr = f"sum(increase({counter % HERE}[2m])) > 0"
+    # Of a week, a screen's width of points is minutes apart: a shorter window would miss what lies between two.
+    expr = f"sum(increase({counter % HERE}[$__rate_interval])) > 0"
     return AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(color).expr(expr)
 
 

@@ -46,11 +46,12 @@ def test_no_data_source_and_no_instance_is_written_in(dashboards: Dashboards) ->
         assert all(f"${name}" in used for name in names[1:])
 
 
-def test_swaps_and_approvals_are_marked(dashboards: Dashboards) -> None:
+def test_swaps_and_approvals_are_marked_at_whatever_range_of_time(dashboards: Dashboards) -> None:
     for dashboard in dashboards.values():
         marked = {one["name"]: one["expr"] for one in dashboard["annotations"]["list"]}
         assert "swaps" in marked["Swaps"]
         assert "approve" in marked["Approvals"]
+        assert all("[$__rate_interval]" in expr for expr in marked.values())
 
 
 def test_panels_do_not_lie_on_one_another(dashboards: Dashboards) -> None:
