@@ -1,6 +1,7 @@
 """The images, built from this tree by podman on a base that is there already: without one, the tests skip."""
 
 import os
+import re
 import shutil
 import subprocess
 import uuid
@@ -41,9 +42,9 @@ class Podman:
         assert not check or done.returncode == 0, done.stderr
         return done.stdout
 
-    def run(self, *arguments: str | Path) -> str:
+    def run(self, *arguments: str | Path, timeout_s: float = 120) -> str:
         """Run a hardened container to its end; what it said."""
-        return self("run", "--rm", "--pull=never", *HARDENED, *arguments)
+        return self("run", "--rm", "--pull=never", *HARDENED, *arguments, timeout_s=timeout_s)
 
     def start(self, *arguments: str | Path) -> str:
         """Start a hardened container; its name."""
@@ -108,3 +109,15 @@ def worker(podman: Podman) -> str:
 def torchserve_image(podman: Podman) -> str:
     """TorchServe's image."""
     return built(podman, "torchserve")
+
+
+@pytest.fixture(scope="session")
+def updater_image(podman: Podman) -> str:
+    """The updater's image under the version's tag. It is several GB of CUDA, so no test builds it."""
+    version = re.search('^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    name = f"localhost/forgewatch/updater:{version[1]}"
+    exists = ["podman", "image", "exists", name]
+    if subprocess.run(exists, env=podman.environment, check=False).returncode:
+        pytest.skip(f"there is no image {name}: helm/images/build.sh updater makes it")
+    return name

@@ -94,7 +94,7 @@ def locked(target: str) -> set[tuple[str, str]]:
     }
 
 
-@pytest.fixture(params=["worker", "torchserve_image"])
+@pytest.fixture(params=["worker", "torchserve_image", "updater_image"])
 def image(request: pytest.FixtureRequest) -> str:
     name: str = request.getfixturevalue(request.param)
     return name
@@ -128,11 +128,11 @@ def test_nothing_of_the_machine_that_built_it_stays_in_an_image(podman: Podman, 
     assert certificates.split()[0] != ours.stdout.split()[0]
 
 
-@pytest.mark.parametrize("target", ["worker", "torchserve"])
+@pytest.mark.parametrize("target", ["worker", "torchserve", "updater"])
 def test_the_bill_of_materials_is_the_lock_and_forgewatch(
     podman: Podman, target: str, request: pytest.FixtureRequest
 ) -> None:
-    image = request.getfixturevalue({"torchserve": "torchserve_image"}.get(target, target))
+    image = request.getfixturevalue("worker" if target == "worker" else f"{target}_image")
     bill = json.loads(podman.run(image, "cat", "/opt/venv/share/forgewatch/sbom.cdx.json"))
     held = {(canonicalize_name(one["name"]), one["version"]) for one in bill["components"]}
     (ours,) = (one for one in held if one[0] == "forgewatch")
@@ -151,8 +151,11 @@ def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(podman: Podma
     assert [a, b, c] == ["/tmp", "/var/lib/forgewatch", "/run/forgewatch"]
 
 
-def test_no_image_beside_the_updaters_has_torch(podman: Podman, image: str) -> None:
-    found = podman.run(image, "sh", "-c", "ls /opt/venv/lib/python3*/site-packages")
+@pytest.mark.parametrize("target", ["worker", "torchserve_image"])
+def test_no_image_beside_the_updaters_has_torch(
+    podman: Podman, target: str, request: pytest.FixtureRequest
+) -> None:
+    found = podman.run(request.getfixturevalue(target), "sh", "-c", "ls /opt/venv/lib/python3*/site-packages")
     assert not re.search(r"^(torch-|nvidia|triton|timm)", found, re.MULTILINE)
 
 
