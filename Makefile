@@ -16,7 +16,7 @@ down: .venv/installed ## stop it and remove what it left
 	$(BIN)/forgewatch down
 
 test: .venv/installed lint ## every test; those marked system start a real broker and TorchServe
-	$(PYTEST)
+	$(PYTEST) --durations=30 --durations-min=5
 
 check: .venv/installed ## lint, types and the tests that are fast, side by side: before each commit
 	$(MAKE) -j2 --output-sync lint fast
