@@ -9,88 +9,105 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from detector.filters import Separable, Windows
+
 _WINDOW, _SMALL_WINDOW = 16, 12
+_REACH = 3
 
 
-class LocalNoise(nn.Module):
-    """float32 [N, 3, S, S], Y in 0..255, Cb and Cr about 0, with S even and at least 32 → float32 [N, 10]."""
-
-    laplacian: Tensor
-    slopes: Tensor
+class LocalFilters(nn.Module):
+    """float32 [N, 1, S, S], luminance → [N, 3, S, S]: its slopes across and down, and its Laplacian."""
 
     def __init__(self) -> None:
         super().__init__()
-        laplacian = torch.tensor([[-1.0, 2, -1], [2, -4, 2], [-1, 2, -1]])[None, None] / 2
-        self.register_buffer("laplacian", laplacian, persistent=False)
-        bell = torch.exp(-torch.arange(-3.0, 4).square() / (2 * 1.5**2))
-        slope = torch.outer(bell, torch.arange(-3.0, 4) * bell)
-        slope = slope / (slope * torch.arange(-3.0, 4)).sum()
-        self.register_buffer("slopes", torch.stack([slope, slope.T])[:, None], persistent=False)
+        at = torch.arange(-_REACH, _REACH + 1).float()
+        bell = torch.exp(-at.square() / (2 * 1.5**2))
+        slope = at * bell / (at.square() * bell).sum()
+        bell = bell / bell.sum()
+        second = torch.tensor([0.0, 0, -1, 2, -1, 0, 0])
+        self.filters = Separable([(bell, slope), (slope, bell), (second, -second / 2)])
 
-    def forward(self, planes: Tensor) -> Tensor:
-        """Return how far the noise of luminance and of colour spreads, as such and unexplained."""
-        luma, chroma = planes[:, :1], F.avg_pool2d(planes[:, 1:], 2)
-        noise = _log_windows(self._filtered(luma, self.laplacian).abs(), _WINDOW, 0.3)
-        texture = _log_windows(self._filtered(luma, self.slopes).square().sum(1, keepdim=True), _WINDOW, 0.1)
-        brightness = F.avg_pool2d(luma, _WINDOW, _WINDOW // 2).flatten(1) / 64 - 2
-        coloured = torch.cat([self._filtered(chroma[:, i : i + 1], self.laplacian) for i in (0, 1)], 1)
-        colour = _log_windows(coloured.square().sum(1, keepdim=True), _WINDOW // 2, 0.05)
-        explained_by = [texture, brightness, brightness.square()]
-        return torch.cat(
-            [
-                _spread(_unexplained(noise, explained_by))[:, 1:],
-                _spread(_unexplained(colour, explained_by))[:, 1:],
-                _spread(colour),
-            ],
-            1,
-        )
-
-    def _filtered(self, plane: Tensor, kernels: Tensor) -> Tensor:
-        reach = kernels.shape[-1] // 2
-        return F.conv2d(F.pad(plane, (reach, reach, reach, reach), mode="replicate"), kernels)
+    def forward(self, luma: Tensor) -> Tensor:
+        """Filter the plane, its outermost pixels repeated."""
+        filtered: Tensor = self.filters(F.pad(luma, (_REACH,) * 4, mode="replicate"))
+        return filtered
 
 
-def noise_levels(residuals: Tensor) -> Tensor:
-    """How far the levels of noise, and of its sharpness, spread: float32 [N, 6, H, W] → [N, 8].
+class LocalNoise(nn.Module):
+    """Y, float32 [N, 1, S, S], Cb and Cr [N, 2, S, S], all about 0, Y's `LocalFilters` → float32 [N, 10].
 
-    residuals: those of `detector.forensics`, whose fifth is the Laplacian and whose second the slope.
+    S is even and at least 32.
     """
-    fine = F.avg_pool2d(residuals[:, 4:5].square(), _SMALL_WINDOW, _SMALL_WINDOW // 2).flatten(1)
-    coarse = F.avg_pool2d(residuals[:, 1:2].square(), _SMALL_WINDOW, _SMALL_WINDOW // 2).flatten(1)
-    noise = torch.log(fine + 0.5)
-    sharpness = noise - torch.log(coarse + 0.5)
-    return torch.cat([_spread(noise), _spread(sharpness)], 1)
+
+    laplacian: Tensor
+    told: Tensor
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        second = torch.tensor([-1.0, 2, -1])
+        self.register_buffer("laplacian", -torch.outer(second, second)[None, None] / 2, persistent=False)
+        self.chroma_px = side // 2
+        self.windows = Windows(side, _WINDOW)
+        self.colour_windows = Windows(self.chroma_px, _WINDOW // 2)
+        # Of what nothing explains the means are 0.
+        told = [4 * row + column for row in range(3) for column in range(4) if row == 2 or column > 0]
+        self.register_buffer("told", torch.tensor(told), persistent=False)
+
+    def forward(self, luma: Tensor, chroma: Tensor, filtered: Tensor) -> Tensor:
+        """Return how far the noise of luminance and of colour spreads, as such and unexplained."""
+        texture = torch.log(self.windows(filtered[:, :2].square()).sum(1) + 0.1)
+        noise = torch.log(self.windows(filtered[:, 2].abs()) + 0.3)
+        brightness = self.windows(luma[:, 0]) / 64
+        small = F.pad(F.avg_pool2d(chroma, 2), (1, 1, 1, 1), mode="replicate")
+        coloured = F.conv2d(
+            small.reshape(-1, 1, self.chroma_px + 2, self.chroma_px + 2), self.laplacian
+        ).square()
+        energy = self.colour_windows(coloured.reshape(-1, 2, self.chroma_px, self.chroma_px)).sum(1)
+        colour = torch.log(energy + 0.05)
+        unexplained = _unexplained([noise, colour], [texture, brightness, brightness.square()])
+        levels = torch.cat([unexplained, colour[:, None]], 1).reshape(-1, 3, self.windows.count**2)
+        return _spread(levels, self.windows.count**2).flatten(1).index_select(1, self.told)
 
 
-def _spread(values: Tensor) -> Tensor:
-    """float32 [N, L] → [N, 4]: mean, deviation, and how far above and below it the outermost tenths lie."""
-    tenth = max(1, values.shape[1] // 10)
-    mean = values.mean(1)
-    centred = values - mean[:, None]
-    deviation = torch.sqrt(centred.square().mean(1) + 1e-4)
-    highest = values.topk(tenth, dim=1).values.mean(1) - mean
-    lowest = values.topk(tenth, dim=1, largest=False).values.mean(1) - mean
-    return torch.stack([mean, deviation, highest, lowest], 1)
+class NoiseLevels(nn.Module):
+    """float32 [N, 2, H, H], a slope and a Laplacian → float32 [N, 8].
+
+    How far the levels of noise, and of its sharpness, spread.
+    """
+
+    sharpness: Tensor
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.windows = Windows(side, _SMALL_WINDOW)
+        self.register_buffer("sharpness", torch.tensor([[0.0, 1.0], [-1.0, 1.0]]), persistent=False)
+
+    def forward(self, residuals: Tensor) -> Tensor:
+        """Return the spread of the Laplacian's level, and of that less the slope's."""
+        levels = torch.log(self.windows(residuals.square()) + 0.5)
+        count = self.windows.count**2
+        return _spread(self.sharpness @ levels.reshape(-1, 2, count), count).flatten(1)
 
 
-def _log_windows(energy: Tensor, window: int, floor: float) -> Tensor:
-    return torch.log(F.avg_pool2d(energy, window, window // 2) + floor).flatten(1)
+def _spread(values: Tensor, count: int) -> Tensor:
+    """float32 [N, C, count] → [N, C, 4]: mean, deviation, and how far beyond it the outermost tenths lie."""
+    mean = values.mean(2, keepdim=True)
+    centred = values - mean
+    deviation = torch.sqrt(centred.square().mean(2) + 1e-4)
+    both = torch.stack([centred, -centred], 2)
+    above, below = both.topk(max(1, count // 10), dim=3).values.mean(3).unbind(2)
+    return torch.stack([mean[:, :, 0], deviation, above, -below], 2)
 
 
-def _unexplained(values: Tensor, by: list[Tensor]) -> Tensor:
-    """float32 [N, L] less what a straight line in each of `by`, float32 [N, L], explains of it.
+def _unexplained(values: list[Tensor], by: list[Tensor]) -> Tensor:
+    """C of float32 [N, H, W] → [N, C, H, W]: less what a straight line in each of `by` explains of them.
 
     One after another, each made orthogonal to those before; nearly constant ones explain nothing.
     """
-    left, axes = values - values.mean(1, keepdim=True), list[Tensor]()
-    for one in by:
-        axis = one - one.mean(1, keepdim=True)
-        for other in axes:
-            axis = axis - other * _coefficient(axis, other)
-        axes.append(axis)
-        left = left - axis * _coefficient(left, axis)
+    left = torch.stack([*by, *values], 1)
+    left = left - left.mean((2, 3), keepdim=True)
+    for _ in by:
+        axis, left = left[:, :1], left[:, 1:]
+        strength = axis.square().mean((2, 3), keepdim=True) + 0.02
+        left = left - axis * ((left * axis).mean((2, 3), keepdim=True) / strength)
     return left
-
-
-def _coefficient(values: Tensor, axis: Tensor) -> Tensor:
-    return (values * axis).mean(1, keepdim=True) / (axis.square().mean(1, keepdim=True) + 0.02)

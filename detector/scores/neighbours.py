@@ -67,6 +67,7 @@ def _search(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tensor
     # within classes can throw classes hundreds of units apart: single precision then keeps no digit of a
     # distance of ten, and two runs of one network would not find the same neighbours.
     a, b = rows.double(), reference.double()
-    squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T
+    # Runtimes are twice as quick where the many rows come first, and slower at a product that is scaled.
+    squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - ((2 * b) @ a.T).T
     least, index = torch.topk(squared, count, dim=1, largest=False, sorted=True)
     return index, least.clamp_min(0).sqrt().float()

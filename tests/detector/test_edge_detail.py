@@ -14,7 +14,7 @@ def step_edge(height: float, side: int = 64) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def measure() -> EdgeDetail:
-    return EdgeDetail()
+    return EdgeDetail(64)
 
 
 def test_a_ramp_is_as_steep_as_its_slope_and_has_no_detail(measure: EdgeDetail) -> None:
