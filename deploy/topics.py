@@ -3,9 +3,12 @@
 from detector.settings import DetectorSettings
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from ingest.topics import Topic, ingest_topics
+from memory.settings import MemorySettings
 
 
-def all_topics(ingest: IngestSettings, detector: DetectorSettings, partitions: int) -> tuple[Topic, ...]:
+def all_topics(
+    ingest: IngestSettings, detector: DetectorSettings, memory: MemorySettings, partitions: int
+) -> tuple[Topic, ...]:
     """The topics that the processes use; `partitions` is that of the media and all that follows from it.
 
     The releases topic has one partition and is compacted: the newest rollout is all that counts.
@@ -14,5 +17,6 @@ def all_topics(ingest: IngestSettings, detector: DetectorSettings, partitions: i
         *ingest_topics(ingest, partitions),
         Topic(detector.verdicts_topic, ingest.max_record_bytes, partitions),
         Topic(detector.unknowns_topic, detector.max_unknown_message_bytes + HEADER_ROOM_BYTES, partitions),
+        Topic(memory.alarms_topic, ingest.max_media_bytes),
         Topic(detector.releases_topic, ingest.max_media_bytes, compacted=True),
     )

@@ -11,6 +11,7 @@ import structlog
 from sqlalchemy import Connection, delete, insert, select, update
 
 from memory import metrics
+from memory.alarms import suspects_of_alarms
 from memory.clusters import Cluster, cluster, names_of, useful
 from memory.rows import now_ms, select_features
 from memory.schema import clustering, clusters, exemplars
@@ -102,9 +103,10 @@ def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
         exemplars.c.feature_version == found, exemplars.c.family.is_not(None)
     )
     known = connection.execute(taught.order_by(*newest_first)).all()
+    shown = suspects_of_alarms(connection)
     return _Inputs(
         version=found,
-        waiting=connection.scalars(waiting.order_by(*newest_first)).all(),
+        waiting=[i for i in connection.scalars(waiting.order_by(*newest_first)) if i not in shown],
         taught=[row.id for row in known],
         classes=[row.family for row in known],
         min_items=settings.min_cluster_items,
@@ -118,7 +120,8 @@ def _put_on_record(connection: Connection, found: Sequence[Cluster], revision: i
     now = now_ms()
     listed = clusters.c.place.is_not(None)
     connection.execute(update(clusters).where(listed).values(place=None, shown_ms=now))
-    connection.execute(delete(clusters).where(clusters.c.shown_ms < now - KEPT_MS))
+    gone = (clusters.c.shown_ms < now - KEPT_MS) & clusters.c.alarm.is_(None)
+    connection.execute(delete(clusters).where(gone))
     for place, one in enumerate(found):
         values = {
             "members": json.dumps(one.members),

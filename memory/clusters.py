@@ -91,9 +91,9 @@ def cluster(
                 z, names, lambda some: _parts(some, taught, labels, smallest), stand_apart, smallest, most
             )
     parts.sort(key=lambda p: (p[0] is not None, -len(p[1]), names[p[1][0]]))
-    found = [_describe(names, z, rows, resembles) for resembles, rows in parts]
+    found = [describe(names, z, rows, resembles) for resembles, rows in parts]
     if len(rest):
-        found.append(_describe(names, z, rest, None, unclustered=True))
+        found.append(describe(names, z, rest, None, unclustered=True))
     return found
 
 
@@ -206,7 +206,7 @@ def _clearly_two(scores: NDArray[np.float64]) -> bool:
     return bool((one - two) / len(scores) > _CLEARLY_APART)
 
 
-def _describe(
+def describe(
     names: Sequence[str],
     z: NDArray[np.float32],
     rows: NDArray[np.int64],
@@ -214,6 +214,7 @@ def _describe(
     *,
     unclustered: bool = False,
 ) -> Cluster:
+    """Return rows of z, float32 (n, F), scaled features, as a cluster; names are those of all n."""
     # Of very many, the medoid of some is as good.
     some = np.arange(0, len(rows), -(-len(rows) // _COMPARED))
     points = z[rows[some]].astype(np.float64) / np.sqrt(z.shape[1])

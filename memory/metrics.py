@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ingest.lag import Lag
+from memory.alarms import count_waiting
 from memory.rows import count_clusters, counts
 from memory.store import Store, StoreUnavailableError
 
@@ -53,6 +54,25 @@ REHEARSAL_BUDGET = Gauge(
 LOST = Counter(
     "forgewatch_memory_lost", "Messages that the unknowns topic deleted before they were read; 0 is normal."
 )
+WATCHED = Counter("forgewatch_memory_watched", "Items called real that a source's test took in.")
+UNREADABLE = Counter("forgewatch_memory_unreadable_verdicts", "Records of the verdicts topic that are none.")
+WATCH_LAG = Gauge("forgewatch_memory_watch_lag_records", "Verdicts that are not looked at yet.")
+WATCH_LAG_SECONDS = Lag(
+    "forgewatch_memory_watch_lag_seconds", "Age of the oldest verdict that is not looked at; 0: none."
+)
+UNWATCHED = Counter(
+    "forgewatch_memory_unwatched", "Verdicts that the topic deleted before they were looked at; 0 is normal."
+)
+SOURCES_DROPPED = Counter(
+    "forgewatch_memory_sources_dropped", "Sources that left the watch, since others were seen later."
+)
+SHIFT_ALARMS = Counter("forgewatch_memory_shift_alarms", "Alarms about sources whose reals have shifted.")
+SUSPECTS_MISSING = Counter(
+    "forgewatch_memory_suspects_missing", "Suspects of an alarm whose media could not be read again."
+)
+WATCH_FAILURES = Counter(
+    "forgewatch_memory_watch_failures", "Rounds of the watch, or of shelving suspects, that are done again."
+)
 INDEXED = Gauge("forgewatch_memory_index_exemplars", "Exemplars in the search index.")
 SNAPSHOT_TIME = Gauge(
     "forgewatch_memory_index_snapshot_timestamp_seconds", "When the index was last saved; 0: not yet."
@@ -86,6 +106,7 @@ class Fill(Collector):
         try:
             with self._store.read() as connection:
                 found, waiting = counts(connection), count_clusters(connection)
+                alarms = count_waiting(connection)
         except StoreUnavailableError:
             return
         for (shelf, family), n in {("unknown", None): 0, **found}.items():
@@ -95,6 +116,11 @@ class Fill(Collector):
             "forgewatch_memory_clusters_waiting",
             "Clusters that wait for a person's label, as last computed.",
             value=waiting,
+        )
+        yield GaugeMetricFamily(
+            "forgewatch_memory_shift_alarms_waiting",
+            "Alarms about shifted sources of which a suspect waits for a person's label.",
+            value=alarms,
         )
 
 

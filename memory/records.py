@@ -42,3 +42,27 @@ class Exemplar(BaseModel):
     release: str | None = Field(description="the release that called it unknown; None for imports")
     unknown_score: float | None
     received_at: AwareDatetime
+
+
+class ShiftAlarm(BaseModel):
+    """What was found of a source whose items called real have shifted, with the cluster of the suspects."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: int = Field(description="the alarm's number in this memory")
+    at: AwareDatetime
+    source: str = Field(description="the CloudEvents' source, or the Kafka key of bare values")
+    release: str = Field(description="digest of the release that called them real")
+    items: int = Field(description="items of the source called real that its test bet on")
+    since: int = Field(description="of these, the newest: those since the shift most likely began")
+    log_e: float = Field(description="natural logarithm of what the bets won: the evidence for a shift")
+    log_limit: float = Field(
+        description="what that must reach; by chance it does with probability exp(-log_limit) at most"
+    )
+    suspects: int = Field(description="of the items since then, those that seem least familiar")
+    missing: int = Field(description="suspects whose media the topic has no more, or that cannot be read")
+    cohesion: float | None = Field(
+        description="p-value of the suspects' being no closer together than the source's other reals; small: "
+        "they are of one kind; None: too few of them"
+    )
+    cluster: str | None = Field(description="the cluster that holds them; None where none is left")

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, func, select
 
+from memory.alarms import evidence_of
 from memory.contact_sheet import Tile, contact_sheet
 from memory.crop_store import CropStore
-from memory.records import Exemplar
+from memory.records import Exemplar, ShiftAlarm
 from memory.rows import exemplars_of
 from memory.schema import clustering, clusters, exemplars
 from memory.store import ExemplarMemoryError, Store
@@ -22,7 +23,8 @@ class UnknownClusterError(ExemplarMemoryError):
 class Listed:
     """A cluster of the list. members: those that still wait for a label, nearest to the medoid first.
 
-    spread, resembles and unclustered are `memory.clusters.Cluster`'s, of all members.
+    spread, resembles and unclustered are `memory.clusters.Cluster`'s, of all members. alarm: what is known of
+    a source whose suspects these are; else None.
     """
 
     id: str
@@ -30,6 +32,7 @@ class Listed:
     spread: float
     resembles: str | None
     unclustered: bool
+    alarm: ShiftAlarm | None = None
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,17 @@ class Freshness:
 
 
 def list_clusters(store: Store) -> list[Listed]:
-    """Return the clusters of which something still waits, the largest new ones first, unclustered last.
+    """Return the clusters of which something still waits.
+
+    Suspects of the newest alarm come first, then the largest new clusters, the unclustered last.
 
     Raises StoreUnavailableError.
     """
     with store.read() as connection:
-        query = select(clusters).where(clusters.c.place.is_not(None)).order_by(clusters.c.place)
-        rows = connection.execute(query).all()
+        computed = select(clusters).where(clusters.c.place.is_not(None)).order_by(clusters.c.place)
+        suspects = select(clusters).where(clusters.c.alarm.is_not(None)).order_by(clusters.c.alarm.desc())
+        rows = [*connection.execute(suspects), *connection.execute(computed)]
+        alarms = evidence_of(connection, [row.alarm for row in rows if row.alarm is not None])
         waiting = set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
     found = [
         Listed(
@@ -56,6 +63,7 @@ def list_clusters(store: Store) -> list[Listed]:
             spread=row.spread,
             resembles=row.resembles,
             unclustered=row.unclustered,
+            alarm=alarms.get(row.alarm),
         )
         for row in rows
     ]

@@ -94,6 +94,7 @@ clusters = Table(
     Column("resembles", String(64)),
     Column("spread", Float),
     Column("unclustered", Boolean),
+    Column("alarm", Integer),  # whose suspects these are; such a cluster is never computed anew
 )
 
 clustering = Table(
@@ -105,4 +106,34 @@ clustering = Table(
     Column("revision", BigInteger, nullable=False),
     Column("computed_ms", BigInteger, nullable=False),
     Column("inputs", String(64), nullable=False),
+)
+
+watched = Table(
+    "watched",
+    metadata,
+    # A source whose items are called real, by one release: its test, and what it saw last.
+    Column("release", String(64), primary_key=True),
+    Column("source", String(1000), primary_key=True),
+    Column("number", Integer, nullable=False),  # of its test among all of the release, which says its share
+    Column("test", LargeBinary, nullable=False),  # memory.betting.ShiftTest, as safetensors
+    Column("seen", Text, nullable=False),  # JSON list of the newest items, oldest first
+    Column("seen_ms", BigInteger, nullable=False, index=True),
+)
+
+watched_releases = Table(
+    "watched_releases",
+    metadata,
+    Column("release", String(64), primary_key=True),
+    Column("tests", Integer, nullable=False),  # how many were begun, those that are no more among them
+)
+
+alarms = Table(
+    "alarms",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("raised", Text, nullable=False),  # JSON of what the test found: memory.alarms.Raised
+    Column("suspects", Text, nullable=False),  # JSON list: the items that are to be looked at
+    Column("others", Text, nullable=False),  # JSON list: items of the source from before it began
+    Column("evidence", Text),  # JSON of the event: memory.records.ShiftAlarm; NULL until they are shelved
+    Column("announced", Boolean, nullable=False),
 )

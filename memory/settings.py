@@ -1,8 +1,9 @@
 """What the memory is told by its environment: FORGEWATCH_MEMORY_…, nothing else."""
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ingest.records import Interpolation, PicturePlan
@@ -25,6 +26,28 @@ class MemorySettings(BaseSettings):
     )
     unknowns_topic: str = Field("forgewatch.unknowns", description="topic of the items rejected as unknown")
     group_id: str = Field("forgewatch-memory", description="Kafka consumer group of the memory workers")
+    verdicts_topic: str = Field(
+        "forgewatch.verdicts", description="topic of the verdicts, whose sources are watched for shifts"
+    )
+    verdicts_group_id: str = Field(
+        "forgewatch-memory-watch", description="Kafka consumer group that watches the verdicts"
+    )
+    alarms_topic: str = Field("forgewatch.alarms", description="topic of alarms about sources that shifted")
+    max_false_alarms: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="bound on the chance that, while a release is live, any source raises a false alarm",
+    )
+    min_reference: int = Field(
+        100, ge=20, description="items called real that a source's test gathers before it begins"
+    )
+    max_reference: int = Field(
+        1000, ge=20, description="scores that a source's test keeps of items called real; older ones fade"
+    )
+    max_sources: int = Field(
+        1000, ge=1, description="sources that are watched at once; the one unseen for longest leaves"
+    )
     poll_timeout_s: float = Field(1.0, gt=0, description="longest wait for messages before other duties")
     max_batch_messages: int = Field(32, ge=1, description="most messages remembered in one SQL transaction")
     retry_interval_s: float = Field(2.0, gt=0, description="pause after Kafka or the database failed")
@@ -69,6 +92,12 @@ class MemorySettings(BaseSettings):
     housekeeping_interval_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(9102, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
+
+    @model_validator(mode="after")
+    def _gathers_no_more_than_it_keeps(self) -> Self:
+        if self.min_reference > self.max_reference:
+            raise ValueError("min_reference is more than max_reference")
+        return self
 
     @property
     def picture_plan(self) -> PicturePlan | None:

@@ -1,6 +1,7 @@
-"""Reads the unknowns topic from where the database says, whatever Kafka's own offsets are."""
+"""Reads a topic from where the database says, whatever Kafka's own offsets are."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,9 +13,10 @@ from kafka.errors import (
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
+from prometheus_client import Counter, Gauge
 
 from ingest.access import refused
-from ingest.lag import reaches, records_behind
+from ingest.lag import Lag, reaches, records_behind
 from ingest.out_of_range import read_on
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings, kafka_options
@@ -25,8 +27,32 @@ from memory.settings import MemorySettings
 log = structlog.get_logger()
 
 
-class UnknownsSource:
-    """A member of the memory's consumer group; a context manager, for one thread.
+@dataclass(frozen=True)
+class Reading:
+    """Which topic is read as whom, how many records at once, and where it is told how far."""
+
+    topic: str
+    group_id: str
+    max_records: int
+    lag: Gauge
+    lag_seconds: Lag
+    lost: Counter
+
+
+def unknowns(settings: MemorySettings) -> Reading:
+    """What the memory remembers."""
+    return Reading(
+        settings.unknowns_topic,
+        settings.group_id,
+        settings.max_batch_messages,
+        metrics.LAG,
+        metrics.LAG_SECONDS,
+        metrics.LOST,
+    )
+
+
+class StoredSource:
+    """A member of one of the memory's consumer groups; a context manager, for one thread.
 
     stored gives where to read on by (topic, partition). It is asked whenever partitions were assigned, the
     topic was made anew, and on `rewind`; Kafka keeps no offsets for this group. store is given the offsets to
@@ -37,6 +63,7 @@ class UnknownsSource:
         self,
         ingest: IngestSettings,
         settings: MemorySettings,
+        reading: Reading,
         stored: Callable[[], Mapping[tuple[str, int], Position]],
         store: Callable[[Mapping[tuple[str, int], int], str | None], None],
     ) -> None:
@@ -44,14 +71,13 @@ class UnknownsSource:
         self._stored, self._store, self._options = stored, store, kafka_options(ingest)
         self._timeout_ms = int(settings.poll_timeout_s * 1000)
         self._request_timeout_ms = int(ingest.request_timeout_s * 1000)
-        self._most = settings.max_batch_messages
-        self._topic = settings.unknowns_topic
+        self._reading = reading
         self.topic_id: str | None = None
         """The broker's id of the topic that was read last; None where it gives none."""
         self._misplaced = False
         self._consumer = KafkaConsumer(
             **self._options,
-            group_id=settings.group_id,
+            group_id=reading.group_id,
             enable_auto_commit=False,
             auto_offset_reset="none",  # else the client steps over deleted messages without a word
             isolation_level="read_committed",
@@ -62,7 +88,7 @@ class UnknownsSource:
             heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
             max_partition_fetch_bytes=4 * ingest.max_record_bytes,
         )
-        self._consumer.subscribe([settings.unknowns_topic], listener=_Assigned(self))
+        self._consumer.subscribe([reading.topic], listener=_Assigned(self))
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +105,7 @@ class UnknownsSource:
         """
         polled, out_of_range = {}, None
         try:
-            polled = self._consumer.poll(timeout_ms=self._timeout_ms, max_records=self._most)
+            polled = self._consumer.poll(timeout_ms=self._timeout_ms, max_records=self._reading.max_records)
         except AuthorizationError as error:
             raise refused(error, self._options) from error
         except NoOffsetForPartitionError:
@@ -87,7 +113,7 @@ class UnknownsSource:
         except (OffsetOutOfRangeError, LogTruncationError) as error:
             out_of_range = error
         if polled or out_of_range:
-            fresh_topic_id(self._consumer, self._topic, self._request_timeout_ms)
+            fresh_topic_id(self._consumer, self._reading.topic, self._request_timeout_ms)
         if self._misplaced or self._current_id() != self.topic_id:
             # What was just fetched is from Kafka's idea of a position, or from a topic that is no more.
             self.rewind()
@@ -97,8 +123,8 @@ class UnknownsSource:
             return []
         reached = reaches(self._consumer)
         records = in_records(polled, reached)
-        metrics.LAG.set(records_behind(reached))
-        metrics.LAG_SECONDS.polled(records, reached)
+        self._reading.lag.set(records_behind(reached))
+        self._reading.lag_seconds.polled(records, reached)
         return records
 
     def rewind(self) -> None:
@@ -124,11 +150,11 @@ class UnknownsSource:
         stored = self._stored()
         positions = {at: stored.get((at.topic, at.partition)) for at in self._consumer.assignment()}
         kept = {at: None if position is None else position.offset for at, position in positions.items()}
-        steps = read_on(self._consumer, error, kept, metrics.LOST)
+        steps = read_on(self._consumer, error, kept, self._reading.lost)
         self._store({(at.topic, at.partition): step.after for at, step in steps.items()}, self.topic_id)
 
     def _current_id(self) -> str | None:
-        found = self._consumer._cluster.topic_id(self._topic)
+        found = self._consumer._cluster.topic_id(self._reading.topic)
         # While the topic is gone, it is still the old one.
         return self.topic_id if found is None else str(found)
 
@@ -140,7 +166,7 @@ class UnknownsSource:
 class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
     """Notes that positions are not the database's. The client swallows errors here, so it does no more."""
 
-    def __init__(self, source: UnknownsSource) -> None:
+    def __init__(self, source: StoredSource) -> None:
         self._source = source
 
     def on_partitions_revoked(self, revoked: Any) -> None:
@@ -148,4 +174,6 @@ class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._source._misplaced = True
-        metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)
+        self._source._reading.lag_seconds.assigned(
+            (partition.topic, partition.partition) for partition in assigned
+        )

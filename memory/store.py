@@ -72,6 +72,14 @@ class Store:
             connection.execute(update(revision).values(number=revision.c.number + 1))
             yield connection
 
+    @contextmanager
+    def note(self) -> Iterator[Connection]:
+        """Yield a connection as `write` does, for what no reader of the revision looks at: it stays."""
+        with self._connection(writes=True) as connection:
+            # The lock that puts writers in a queue; on SQLite they are in one already.
+            connection.execute(select(revision.c.number).with_for_update())
+            yield connection
+
     def revision(self) -> int:
         """Return a number that grows with every write: what was read at the same number still holds."""
         with self.read() as connection:

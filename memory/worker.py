@@ -34,8 +34,9 @@ from memory.reextract import reextract
 from memory.renewal import Renewal
 from memory.retention import Retention, sweep
 from memory.settings import MemorySettings
-from memory.source import UnknownsSource
+from memory.source import StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError
+from memory.watch import keep_watch
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
@@ -58,11 +59,12 @@ def run(
 ) -> None:
     """Remember unknowns until stop is set; passing faults of Kafka, disk or database are waited out.
 
-    Beside it a thread keeps the list of clusters up to date. Raises WrongStoreError, or
-    ingest.sink.SinkRefusedError.
+    Beside it a thread keeps the list of clusters up to date, and one watches the verdicts. Raises
+    WrongStoreError, or ingest.sink.SinkRefusedError.
     """
     # A computation cannot be stopped and loses nothing, so the process does not wait for its end.
     Thread(target=keep_clustered, args=(settings, stop), name="clustering", daemon=True).start()
+    Thread(target=keep_watch, args=(ingest, settings, stop), name="watch", daemon=True).start()
     while not stop.is_set():
         try:
             with ExitStack() as stack:
@@ -71,7 +73,7 @@ def run(
                 )
                 worker.renew(stop, heartbeat)
                 source = stack.enter_context(
-                    UnknownsSource(ingest, settings, worker.positions, worker.step_over)
+                    StoredSource(ingest, settings, unknowns(settings), worker.positions, worker.step_over)
                 )
                 while not stop.is_set():
                     heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")

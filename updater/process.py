@@ -22,7 +22,7 @@ from updater.jobs.carry import carrying_as_jobs
 from updater.parts import Parts, open_parts
 from updater.runs import Lease, utc_now
 from updater.settings import UpdaterSettings
-from updater.training_data import labelled_since
+from updater.training_data import labelled_since, suspects_labelled_since
 from updater.worker import carry_out, carrying_here, run, run_once, runner_name, terminal
 
 _ERRORS = (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError)
@@ -46,7 +46,12 @@ def work(process: Process) -> None:
         else:
             _show_gpus()
             carry = opened.enter_context(carrying_here(parts, process.stop, process.heartbeat))
-        scheduler = schedule.start(settings, parts.table, lambda seen: labelled_since(parts.store, seen))
+        scheduler = schedule.start(
+            settings,
+            parts.table,
+            lambda seen: labelled_since(parts.store, seen),
+            lambda seen: suspects_labelled_since(parts.store, seen),
+        )
         opened.callback(scheduler.shutdown)
         process.started(health=address)
         run(parts, process.stop, process.heartbeat, carry)

@@ -9,7 +9,7 @@ RunState = Literal["queued", "running", "proposed", "refused", "failed"]
 """queued: waits for a runner. running: one runner holds its lease. proposed: a candidate waits in deploy.
 refused: there was nothing to learn, or a gate did not hold. failed: an error ended it."""
 
-Trigger = Literal["scheduled", "count", "manual"]
+Trigger = Literal["scheduled", "count", "alarm", "manual"]
 """scheduled: a slot came due. count: enough exemplars were newly labelled. manual: a person asked."""
 
 

@@ -1,4 +1,4 @@
-"""When an update comes due: a schedule, and a count of new labels. Both only write rows.
+"""When an update comes due: a schedule, a count of new labels, or an alarm's labels. They only write rows.
 
 APScheduler keeps its jobs in memory, since a job store that two processes share doubles and drops
 jobs. Two hosts may therefore both run this schedule: each writes the row of the due slot, and the
@@ -76,10 +76,25 @@ def request_counted(table: RunTable, labelled_since: Callable[[int], int], neede
     return run if made else None
 
 
+def request_alarmed(table: RunTable, suspects_labelled_since: Callable[[int], int]) -> UpdateRun | None:
+    """Write a row when suspects of an alarm got a class since the labels that the last update saw.
+
+    Slots are named as those of `request_counted`, for the same reasons.
+    """
+    newest = table.newest(1)
+    if newest and newest[0].state in ("queued", "running"):
+        return None  # it will see these labels itself
+    if not suspects_labelled_since(table.labels_seen()):
+        return None
+    run, made = table.request(f"alarm/{newest[0].id if newest else 0}", "alarm", "schedule")
+    return run if made else None
+
+
 def start(
     settings: UpdaterSettings,
     table: RunTable,
     labelled_since: Callable[[int], int],
+    suspects_labelled_since: Callable[[int], int],
     clock: Callable[[], datetime] = utc_now,
 ) -> BackgroundScheduler:
     """Start the schedule on its own thread; shut the returned scheduler down to end it.
@@ -101,6 +116,12 @@ def start(
             lambda: request_counted(table, labelled_since, needed),
             IntervalTrigger(seconds=settings.poll_interval_s, timezone=UTC),
             id="count",
+        )
+    if settings.after_alarm:
+        scheduler.add_job(
+            lambda: request_alarmed(table, suspects_labelled_since),
+            IntervalTrigger(seconds=settings.poll_interval_s, timezone=UTC),
+            id="alarm",
         )
     scheduler.start()
     return scheduler

@@ -44,6 +44,9 @@ class UpdaterSettings(BaseSettings):
     min_new_exemplars: int | None = Field(
         None, ge=1, description="an update also comes due when so many exemplars were newly labelled"
     )
+    after_alarm: bool = Field(
+        False, description="an update also comes due when suspects of a source that shifted were labelled"
+    )
     poll_interval_s: float = Field(
         5.0, gt=0, description="seconds between two looks for a run and for new labels"
     )

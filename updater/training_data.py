@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 
 from detector.architecture import FEATURE_VERSION
 from ingest.records import PicturePlan
+from memory.alarms import suspects_of_alarms
 from memory.crop_store import CropsDamagedError, CropsMissingError, CropStore
 from memory.records import Split
 from memory.rows import UnknownExemplarError, select_exemplars, select_features
@@ -232,12 +233,23 @@ def labelled_since(store: Store, label: int) -> int:
     All that bear a class, where there is no such label yet, as `known_label` has it. Raises
     StoreUnavailableError.
     """
+    return len(_labelled_since(store, label))
+
+
+def suspects_labelled_since(store: Store, label: int) -> int:
+    """Return how many of them are suspects of an alarm. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        suspects = suspects_of_alarms(connection)
+    return len(suspects & _labelled_since(store, label)) if suspects else 0
+
+
+def _labelled_since(store: Store, label: int) -> set[str]:
     label = known_label(store, label)
     undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
     query = (
-        select(func.count(labelled.c.exemplar.distinct()))
+        select(labelled.c.exemplar)
         .join(exemplars, exemplars.c.id == labelled.c.exemplar)
         .where(labelled.c.label > label, labelled.c.label.not_in(undone), exemplars.c.family.is_not(None))
     )
     with store.read() as connection:
-        return int(connection.execute(query).scalar_one())
+        return set(connection.scalars(query))

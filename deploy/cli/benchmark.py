@@ -1,4 +1,4 @@
-"""`forgewatch benchmark cddb|opencil|synthetic|speed|memory`: learning, rejection and costs, measured."""
+"""`forgewatch benchmark cddb|opencil|synthetic|speed|memory|shift`: what is learnt, rejected and spent."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -130,6 +130,38 @@ def memory(
 
 def _cut(chosen: Learning) -> dict[str, Any]:
     return {"crop_px": chosen.crop_px, "calibration_share": share_of(chosen)}
+
+
+@app.command()
+def shift(
+    before: Annotated[int, typer.Option(min=100, help="a source's own items before it shifts")] = 1000,
+    streams: Annotated[int, typer.Option(min=1, help="sources that are simulated")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
+    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
+) -> None:
+    """Simulate how many items of a shifted source raise an alarm, for how far single items shift."""
+    from memory.shift_power import AUCS, SIGMAS, bar, measure, power_json
+
+    writable(report)
+    with _one_line(), _bar(hidden=not sys.stderr.isatty()) as progress:
+        found = list(measure(before, streams, seed, AUCS, progress))
+    print_table(
+        f"items until the alarm, after {before} of the source's own",
+        ("item AUC", f"closed form, {SIGMAS:.0f} sigma", "10 %", "median", "90 %", "median, drawn"),
+        (
+            (
+                f"{p.item_auc:.2f}",
+                f"{p.closed_form:.0f}",
+                p.low,
+                p.median,
+                p.high,
+                bar(p.median),
+            )
+            for p in found
+        ),
+    )
+    if report:
+        report.write_text(power_json(found, before, streams, seed))
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:

@@ -20,7 +20,8 @@ from deploy.cli.output import (
     warn,
 )
 from deploy.client.http import Client, ServerUnavailableError
-from memory.records import is_cluster_id
+from deploy.client.records import ClusterSummary
+from memory.records import ShiftAlarm, is_cluster_id
 from updater.records import UpdateRun
 
 _FOLLOW_INTERVAL_S = 0.5
@@ -38,8 +39,11 @@ def clusters(as_json: JsonFlag = False) -> None:
     print_table(
         f"clusters of unknowns, {at}",
         ["cluster", "items", "resembles", "spread", "most typical"],
-        ([c.id, c.size, "unclustered" if c.unclustered else c.resembles, c.spread, c.medoid] for c in found),
+        ([c.id, c.size, _kind(c), c.spread, c.medoid] for c in found),
     )
+    for one in found:
+        if one.alarm is not None:
+            say(f"{one.id}: {_told(one.alarm)}")
     if fresh.newer:
         say(f"{fresh.newer} unknowns came since; the memory clusters them in a moment: list again")
     if found:
@@ -168,6 +172,21 @@ def import_(
             warn(f"left out: {file.path}: {file.reason}")
     if done.skipped and not done.new and not done.already:
         raise CommandError(f"none of the {len(done.skipped)} files below {folder} could be imported")
+
+
+def _kind(cluster: ClusterSummary) -> str | None:
+    if cluster.alarm is not None:
+        return "called real, shifted"
+    return "unclustered" if cluster.unclustered else cluster.resembles
+
+
+def _told(alarm: ShiftAlarm) -> str:
+    """Say an alarm in one line."""
+    apart = "" if alarm.cohesion is None else f"; as one kind, p = {alarm.cohesion:.3f}"
+    return (
+        f"suspects, of which some may be real: {alarm.source} has shifted in its last {alarm.since} items "
+        f"called real (evidence e^{alarm.log_e:.1f}, an alarm from e^{alarm.log_limit:.1f}{apart})"
+    )
 
 
 def _follow(api: Client, run: UpdateRun, *, quiet: bool) -> UpdateRun:

@@ -40,11 +40,13 @@ def topics(
     from ingest.access import barred
     from ingest.settings import IngestSettings, kafka_options
     from ingest.topics import ensure_topics
+    from memory.settings import MemorySettings
 
     ingest = IngestSettings()
     if problem := barred(kafka_options(ingest), ingest.request_timeout_s):
         raise CommandError(f"{problem}; start a broker, or see the FORGEWATCH_INGEST_… settings")
-    created = ensure_topics(ingest, all_topics(ingest, DetectorSettings(), partitions), replication)
+    wanted = all_topics(ingest, DetectorSettings(), MemorySettings(), partitions)
+    created = ensure_topics(ingest, wanted, replication)
     say(f"created: {', '.join(created)}" if created else "every topic is there already")
 
 

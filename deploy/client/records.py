@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from deploy.releases.records import Action, Release
-from memory.records import Exemplar
+from memory.records import Exemplar, ShiftAlarm
 from updater.records import UpdateRun
 
 
@@ -51,6 +51,9 @@ class ClusterSummary(BaseModel):
     medoid: str = Field(description="the most typical member that waits, by id")
     spread: float = Field(description="root mean square distance from the medoid")
     unclustered: bool = Field(description="the items that fit nowhere, of many kinds")
+    alarm: ShiftAlarm | None = Field(
+        None, description="items called real, of a source that has shifted, and the evidence; else null"
+    )
 
 
 class Clustering(BaseModel):

@@ -30,6 +30,7 @@ from deploy.topics import all_topics
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from ingest.topics import ensure_topics
+from memory.settings import MemorySettings
 
 _PARTITIONS = 4
 # Training shares the cores with everything else here: a thread of it must not spin while it waits
@@ -167,7 +168,7 @@ class Stack:
             bootstrap_servers=self.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"],
             security_protocol="PLAINTEXT",
         )
-        ensure_topics(ingest, all_topics(ingest, DetectorSettings(), _PARTITIONS))
+        ensure_topics(ingest, all_topics(ingest, DetectorSettings(), MemorySettings(), _PARTITIONS))
 
     def _start_prometheus(self) -> None:
         """Start it where it is installed; the stack does without it, too."""

@@ -41,6 +41,7 @@ def get_clusters(parts: Parts) -> list[ClusterSummary]:
             medoid=one.members[0],
             spread=one.spread,
             unclustered=one.unclustered,
+            alarm=one.alarm,
         )
         for one in list_clusters(parts.memory)
     ]

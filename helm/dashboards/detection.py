@@ -183,6 +183,20 @@ def build() -> Dashboard:
                 span=THIRD,
             )
         )
+        .with_panel(
+            curves(
+                "Sources that shifted",
+                "short",
+                {
+                    "alarms with suspects that wait": "max by (namespace) "
+                    f"(forgewatch_memory_shift_alarms_waiting{{{HERE}}})",
+                    "alarms in the last day": "sum by (namespace) "
+                    f"(increase(forgewatch_memory_shift_alarms_total{{{HERE}}}[1d]))",
+                },
+                "Sources whose items called real have risen against their own earlier ones. Normal: 0. Else: look"
+                " at the suspects (forgewatch clusters shows them first), and label them.",
+            )
+        )
         .with_row(Row("Updates and releases"))
         .with_panel(
             curves(

@@ -18,7 +18,7 @@ from ingest.settings import IngestSettings, kafka_options
 from ingest.source import Source
 from memory.intake import UnfitItemError
 from memory.settings import MemorySettings
-from memory.source import UnknownsSource
+from memory.source import StoredSource, unknowns
 from memory.worker import arrival_of
 
 pytestmark = pytest.mark.system
@@ -91,7 +91,7 @@ def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str)
     def read() -> list[int]:
         offsets: list[int] = []
         memory = MemorySettings(unknowns_topic=topic, group_id=f"group-{topic}", max_batch_messages=3)
-        with UnknownsSource(settings, memory, dict, lambda offsets, topic_id: None) as source:
+        with StoredSource(settings, memory, unknowns(memory), dict, lambda offsets, topic_id: None) as source:
             while not offsets or offsets[-1] < 8:
                 for record in source.poll():
                     offsets.append(record.offset)

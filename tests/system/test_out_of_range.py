@@ -16,7 +16,7 @@ from ingest.source import Source
 from ingest.topics import ensure_topics, ingest_topics
 from memory import metrics as memory_metrics
 from memory.settings import MemorySettings
-from memory.source import UnknownsSource
+from memory.source import StoredSource, unknowns
 
 pytestmark = pytest.mark.system
 
@@ -174,7 +174,7 @@ def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
     memory = MemorySettings(unknowns_topic=ingest.media_topic, group_id=f"g-{uuid.uuid4().hex}")
     before = memory_metrics.LOST._value.get(), metrics.TRUNCATIONS._value.get()
     for _ in range(2):  # the second one finds what the first one stored
-        with UnknownsSource(ingest, memory, lambda: positions, store) as source:
+        with StoredSource(ingest, memory, unknowns(memory), lambda: positions, store) as source:
             found: list[InRecord] = []
             deadline = time.monotonic() + 60
             while not found:

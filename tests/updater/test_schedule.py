@@ -33,6 +33,10 @@ def other_host(url):
     engine.dispose()
 
 
+def nothing(seen):
+    return 0
+
+
 def nightly():
     return schedule.build_trigger(UpdaterSettings(schedule_cron="0 3 * * *"))
 
@@ -65,7 +69,9 @@ def test_two_schedulers_write_one_row_a_slot(table, other_host):
 def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, other_host):
     settings = UpdaterSettings(schedule_interval_s=1)
     fired = threading.Event()
-    schedulers = [schedule.start(settings, host, lambda since: 0) for host in (table, other_host)]
+    schedulers = [
+        schedule.start(settings, host, lambda since: 0, lambda since: 0) for host in (table, other_host)
+    ]
     try:
         for scheduler in schedulers:
             assert scheduler.get_job("slot").misfire_grace_time == settings.misfire_grace_s
@@ -106,17 +112,17 @@ def test_the_count_starts_anew_from_the_labels_that_the_last_update_saw(table):
 def test_a_slot_missed_while_no_scheduler_lived_is_made_up_for_unless_nothing_ever_ran(table):
     settings = UpdaterSettings(schedule_cron="0 3 * * *")
     ten_past = datetime(2025, 1, 1, 3, 10, tzinfo=UTC)
-    schedule.start(settings, table, lambda since: 0, lambda: ten_past).shutdown()
+    schedule.start(settings, table, lambda since: 0, lambda since: 0, lambda: ten_past).shutdown()
     assert table.newest() == []
     table.request("manual/1", "manual", "ann")
-    schedule.start(settings, table, lambda since: 0, lambda: ten_past).shutdown()
-    schedule.start(settings, table, lambda since: 0, lambda: ten_past).shutdown()
+    schedule.start(settings, table, lambda since: 0, lambda since: 0, lambda: ten_past).shutdown()
+    schedule.start(settings, table, lambda since: 0, lambda since: 0, lambda: ten_past).shutdown()
     assert [run.slot for run in table.newest()] == ["scheduled/2025-01-01T03:00:00Z", "manual/1"]
 
 
 def test_without_a_schedule_nothing_comes_due(table):
     assert schedule.build_trigger(UpdaterSettings()) is None
-    scheduler = schedule.start(UpdaterSettings(), table, lambda since: 10**6)
+    scheduler = schedule.start(UpdaterSettings(), table, lambda since: 10**6, lambda since: 10**6)
     try:
         assert scheduler.get_jobs() == []
     finally:
@@ -134,3 +140,33 @@ def test_without_a_schedule_nothing_comes_due(table):
 def test_a_wrong_schedule_is_refused_at_start(wrong):
     with pytest.raises(ValidationError):
         UpdaterSettings(**wrong)
+
+
+def test_labels_of_suspects_make_an_update_come_due_once(table, other_host):
+    assert schedule.request_alarmed(table, lambda since: 0) is None
+    run = schedule.request_alarmed(table, lambda since: 3)
+    assert (run.trigger, run.slot) == ("alarm", "alarm/0")
+    assert schedule.request_alarmed(other_host, lambda since: 3) is None  # queued: it will see them itself
+
+
+def test_an_alarm_asks_for_an_update_where_that_is_set_and_never_without_labels(table):
+    settings = UpdaterSettings(after_alarm=True, poll_interval_s=0.05)
+    labelled = 0
+    asked = threading.Event()
+
+    def since(seen):
+        asked.set()
+        return labelled
+
+    scheduler = schedule.start(settings, table, lambda since: 0, since)
+    try:
+        assert asked.wait(20)
+        assert table.newest(1) == []
+        labelled = 1
+        for _ in range(400):
+            if table.newest(1):
+                break
+            threading.Event().wait(0.05)
+        assert table.newest(1)[0].trigger == "alarm"
+    finally:
+        scheduler.shutdown()

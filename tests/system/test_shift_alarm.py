@@ -1,0 +1,137 @@
+"""From verdicts to an alarm that a person sees: a real broker, real media that is read and decoded again."""
+
+import hashlib
+import io
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from PIL import Image
+from verdicts import make_item, make_verdict
+
+from ingest.settings import IngestSettings
+from ingest.topics import Topic, ensure_topics
+from memory.offsets import load_offsets
+from memory.records import ShiftAlarm
+from memory.review import list_clusters, members_of
+from memory.settings import MemorySettings
+from memory.store import Store
+from memory.watch import keep_watch
+
+pytestmark = pytest.mark.system
+
+STEADY, SHIFTED = 60, 20
+LOST = STEADY + 2
+"""An item whose verdict names other media than the topic has at its place: it must not be taken for it."""
+
+
+def media() -> list[bytes]:
+    files = []
+    for number in range(STEADY + SHIFTED):
+        rng = np.random.default_rng(number)
+        # The shifted ones are smooth, and the others noise.
+        side = 160 if number < STEADY else 10
+        pixels = Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)).resize((160, 160))
+        file = io.BytesIO()
+        pixels.save(file, "PNG")
+        files.append(file.getvalue())
+    return files
+
+
+def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
+    broker: str, tmp_path: Path
+) -> None:
+    name = uuid.uuid4().hex
+    ingest = IngestSettings(bootstrap_servers=broker, media_topic=f"media-{name}", decode_processes=1)
+    memory = MemorySettings(
+        verdicts_topic=f"verdicts-{name}",
+        verdicts_group_id=f"watch-{name}",
+        alarms_topic=f"alarms-{name}",
+        database_url=f"sqlite:///{tmp_path}/memory.sqlite",
+        crops_url=str(tmp_path / "crops"),
+        index_path=tmp_path / "index",
+        min_reference=30,
+        max_reference=100,
+    )
+    topics = (ingest.media_topic, memory.verdicts_topic, memory.alarms_topic)
+    ensure_topics(ingest, [Topic(topic, 1_200_000) for topic in topics])
+    scores = np.random.default_rng(1).normal(size=STEADY + SHIFTED) + 4 * (
+        np.arange(STEADY + SHIFTED) >= STEADY
+    )
+    producer = KafkaProducer(bootstrap_servers=broker)
+
+    def send(numbers: range) -> None:
+        for number in numbers:
+            file = files[number]
+            at = producer.send(ingest.media_topic, file, partition=0).get(30)
+            digest = "0" * 64 if number == LOST else hashlib.sha256(file).hexdigest()
+            item = make_item(at.offset, topic=ingest.media_topic, source=ingest.media_topic, digest=digest)
+            said = make_verdict(item, label="real", unknown_score=float(scores[number]))
+            producer.send(memory.verdicts_topic, said.model_dump_json().encode(), key=b"door-7").get(30)
+
+    files = media()
+    store = Store(memory.database_url)
+    send(range(STEADY))
+    with _watching(ingest, memory):
+        _await(lambda: _offset(store) == STEADY)
+    assert list_clusters(store) == []  # nothing has shifted
+    send(range(STEADY, STEADY + SHIFTED))
+    producer.close()
+    with _watching(ingest, memory):  # another process goes on with the bets of the first
+        told = _announced(broker, memory.alarms_topic)
+    (shown,) = list_clusters(store)
+    assert shown.alarm == told
+    assert (told.source, told.cluster) == ("door-7", shown.id)
+    assert told.missing == 1
+    assert set(shown.members) >= {f"{ingest.media_topic}-0-{n}" for n in (STEADY, STEADY + 1, STEADY + 3)}
+    assert f"{ingest.media_topic}-0-{LOST}" not in shown.members
+    assert told.cohesion is not None
+    assert told.cohesion < 0.05
+    assert all(e.shelf == "unknown" and e.crops_digest for e in members_of(store, shown.id))
+    store.close()
+
+
+@contextmanager
+def _watching(ingest: IngestSettings, memory: MemorySettings) -> Iterator[None]:
+    """A watch on a thread of its own, for the time of a `with`."""
+    stop = threading.Event()
+    thread = threading.Thread(target=keep_watch, args=(ingest, memory, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def _offset(store: Store) -> int:
+    with store.read() as connection:
+        return sum(load_offsets(connection).values())
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _announced(broker: str, topic: str) -> ShiftAlarm:
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=broker, auto_offset_reset="earliest", isolation_level="read_committed"
+    )
+    deadline = time.monotonic() + 120
+    try:
+        while time.monotonic() < deadline:
+            for records in consumer.poll(timeout_ms=500).values():
+                return ShiftAlarm.model_validate_json(records[0].value)
+    finally:
+        consumer.close()
+    raise AssertionError("no alarm was announced")
