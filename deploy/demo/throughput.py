@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from deploy.demo import plan
+from deploy.demo.model_cost import ModelCost, model_cost
 from deploy.demo.operator import Operator
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.run import alone
@@ -55,6 +56,7 @@ class ThroughputReport(BaseModel):
     images: int
     threads: int
     crops_an_image: float
+    model_cost: ModelCost
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,20 @@ def _show(console: Console, found: ThroughputReport) -> None:
         ("model", "topic to committed verdict", "bare loop", "ratio"),
         [(name, f"{streamed:.1f}", f"{bare:.1f}", f"{ratio:.2f}") for name, streamed, bare, ratio in rows],
     )
+    cost = found.model_cost
+    print_grid(
+        console,
+        f"processor time of the model alone, one thread, medians of {cost.pairs} pairs",
+        ("release 0, an image of six crops", "ResNet18, one of 224 px", "ratio", "outer tenths"),
+        [
+            (
+                f"{cost.release_ms:.1f} ms",
+                f"{cost.resnet18_ms:.1f} ms",
+                f"{cost.ratio:.2f}",
+                f"{cost.low:.2f}-{cost.high:.2f}",
+            )
+        ],
+    )
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
     console.print(
         f"of release 0's busy seconds: {shares}; {found.overhead_ms:.1f} ms an image beyond the bare loop"
@@ -122,7 +138,9 @@ def _measure(story: Story) -> ThroughputReport:
         traffic = parts.enter_context(Traffic(kafka, DetectorSettings().verdicts_topic))
         wanted = plan.after(story.seed, story.unseen)[:IMAGES]
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
-        default = _rounds(story, stack, traffic, operator.approve_newest(), samples)
+        digest = operator.approve_newest()
+        default = _rounds(story, stack, traffic, digest, samples)
+        cost = model_cost(open_session(_fetched(stack, digest), threads=1), samples, stack.run)
         digest = go_live_with_stock(stack.run / "stock", stack.settings)
         stock = _rounds(story, stack, traffic, digest, samples * STOCK_REPEATS)
     streamed, bare = statistics.median(default.streamed), statistics.median(default.bare)
@@ -140,15 +158,20 @@ def _measure(story: Story) -> ThroughputReport:
         images=len(samples),
         threads=THREADS,
         crops_an_image=default.crops_an_image,
+        model_cost=cost,
     )
+
+
+def _fetched(stack: Stack, digest: str) -> Artifact:
+    url = stack.settings["FORGEWATCH_DEPLOY_URL"]
+    return fetch(digest, stack.run / "fetched", DetectorSettings(deploy_url=url))
 
 
 def _rounds(
     story: Story, stack: Stack, traffic: Traffic, digest: str, samples: Sequence[MediaSample]
 ) -> Measured:
     """Stream and bare in turn, so that a machine whose speed drifts is as slow for one as for the other."""
-    url = stack.settings["FORGEWATCH_DEPLOY_URL"]
-    artifact = fetch(digest, stack.run / "fetched", DetectorSettings(deploy_url=url))
+    artifact = _fetched(stack, digest)
     session = open_session(artifact, THREADS)
     # Until the new release answers, and a whole round for the caches and compilers: neither is measured.
     while not _streamed(story, traffic, samples[:WARM_UP], digest):
