@@ -62,7 +62,7 @@ class ShiftAlarm(BaseModel):
     suspects: int = Field(description="of the items since then, those that seem least familiar")
     missing: int = Field(description="suspects whose media the topic has no more, or that cannot be read")
     cohesion: float | None = Field(
-        description="p-value of the suspects' being no closer together than the source's other reals; small: "
-        "they are of one kind; None: too few of them"
+        description="p-value of the suspects' deviating in no common direction, against earlier items of the "
+        "source above the same limit; small: they are of one kind; None: too few of either"
     )
     cluster: str | None = Field(description="the cluster that holds them; None where none is left")

@@ -33,7 +33,7 @@ SUSPECT_P = 0.2
 
 MAX_SUSPECTS = 40
 MAX_OTHERS = 60
-"""Items of a source that suspects are compared with."""
+"""Items of a source that suspects are compared with: chosen by the same limit before the shift began."""
 
 _MOST = 500
 _TRANSACTION_INTERVAL_S = 1.0
@@ -188,6 +188,7 @@ def crossed(one: Watched, budget: float) -> Raised | None:
 
 
 def suspects_and_others(one: Watched, since: int) -> tuple[list[Seen], list[Seen]]:
-    """Return the newest suspects of the last `since` items, and the newest items from before them."""
+    """Return the newest suspects of the last `since` items, and from before them what would be one."""
     suspects = [seen for seen in one.seen[-since:] if seen.p is not None and seen.p <= SUSPECT_P]
-    return suspects[-MAX_SUSPECTS:], one.seen[:-since][-MAX_OTHERS:]
+    others = [seen for seen in one.seen[:-since] if seen.p is not None and seen.p <= SUSPECT_P]
+    return suspects[-MAX_SUSPECTS:], others[-MAX_OTHERS:]

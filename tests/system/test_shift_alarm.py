@@ -26,7 +26,7 @@ from memory.watch import keep_watch
 
 pytestmark = pytest.mark.system
 
-STEADY, SHIFTED = 60, 20
+STEADY, SHIFTED = 120, 20
 LOST = STEADY + 2
 """An item whose verdict names other media than the topic has at its place: it must not be taken for it."""
 
