@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+_ROWS_AT_ONCE = 2**14
+
 
 def herd(
     features: NDArray[np.float32],
@@ -20,15 +22,18 @@ def herd(
     lower row. A shorter answer is always the beginning of a longer one. At most count rows, and of
     one source (sources: one for each row) at most max_per_source.
     """
-    rows = features.astype(np.float64)
-    phi = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    phi = features.astype(np.float64)
+    for block in _blocks(phi):
+        block /= np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-12)
     mean = phi.mean(axis=0) if len(phi) else np.zeros(phi.shape[1])
     total = np.zeros_like(mean)
     free = np.ones(len(phi), bool)
     taken: Counter[str] = Counter()
     picked: list[int] = []
     while len(picked) < count and free.any():
-        distance = np.linalg.norm(mean - (phi + total) / (len(picked) + 1), axis=1)
+        distance = np.concatenate(
+            [np.linalg.norm(mean - (block + total) / (len(picked) + 1), axis=1) for block in _blocks(phi)]
+        )
         distance[~free] = np.inf
         best = int(distance.argmin())
         picked.append(best)
@@ -39,6 +44,11 @@ def herd(
             if taken[sources[best]] >= max_per_source:
                 free &= np.array([s != sources[best] for s in sources])
     return np.array(picked, np.int64)
+
+
+def _blocks(rows: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Return views of some rows each: what is computed of a million at once would be as large as they are."""
+    return [rows[first : first + _ROWS_AT_ONCE] for first in range(0, len(rows), _ROWS_AT_ONCE)]
 
 
 def shares(available: Mapping[str, int], budget: int) -> dict[str, int]:

@@ -19,6 +19,7 @@ from memory.records import Split
 from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.schema import exemplars, labelled, labels
 from memory.store import Store
+from updater.stored_rows import Collected, StoredRows, chosen_rows
 
 log = structlog.get_logger()
 
@@ -51,16 +52,16 @@ class LabelledCrops:
     """length n: where each item came from"""
     groups: tuple[str, ...]
     """length n: items of one group show nearly the same, such as pieces of one photograph"""
-    crops: npt.NDArray[np.uint8]
-    """[T, S, S, 3], RGB"""
+    crops: npt.NDArray[np.uint8] | StoredRows
+    """[T, S, S, 3], uint8, RGB; in memory or on disk"""
     starts: npt.NDArray[np.int64]
     """[n + 1]: rows starts[i]:starts[i + 1] of crops are item i's"""
     features: npt.NDArray[np.float32] | None = None
     """[n, F], the raw pooled forensic features that the memory holds; None where it holds none of today's"""
-    crop_features: npt.NDArray[np.float32] | None = None
-    """[T, F], the raw forensic features of each crop, where they were computed before"""
-    pictures: npt.NDArray[np.uint8] | None = None
-    """[n, S', S', 3], RGB: each item's whole picture, resized; None where no model looks at it"""
+    crop_features: npt.NDArray[np.float32] | StoredRows | None = None
+    """[T, F], float32, the raw forensic features of each crop, where they were computed before"""
+    pictures: npt.NDArray[np.uint8] | StoredRows | None = None
+    """[n, S', S', 3], uint8, RGB: each item's whole picture, resized; None where no model looks at it"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,22 +69,20 @@ class LabelledCrops:
     def take(self, items: Iterable[int]) -> "LabelledCrops":
         """Return these items, in this order."""
         chosen = list(items)
-        counts = [int(self.starts[i + 1] - self.starts[i]) for i in chosen]
-        rows = [np.arange(self.starts[i], self.starts[i + 1]) for i in chosen]
+        at = np.array(chosen, np.int64)
+        starts = np.concatenate([[0], np.cumsum(np.diff(self.starts)[at])]).astype(np.int64)
+        # Row r of the choice is as far behind its item's first as it was.
+        rows = np.arange(starts[-1]) + np.repeat(self.starts[at] - starts[:-1], np.diff(starts))
         return LabelledCrops(
             ids=tuple(self.ids[i] for i in chosen),
             families=tuple(self.families[i] for i in chosen),
             sources=tuple(self.sources[i] for i in chosen),
             groups=tuple(self.groups[i] for i in chosen),
-            crops=self.crops[np.concatenate(rows)] if rows else self.crops[:0],
-            starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            features=None if self.features is None else self.features[chosen],
-            crop_features=None
-            if self.crop_features is None
-            else self.crop_features[np.concatenate(rows)]
-            if rows
-            else self.crop_features[:0],
-            pictures=None if self.pictures is None else self.pictures[chosen],
+            crops=chosen_rows(self.crops, rows),
+            starts=starts,
+            features=None if self.features is None else self.features[at],
+            crop_features=None if self.crop_features is None else chosen_rows(self.crop_features, rows),
+            pictures=None if self.pictures is None else chosen_rows(self.pictures, at),
         )
 
     def counts(self) -> dict[str, int]:
@@ -151,14 +150,16 @@ def load(
     With a picture's plan, its whole picture too: an exemplar that was kept without one, or at another size,
     is left out as one without crops is.
 
-    All of it is held in memory: 49 kB a crop of 128 px. An exemplar whose stored crops are missing
+    What takes too much memory is on disk: 49 kB a crop of 128 px. An exemplar whose stored crops are missing
     or not what their digest says is left out, and said to be in the log: one bad disk block must
     not stop all learning, but a store that was lost or restored to an earlier time must. Raises
-    CropsLostError, CropSizesError, PicturesLackingError, StoreUnavailableError or CropsUnavailableError.
+    CropsLostError, CropSizesError, PicturesLackingError, StoredRowsError, StoreUnavailableError or
+    CropsUnavailableError.
     """
     with store.read() as connection:
         rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
-    kept, loaded, pictures, lost, lacking = [], [], [], 0, 0
+    kept, counts, sides, lost, lacking = [], [], set(), 0, 0
+    loaded, pictures = Collected(), Collected()
     shape = None if picture is None else (picture.height_px, picture.width_px, 3)
     for number, row in enumerate(rows, 1):
         # A dropped exemplar may have kept its label; its crops are gone.
@@ -168,10 +169,13 @@ def load(
                 if shape is not None and (shown is None or shown.shape != shape):
                     lacking += 1
                     continue
-                loaded.append(cut)
                 kept.append(row)
-                if shape is not None:
-                    pictures.append(shown)
+                counts.append(len(cut))
+                sides.add(cut.shape[1])
+                if len(sides) == 1:
+                    loaded.add(cut)
+                if shown is not None and shape is not None:
+                    pictures.add(shown[None])
             except (CropsMissingError, CropsDamagedError) as error:
                 lost += 1
                 log.error("exemplar left out", exemplar=row.id, error=str(error))
@@ -189,18 +193,17 @@ def load(
         )
     if lacking:
         log.warning("exemplars without a picture left out", split=split, exemplars=lacking)
-    sizes = sorted({one.shape[1] for one in loaded})
-    if len(sizes) > 1:
-        raise CropSizesError(f"exemplars of the {split} split have crops of {sizes} px")
+    if len(sides) > 1:
+        raise CropSizesError(f"exemplars of the {split} split have crops of {sorted(sides)} px")
     return LabelledCrops(
         ids=tuple(row.id for row in kept),
         families=tuple(str(row.family) for row in kept),
         sources=tuple(row.source for row in kept),
         groups=tuple(row.group for row in kept),
-        crops=np.concatenate(loaded) if loaded else np.zeros((0, 0, 0, 3), np.uint8),
-        starts=np.cumsum([0, *(len(one) for one in loaded)]).astype(np.int64),
+        crops=loaded.rows() if kept else np.zeros((0, 0, 0, 3), np.uint8),
+        starts=np.cumsum([0, *counts]).astype(np.int64),
         features=_features(store, [row.id for row in kept]),
-        pictures=None if shape is None else np.array(pictures, np.uint8).reshape(len(pictures), *shape),
+        pictures=None if shape is None else pictures.rows() if kept else np.zeros((0, *shape), np.uint8),
     )
 
 

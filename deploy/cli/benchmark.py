@@ -1,4 +1,4 @@
-"""`forgewatch benchmark cddb|opencil|synthetic|speed|memory|shift`: what is learnt, rejected and spent."""
+"""`forgewatch benchmark cddb|opencil|synthetic|speed|size|memory|shift`: what is learnt, rejected and spent."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -78,6 +78,17 @@ def speed(chosen: Training) -> None:
     """Measure whether training waits for data, on the own stream's first task."""
     with _one_line(), _prepared(chosen) as setup:
         _speed(setup, chosen.seed, chosen.report)
+
+
+@app.command()
+@with_options
+def size(
+    chosen: Training,
+    images: Annotated[int, typer.Option(min=1000, help="generated images of 32 px")] = 10_000,
+) -> None:
+    """Measure the memory that an update over so many images takes; their crops stay in .forgewatch."""
+    with _one_line(), _prepared(chosen) as setup:
+        _size(setup, images, chosen.seed, chosen.report)
 
 
 @app.command()
@@ -186,11 +197,17 @@ def _one_line() -> Iterator[None]:
     from ingest.sandbox import SandboxUnavailableError
     from updater.benchmark.data.tasks import DataError
     from updater.benchmark.run_folder import ResultsError
+    from updater.shards import StoredRowsError
 
     try:
         yield
-    except (DataError, ResultsError, SandboxUnavailableError, ValueError, torch.OutOfMemoryError) as error:
+    except (DataError, ResultsError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
         raise CommandError(str(error)) from error
+    except torch.OutOfMemoryError as error:
+        raise CommandError(
+            "the GPU has too little memory: end what else runs on it, or choose a smaller --batch, --backbone"
+            f" or --crop-px ({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
@@ -257,6 +274,20 @@ def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
     print_table(f"training of {setup.architecture.backbone} on {setup.device}", columns, rows)
     if report:
         report.write_text(speed_json(found, setup))
+
+
+def _size(setup: "Setup", images: int, seed: int, report: Path | None) -> None:
+    from updater.benchmark.size import CROP_PX, measure, size_json
+
+    for file in (HOME / "report.json", report):
+        writable(file)
+    small = replace(setup, architecture=setup.architecture.model_copy(update={"crop_px": CROP_PX}))
+    with _bar(hidden=not sys.stderr.isatty()) as progress:
+        found = measure(images, small, HOME / "size", seed, progress)
+    rows = ((one.name, f"{one.seconds:.0f}", f"{one.peak_bytes / 2**20:,.0f}") for one in found)
+    print_table(f"an update over {images:,} images", ("stage", "seconds", "peak so far, MiB"), rows)
+    if report:
+        report.write_text(size_json(images, found, small))
 
 
 @contextmanager

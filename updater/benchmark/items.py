@@ -1,13 +1,15 @@
 """Parts of a stream put together, with the forensic features that no training changes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.tasks import Stream, Task
 from updater.benchmark.setup import Progress
+from updater.stored_rows import StoredRows, joined_rows
 from updater.training.pools import with_crop_features
 from updater.training_data import LabelledCrops
 
@@ -24,9 +26,9 @@ def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
         families=tuple(one for part in parts for one in part.families),
         sources=tuple(one for part in parts for one in part.sources),
         groups=tuple(one for part in parts for one in part.groups),
-        crops=np.concatenate([part.crops for part in parts]),
+        crops=joined_rows([part.crops for part in parts]),
         starts=np.concatenate(starts),
-        crop_features=np.concatenate(features) if len(features) == len(parts) else None,
+        crop_features=joined_rows(features) if len(features) == len(parts) else None,
     )
 
 
@@ -42,7 +44,7 @@ def with_features(stream: Stream, device: torch.device, progress: Progress) -> S
     for part in parts:
         before = done
         featured.append(
-            with_crop_features(
+            _with_features(
                 part,
                 device,
                 lambda now, of, before=before: progress("forensic features", before + now, total),  # type: ignore[misc]
@@ -53,3 +55,12 @@ def with_features(stream: Stream, device: torch.device, progress: Progress) -> S
     tasks = tuple(Task(one.name, next(ready), next(ready), next(ready)) for one in stream.tasks)
     outliers = tuple(replace(one, items=next(ready)) for one in stream.outliers)
     return replace(stream, tasks=tasks, outliers=outliers)
+
+
+def _with_features(
+    part: LabelledCrops, device: torch.device, progress: Callable[[int, int], None]
+) -> LabelledCrops:
+    crops = part.crops
+    if part.crop_features is None and isinstance(crops, StoredRows) and all(not s.held for s in crops.shards):
+        return replace(part, crop_features=stored_features(crops, device, progress))
+    return with_crop_features(part, device, progress)

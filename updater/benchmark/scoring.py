@@ -1,5 +1,6 @@
 """What a trained network makes of items: its output, its gate, its labels, its scores of rejection."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +13,12 @@ from detector.reference import Reference
 from detector.scores.energy import energy
 from updater.benchmark.setup import Setup
 from updater.candidate.calibrate import (
+    REFERENCE_ROWS,
     CalibrationError,
     GateInputs,
     Targets,
     common_scales,
+    equal_shares,
     fit_gate,
     gate_inputs,
     make_reference,
@@ -25,7 +28,7 @@ from updater.candidate.calibrate import (
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.training import schemes
-from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.pools import backbone_rows, classify_in_parts, crop_features
 from updater.training.regularisers import augmix
 from updater.training.step import Learnt
 from updater.training_data import LabelledCrops
@@ -33,12 +36,21 @@ from updater.training_data import LabelledCrops
 
 def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NetworkOutput:
     """Return what the network says of each whole item, on the CPU."""
+    parts = zip(*outputs_of(learnt, items, device), strict=True)
+    return NetworkOutput(*(torch.cat(one) for one in parts))
+
+
+def outputs_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> Iterator[NetworkOutput]:
+    """Yield what the network says of some thousands of whole items at a time, at least once, on the CPU."""
     network = learnt.network
-    features = crop_features(network, items, device)
-    found = classify_items(network, backbone_rows(network, items.crops, device), features, items.starts)
-    return NetworkOutput(*(one.cpu() for one in found))
+    features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
+    for found in classify_in_parts(network, rows, features, items.starts):
+        yield NetworkOutput(*(one.cpu() for one in found))
 
 
+MAX_FITTED_ON = 20_000
+"""training items that scores of rejection are fitted on, an equal share of each class; of these at most
+REFERENCE_ROWS are in the reference set, as in a release"""
 ODIN = "odin-published"
 """the one score that reads crops instead of evidence, since it steps along a gradient"""
 
@@ -69,25 +81,34 @@ class Judge:
 
     def judged(self, items: LabelledCrops) -> "JudgedItems":
         """Judge whole items."""
-        output = output_of(self.learnt, items, self.setup.torch_device)
+        parts, done = [], 0
+        for output in outputs_of(self.learnt, items, self.setup.torch_device):
+            some = slice(done, done + len(output.logits))
+            parts.append(self._judged(output, items.families[some], items.groups[some]))
+            done += len(output.logits)
+        judged = joined_items(parts)
+        return replace(judged, rejection=judged.rejection | self._odin(items))
+
+    def _judged(self, output: NetworkOutput, families: Sequence[str], groups: Sequence[str]) -> "JudgedItems":
         measured = _measured(output, self.reference, self.fake)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
-            families=np.array(items.families, str),
-            groups=np.array(items.groups, str),
+            families=np.array(families, str),
+            groups=np.array(groups, str),
             column=np.asarray(output.logits.argmax(1).numpy()),
-            right=_right(self.learnt, self.setup, output, items),
+            right=_right(self.learnt, self.setup, output, families),
             fake_probability=measured.fake_probability,
             fake_by_maxima=schemes.fake_by_maxima(output.logits, self.fake).numpy(),
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
             labels=_labels(measured, self.gate),
             features=np.asarray(output.features.numpy(), np.float32),
-            rejection={name: score(evidence) for name, score in self.rejection.items()}
-            | (self._odin(items) if ODIN in self.setup.rejection else {}),
+            rejection={name: score(evidence) for name, score in self.rejection.items()},
         )
 
     def _odin(self, items: LabelledCrops) -> dict[str, NDArray[np.float64]]:
+        if ODIN not in self.setup.rejection:
+            return {}
         from updater.rejection import odin
 
         return {ODIN: odin.scores(self.learnt.network, items, device=self.setup.torch_device)}
@@ -122,6 +143,17 @@ class JudgedItems:
         return JudgedItems(**parts, rejection={name: v[rows] for name, v in self.rejection.items()})
 
 
+def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
+    """Return the items of all parts, of which there is at least one."""
+    names = [name for name in vars(parts[0]) if name != "rejection"]
+    return JudgedItems(
+        **{name: np.concatenate([getattr(one, name) for one in parts]) for name in names},
+        rejection={
+            name: np.concatenate([one.rejection[name] for one in parts]) for name in parts[0].rejection
+        },
+    )
+
+
 def calibrated(
     learnt: Learnt,
     setup: Setup,
@@ -144,10 +176,18 @@ def calibrated(
 
     device = setup.torch_device
     fake = schemes.fake_columns(schemes.columns(learnt.classes, setup.options))
+    old = np.arange(len(train)) >= (len(train) if new is None else new)
+    if len(train) > MAX_FITTED_ON:
+        some = equal_shares(np.array(train.families), np.array(train.ids), MAX_FITTED_ON)
+        train, old = train.take(some), old[some]
     known, held = output_of(learnt, train, device), output_of(learnt, calibration, device)
     reference = None
     if learnt.network.forensics is not None:
-        reference = make_reference(known, train.families, train.ids)
+        rows = np.arange(len(train))
+        if len(train) > REFERENCE_ROWS:
+            rows = np.array(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
+        families, ids = np.array(train.families)[rows].tolist(), np.array(train.ids)[rows].tolist()
+        reference = make_reference(NetworkOutput(*(one[rows] for one in known)), families, ids)
     measured = _measured(held, reference, fake)
     gate = _gate(measured, calibration)
     evidence = known_of(
@@ -158,7 +198,6 @@ def calibrated(
         _columns(calibration, learnt, setup),
         _augmented(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
-    old = np.arange(len(train)) >= (len(train) if new is None else new)
     names = [name for name in setup.rejection if name != ODIN]
     return Judge(
         learnt,
@@ -176,7 +215,7 @@ def _augmented(
     found = []
     for number in range(augmix.VERSIONS):
         rng = np.random.default_rng([seed, 6, number])
-        crops = augmix.augment(rng, items.crops, without, as_opencil=True)
+        crops = augmix.augment_all(rng, items.crops, without, as_opencil=True)
         changed = replace(items, crops=crops, features=None, crop_features=None)
         found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
     return tuple(found)
@@ -200,19 +239,23 @@ def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops) -> float:
 
     Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
     """
-    return float(_right(learnt, setup, output_of(learnt, items, setup.torch_device), items).mean())
+    outputs, right, done = outputs_of(learnt, items, setup.torch_device), 0, 0
+    for output in outputs:
+        families = items.families[done : done + len(output.logits)]
+        right, done = right + int(_right(learnt, setup, output, families).sum()), done + len(families)
+    return right / done
 
 
-def _right(learnt: Learnt, setup: Setup, output: NetworkOutput, items: LabelledCrops) -> NDArray[np.bool_]:
+def _right(learnt: Learnt, setup: Setup, output: NetworkOutput, families: Sequence[str]) -> NDArray[np.bool_]:
     names, column = schemes.columns(learnt.classes, setup.options), output.logits.argmax(1)
     if not reals(learnt.classes).any():
-        return np.asarray(np.array(names)[column.numpy()] == np.array(items.families))
-    return np.asarray(schemes.fake_columns(names)[column].numpy() == ~reals(items.families))
+        return np.asarray(np.array(names)[column.numpy()] == np.array(families))
+    return np.asarray(schemes.fake_columns(names)[column].numpy() == ~reals(families))
 
 
 def herding_features(learnt: Learnt, items: LabelledCrops, device: torch.device) -> torch.Tensor:
     """Return what exemplars are chosen by, float32 [n, D]: the network's embedding of each item."""
-    return output_of(learnt, items, device).embedding.float()
+    return torch.cat([one.embedding.float() for one in outputs_of(learnt, items, device)])
 
 
 def _columns(items: LabelledCrops, learnt: Learnt, setup: Setup) -> NDArray[np.int64]:
@@ -233,4 +276,5 @@ def _labels(measured: GateInputs, gate: GateParameters) -> NDArray[np.str_]:
 
 def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
     """Return the classifier's energy of each item, float32 [n]."""
-    return np.asarray(energy(output_of(learnt, items, device).logits).numpy(), np.float32)
+    logits = torch.cat([one.logits for one in outputs_of(learnt, items, device)])
+    return np.asarray(energy(logits).numpy(), np.float32)

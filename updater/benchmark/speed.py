@@ -10,7 +10,6 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from detector.backbone import NoBackbone
 from detector.network import Network
@@ -22,7 +21,7 @@ from updater.training.checkpoint import Checkpoint
 from updater.training.forward import Images, Pools
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
-from updater.training.pools import backbone_rows
+from updater.training.pools import Rows, backbone_rows
 from updater.training.step import Step
 
 _WARM = 16
@@ -51,7 +50,7 @@ class _OnOneBatch(Training):
     """The same loop on its first batch again and again, so that nothing is drawn, forged or brought over."""
 
     def batches(
-        self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Tensor | None
+        self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Rows | None
     ) -> Generator[Images | Pools, None, None]:
         drawn = super().batches(network, weights, range(numbers.start, numbers.start + 1), rows)
         ready = next(iter(drawn))

@@ -29,6 +29,7 @@ from updater.training_data import LabelledCrops
 from updater.whitening import within_class_whitening
 
 REFERENCE_ROWS = 1500
+_ITEMS_AT_ONCE = 2048
 
 
 class CalibrationError(ValueError):
@@ -132,10 +133,21 @@ def gate_inputs(output: NetworkOutput, reference: Reference | None, vote: Tensor
     output = NetworkOutput(*(one.cpu() for one in output))
     logits = output.logits if vote is None else output.logits + vote
     return GateInputs(
-        scores={name: score(output).numpy() for name, score in fitted(reference).items()},
+        scores={
+            name: np.concatenate([score(part).numpy() for part in _in_parts(output)])
+            for name, score in fitted(reference).items()
+        },
         fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
         logits=logits.numpy(),
     )
+
+
+def _in_parts(output: NetworkOutput) -> list[NetworkOutput]:
+    """Split what is said of n items: all their distances to the reference set would fill the memory."""
+    return [
+        NetworkOutput(*part)
+        for part in zip(*(torch.split(one, _ITEMS_AT_ONCE) for one in output), strict=True)
+    ]
 
 
 def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence[str]) -> Reference:

@@ -74,9 +74,9 @@ def batch(items: LabelledCrops) -> Request:
     pooling[np.repeat(np.arange(len(items)), counts), np.arange(len(items.crops))] = np.repeat(
         1 / counts, counts
     )
-    request: dict[str, NDArray[Any]] = {"crops": items.crops, "pooling": pooling}
+    request: dict[str, NDArray[Any]] = {"crops": items.crops[:], "pooling": pooling}
     if items.pictures is not None:
-        request |= {PICTURE: items.pictures, "picture_pooling": np.eye(len(items), dtype=np.float32)}
+        request |= {PICTURE: items.pictures[:], "picture_pooling": np.eye(len(items), dtype=np.float32)}
     return request
 
 

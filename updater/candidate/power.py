@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from detector.gate import decide
 from detector.network import Network, NetworkOutput
@@ -32,10 +31,11 @@ from updater.candidate.calibrate import (
 from updater.candidate.plan import Plan
 from updater.outliers.exposure import expose
 from updater.records import Caught, Power
+from updater.stored_rows import chosen_rows, joined_rows
 from updater.training import loop, schemes
 from updater.training.batches import TrainingSet
 from updater.training.losses import classification
-from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.pools import Rows, backbone_rows, classify_items, crop_features, joined_tensors
 from updater.training.step import FIRST, Progress, Step
 from updater.training_data import LabelledCrops
 
@@ -49,14 +49,15 @@ class _Part:
     """Items without their crops, and what a head reads of these."""
 
     items: LabelledCrops
-    rows: Tensor
+    rows: Rows
     """float32 [T, B], the backbone's features of each crop"""
-    features: Tensor
+    features: Rows
     """float32 [T, F], the raw forensic ones"""
 
     def take(self, chosen: NDArray[np.bool_]) -> "_Part":
         at = np.flatnonzero(np.repeat(chosen, np.diff(self.items.starts)))
-        return _Part(self.items.take(np.flatnonzero(chosen)), self.rows[at], self.features[at])
+        rows, features = (chosen_rows(of, at) for of in (self.rows, self.features))
+        return _Part(self.items.take(np.flatnonzero(chosen)), rows, features)
 
     def only(self, family: str) -> "_Part":
         return self.take(np.array(self.items.families) == family)
@@ -93,7 +94,7 @@ def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | N
 def _part(plan: Plan, network: Network, items: LabelledCrops, progress: Progress) -> _Part:
     features = crop_features(network, items, plan.device, lambda *at: progress("features for power", *at))
     rows = backbone_rows(network, items.crops, plan.device)
-    return _Part(replace(items, crops=items.crops[:, :0, :0]), rows, features)
+    return _Part(replace(items, crops=np.zeros((len(items.crops), 0, 0, 3), np.uint8)), rows, features)
 
 
 def _fared_without(
@@ -140,9 +141,9 @@ def _learnt(plan: Plan, known: _Part, pseudo: _Part) -> Network:
     data = TrainingSet(
         targets=np.array(targets + [len(classes)] * len(pseudo.items)),
         fake=schemes.fake_columns(classes),
-        crops=np.concatenate([known.items.crops, pseudo.items.crops]),
+        crops=joined_rows([known.items.crops, pseudo.items.crops]),
         starts=np.concatenate([known.items.starts, known.items.starts[-1] + pseudo.items.starts[1:]]),
-        features=torch.cat([known.features, pseudo.features]),
+        features=joined_tensors([known.features, pseudo.features]),
     )
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         torch.manual_seed(step.seed)
@@ -155,7 +156,7 @@ def _learnt(plan: Plan, known: _Part, pseudo: _Part) -> Network:
             loop.item_weights(data.targets, 1.0),
             steps=RECIPE.balanced_steps,
             rate=RECIPE.balanced_rate,
-            rows=torch.cat([known.rows, pseudo.rows]),
+            rows=joined_tensors([known.rows, pseudo.rows]),
         )
     return network.eval()
 

@@ -40,6 +40,7 @@ from updater.training.boosted import Boosted
 from updater.training.distillation import TEMPERATURE, distilled, soft_cross_entropy
 from updater.training.loop import Batch, Loss, Training, TrainingSet
 from updater.training.losses import classification
+from updater.training.pools import Rows, rows_at
 from updater.training.step import Learnt, Step
 
 BOOSTING_BETA = 0.96
@@ -135,7 +136,7 @@ def aligned_output(output: NetworkOutput, weight: Tensor) -> NetworkOutput:
 
 
 def compression_loss(
-    step: Step, data: TrainingSet, boosted: Boosted, rows: Tensor, weight: Tensor, teacher_weight: Tensor
+    step: Step, data: TrainingSet, boosted: Boosted, rows: Rows, weight: Tensor, teacher_weight: Tensor
 ) -> Loss:
     """Return the balanced distillation from the boosted network, of whose backbones only rows are read.
 
@@ -150,8 +151,8 @@ def compression_loss(
 
     def total(batch: Batch) -> Tensor:
         with torch.no_grad():
-            features = batch.pooling @ data.features[batch.crops]
-            said = boosted.classify(batch.pooling @ rows[batch.crops], features)
+            features = batch.pooling @ rows_at(data.features, batch.crops)
+            said = boosted.classify(batch.pooling @ rows_at(rows, batch.crops), features)
             teacher = all_logits(aligned_output(said, teacher_weight))
         student = all_logits(batch.output)
         return balanced_distillation(student, teacher, weight[: student.shape[1]])

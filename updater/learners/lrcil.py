@@ -123,9 +123,9 @@ def _loss(step: Step, data: TrainingSet, stored: Latents) -> Loss:
 
 def _kept(step: Step, trained: two_stages.Trained) -> dict[str, Tensor]:
     """Return the rows and the features of each item, as they are now."""
-    rows, features, starts = trained.rows.cpu(), trained.data.features.cpu(), step.train.starts
+    starts = step.train.starts
     return {
-        f"{part}.{one}": values[starts[i] : starts[i + 1]].clone()
+        f"{part}.{one}": torch.as_tensor(values[starts[i] : starts[i + 1]]).cpu().clone()
         for i, one in enumerate(step.train.ids)
-        for part, values in (("rows", rows), ("features", features))
+        for part, values in (("rows", trained.rows), ("features", trained.data.features))
     }

@@ -1,14 +1,17 @@
 """Pseudo-forged items for a learner: what the class of forgeries of no known family is trained on."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from updater import draws
 from updater.outliers.pseudo_forgeries import pseudo_forge
+from updater.stored_rows import collected
 from updater.training_data import LabelledCrops
 
 _JPEG_QUALITIES = (80, 97)
@@ -22,11 +25,15 @@ class Exposure:
     items: LabelledCrops
     without: frozenset[str]
 
-    def sources(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
-        """Draw the items to forge, int64 [count], with equal weight for each class."""
+    @cached_property
+    def _chances(self) -> npt.NDArray[np.float64]:
         _, of = np.unique(np.array(self.items.families), return_inverse=True)
         weight = 1 / np.bincount(of)[of]
-        return rng.choice(len(self.items), count, p=weight / weight.sum())
+        return draws.cumulative(weight / weight.sum())
+
+    def sources(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
+        """Draw the items to forge, int64 [count], with equal weight for each class."""
+        return draws.draw(rng, self._chances, count)
 
     def anew(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.uint8]:
         """Return `count` crops of one fresh pseudo-forgery, uint8 [count, S, S, 3]: source, chain, strengths.
@@ -52,19 +59,20 @@ def expose(
     shows nothing of it, stays. `without` are the kinds of operations left
     out. The same seed gives the same crops, whatever is drawn before or after.
     """
-    draws = Exposure(items, without).sources(np.random.default_rng([seed, 1]), count)
-    chosen = items.take(int(i) for i in draws)
-    crops = np.empty_like(chosen.crops)
-    for number in range(count):
-        rows = slice(chosen.starts[number], chosen.starts[number + 1])
-        crops[rows] = forged(np.random.default_rng([seed, 2, number]), chosen.crops[rows], without)
-        progress(number + 1, count)
+    chosen = items.take(Exposure(items, without).sources(np.random.default_rng([seed, 1]), count))
+
+    def forgeries() -> Iterator[npt.NDArray[np.uint8]]:
+        for number in range(count):
+            rows = slice(chosen.starts[number], chosen.starts[number + 1])
+            yield forged(np.random.default_rng([seed, 2, number]), chosen.crops[rows], without)
+            progress(number + 1, count)
+
     return LabelledCrops(
         ids=tuple(f"pseudo-{number}" for number in range(count)),
         families=("pseudo",) * count,
         sources=chosen.sources,
         groups=chosen.groups,
-        crops=crops,
+        crops=collected(forgeries()) if count else chosen.crops,
         starts=chosen.starts,
         pictures=chosen.pictures,
     )

@@ -61,7 +61,7 @@ def scores(
 def _scores(
     network: Network, items: LabelledCrops, temperature: float, epsilon: float, device: torch.device | None
 ) -> NDArray[np.float64]:
-    images = as_images(items.crops, device or torch.device("cpu"))
+    images = as_images(items.crops[:], device or torch.device("cpu"))
     counts = np.diff(items.starts)
     owners = np.repeat(np.arange(len(counts)), counts)
     pooling = torch.zeros(len(counts), len(owners), device=images.device)

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from updater import draws
 from updater.outliers.exposure import Exposure
-from updater.training.pools import draw_crops
+from updater.training.pools import Crops, Rows, draw_crops
 from updater.training.regularisers import augmix, regmixup
 from updater.training.step import Step
 
@@ -32,12 +33,12 @@ class TrainingSet:
     """[n], the logit of each item; K, the number of logits, for a pseudo-forgery"""
     fake: Tensor
     """bool [K]"""
-    crops: npt.NDArray[np.uint8]
-    """[T, S, S, 3]"""
+    crops: Crops
+    """uint8 [T, S, S, 3]"""
     starts: npt.NDArray[np.int64]
     """[n + 1]"""
-    features: Tensor
-    """float32 [T, F], raw forensic features on the device; F is 0 where there are none"""
+    features: Rows
+    """float32 [T, F], raw forensic features; F is 0 where there are none"""
     exposure: Exposure | None = None
     """where fresh pseudo-forgeries come from; None where there are none"""
 
@@ -80,17 +81,18 @@ class Drawn:
 
 
 def draw(
-    step: Step, data: TrainingSet, weights: npt.NDArray[np.float64], number: int, on_crops: bool
+    step: Step, data: TrainingSet, chances: npt.NDArray[np.float64], number: int, on_crops: bool
 ) -> Drawn:
     """Draw batch `number` of a stage; the same arguments give the same batch.
 
-    weights: float64 [n], the chance of each item. on_crops: whether the backbone is trained, on crops. A
-    pseudo-forgery that is drawn then makes way for a fresh one, and AugMix makes its versions.
+    chances: float64 [n], the running sums of the chance of each item. on_crops: whether the backbone is
+    trained, on crops. A pseudo-forgery that is drawn then makes way for a fresh one, and AugMix makes its
+    versions.
     """
     options, at_most = step.options, step.recipe.crops_an_item
     rng = np.random.default_rng([step.seed, 3, int(on_crops), number])
     torch_seed = int(rng.integers(2**31))
-    items = rng.choice(len(data.targets), step.recipe.batch, p=weights)
+    items = draws.draw(rng, chances, step.recipe.batch)
     outliers, outlier_pooling = None, torch.zeros(0, 0)
     if on_crops and data.exposure is not None:
         known = data.targets[items] < len(data.fake)

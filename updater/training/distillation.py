@@ -9,7 +9,7 @@ from torch import Tensor
 from detector.network import NetworkOutput
 from updater.training.heads import trained
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.pools import backbone_rows, classify_items
+from updater.training.pools import backbone_rows, classify_in_parts, rows_at
 from updater.training.step import Step
 
 TEMPERATURE = 2.0
@@ -20,7 +20,7 @@ def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
     assert step.previous is not None
     old = trained(step.previous).to(step.device)
     rows = backbone_rows(old, data.crops, step.device)
-    return classify_items(old, rows, data.features, data.starts).logits
+    return torch.cat([one.logits for one in classify_in_parts(old, rows, data.features, data.starts)])
 
 
 def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
@@ -31,8 +31,8 @@ def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOu
 
     def of(batch: Batch) -> NetworkOutput:
         with torch.no_grad():
-            features = batch.pooling @ data.features[batch.crops]
-            return old.classify(batch.pooling @ rows[batch.crops], features)
+            features = batch.pooling @ rows_at(data.features, batch.crops)
+            return old.classify(batch.pooling @ rows_at(rows, batch.crops), features)
 
     return of
 

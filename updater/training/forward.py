@@ -14,13 +14,13 @@ from torch import Tensor
 
 from detector.network import Network, NetworkOutput
 from updater.training.batches import Drawn, TrainingSet
-from updater.training.pools import as_images, backbone_rows, forensic_rows, forensics_of
+from updater.training.pools import Rows, as_images, backbone_rows, forensic_rows, forensics_of, rows_at
 from updater.training.precision import half_precision
 from updater.training.processes import by_share
 from updater.training.regularisers import augmix, regmixup
 from updater.training.step import Step
 
-Rows = tuple[Tensor, Tensor]
+Version = tuple[Rows, Rows]
 """of every crop: the backbone's features, float32 [T, B], and the raw forensic ones, float32 [T, F]"""
 
 
@@ -67,7 +67,7 @@ class Pools:
     """A drawn batch as tensors on the device, for a stage on rows: the items, then other versions of them."""
 
     drawn: Drawn
-    parts: tuple[Rows, ...]
+    parts: tuple[tuple[Tensor, Tensor], ...]
     """float32 [M, B] and [M, F] each"""
 
 
@@ -87,7 +87,7 @@ def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) 
         views.append(regmixup.mixed_crops(own, drawn.owners, mixing))
     parts += [as_images(one, step.device) for one in views]
     pools += [pooling] * len(views)
-    features = [data.features[at], *(forensics_of(network, one) for one in parts[1:])]
+    features = [rows_at(data.features, at), *(forensics_of(network, one) for one in parts[1:])]
     return Images(drawn, tuple(parts), tuple(features), tuple(pools))
 
 
@@ -121,14 +121,14 @@ def _mixes_crops(step: Step) -> bool:
     return regmixup.KIND not in step.without
 
 
-def ready_pools(step: Step, drawn: Drawn, versions: Sequence[Rows]) -> Pools:
+def ready_pools(step: Step, drawn: Drawn, versions: Sequence[Version]) -> Pools:
     """Pool a batch's rows, and other versions of them."""
     pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
     # Where each item is seen by one crop, a pool is its crop.
     one_each = pooling.shape[0] == pooling.shape[1]
 
-    def pooled(values: Tensor) -> Tensor:
-        return values[at] if one_each else pooling @ values[at]
+    def pooled(values: Rows) -> Tensor:
+        return rows_at(values, at) if one_each else pooling @ rows_at(values, at)
 
     return Pools(drawn, tuple((pooled(seen), pooled(features)) for seen, features in versions))
 
@@ -141,12 +141,12 @@ def on_rows(step: Step, data: TrainingSet, network: Network, ready: Pools) -> Ba
     return _batch(step, data, network, ready.drawn, outputs, None)
 
 
-def other_versions(step: Step, data: TrainingSet, network: Network) -> list[Rows]:
+def other_versions(step: Step, data: TrainingSet, network: Network) -> list[Version]:
     """Return the rows of AugMix's versions of every crop, drawn once for a stage on rows; else nothing."""
     found = []
     for number in range(augmix.VERSIONS if step.options.rejection == "augmix" else 0):
         rng = np.random.default_rng([step.seed, 5, number])
-        crops = augmix.augment(rng, data.crops, step.without)
+        crops = augmix.augment_all(rng, data.crops, step.without)
         found.append((backbone_rows(network, crops, step.device), forensic_rows(network, crops, step.device)))
     return found
 

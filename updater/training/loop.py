@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from detector.architecture import FEATURE_VERSION
 from detector.network import Network
+from updater import draws
 from updater.outliers.exposure import Exposure, expose
+from updater.stored_rows import StoredRows, joined_rows
 from updater.training import processes, schemes
 from updater.training.allocation import keep_freed_memory
 from updater.training.batches import TrainingSet as TrainingSet
@@ -31,7 +33,15 @@ from updater.training.forward import (
     ready_pools,
 )
 from updater.training.heads import trained
-from updater.training.pools import crop_features, forensic_rows, pooled
+from updater.training.pools import (
+    DeviceMemoryError,
+    Rows,
+    crop_features,
+    forensic_rows,
+    joined_tensors,
+    pooled,
+    rows_of,
+)
 from updater.training.precision import loss_scale, unscale
 from updater.training.schedules import SCHEDULES
 from updater.training.step import Recipe, Step
@@ -42,6 +52,8 @@ _SAVE_EVERY = 25
 _WHITENED = 0.25
 """how far the features that a network reads are whitened: all the way, it learns a known family from few
 items better, and sees less of an unknown one"""
+_WHITENED_ON = 20_000
+"""items, evenly spaced where there are more: a covariance of some hundred features needs no more"""
 
 
 Loss = Callable[[Batch], Tensor]
@@ -61,12 +73,12 @@ def training_set(step: Step, network: Network) -> TrainingSet:
         outliers = expose(
             train, count, step.without, step.seed, lambda *at: step.progress("pseudo-forgeries", *at)
         )
-        crops = np.concatenate([crops, outliers.crops])
+        crops = joined_rows([crops, outliers.crops])
         starts = np.concatenate([starts, starts[-1] + outliers.starts[1:]])
         forged = forensic_rows(
             network, outliers.crops, step.device, lambda *at: step.progress("features of these", *at)
         )
-        features = torch.cat([features, forged])
+        features = joined_tensors([features, forged])
     exposure = Exposure(train, step.without) if count else None
     return TrainingSet(np.array(targets), schemes.fake_columns(names), crops, starts, features, exposure)
 
@@ -88,7 +100,7 @@ class Training:
         *,
         steps: int,
         rate: float,
-        rows: Tensor | None = None,
+        rows: Rows | None = None,
         below: float = 1.0,
         update: Update = lambda network, optimiser: optimiser.step(),
     ) -> None:
@@ -122,13 +134,19 @@ class Training:
                 torch.manual_seed(ready.drawn.torch_seed)
                 for group in optimiser.param_groups:
                     group["lr"] = group["share"] * rate * share_of_peak(number / steps)
-                value = loss(
-                    on_crops(step, data, network, ready)
-                    if isinstance(ready, Images)
-                    else on_rows(step, data, network, ready)
-                )
                 optimiser.zero_grad(set_to_none=True)
-                torch.autograd.backward(value * scale)
+                try:
+                    value = loss(
+                        on_crops(step, data, network, ready)
+                        if isinstance(ready, Images)
+                        else on_rows(step, data, network, ready)
+                    )
+                    torch.autograd.backward(value * scale)
+                except torch.OutOfMemoryError as error:
+                    raise DeviceMemoryError(
+                        f"{step.device} has too little memory to train on {recipe.batch} items at a time: end"
+                        " what else runs on it, or choose a smaller batch, backbone or crop"
+                    ) from error
                 if rows is None:
                     processes.add_gradients(inside)
                 if unscale([one.grad for one in trained if one.grad is not None], scale):
@@ -140,17 +158,17 @@ class Training:
         processes.agree(network)
 
     def batches(
-        self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Tensor | None
+        self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Rows | None
     ) -> Generator[Images | Pools, None, None]:
         """Yield the batches of these numbers, ready for the network."""
-        step, data = self.step, self.data
+        step, data, chances = self.step, self.data, draws.cumulative(weights)
         if rows is not None:
             versions = [(rows, data.features), *other_versions(step, data, network)]
             return at_once(
-                lambda number: ready_pools(step, draw(step, data, weights, number, False), versions), numbers
+                lambda number: ready_pools(step, draw(step, data, chances, number, False), versions), numbers
             )
         return ahead(
-            lambda number: ready_images(step, data, network, draw(step, data, weights, number, True)),
+            lambda number: ready_images(step, data, network, draw(step, data, chances, number, True)),
             numbers,
             step.device.type == "cuda",
         )
@@ -208,11 +226,13 @@ def whiten(network: Network, step: Step, data: TrainingSet) -> None:
     """
     if network.forensics is None:
         return
-    items = len(step.train)
-    features = pooled(data.features, data.starts)[:items].cpu().numpy()
-    mean, whitening = part_whitening(features, np.array(step.train.families), _WHITENED)
-    crops = data.features[: len(step.train.crops)].cpu().numpy()
-    whitening /= ((crops - mean) @ whitening).std(0).mean() + 1e-6
+    items = np.arange(len(step.train))
+    if len(items) > _WHITENED_ON:
+        items = np.linspace(0, items[-1], _WHITENED_ON).astype(np.int64)
+    crops, starts = rows_of(data.features, data.starts, items)
+    features = pooled(crops, starts).cpu().numpy()
+    mean, whitening = part_whitening(features, np.array(step.train.families)[items], _WHITENED)
+    whitening /= ((crops.cpu().numpy() - mean) @ whitening).std(0).mean() + 1e-6
     network.feature_mean.copy_(torch.from_numpy(mean))
     network.feature_whitening.copy_(torch.from_numpy(whitening))
 
@@ -230,7 +250,8 @@ def _identity(step: Step, method: str) -> str:
         facts.append(step.start_from.digest)
     digest = hashlib.sha256(json.dumps([*facts, sorted(step.without)]).encode())
     digest.update(train.starts.tobytes())
-    digest.update(train.crops.tobytes())
+    crops = train.crops
+    digest.update(crops.digest.encode() if isinstance(crops, StoredRows) else crops.tobytes())
     if previous is not None:
         digest.update(json.dumps(previous.classes).encode())
         for name, value in [*previous.network.state_dict().items(), *sorted(previous.kept.items())]:

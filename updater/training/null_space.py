@@ -14,8 +14,6 @@ a channel. Where a layer has a bias, 1 is appended to its inputs, so that the bi
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from timm.layers.conv2d_same import Conv2dSame
@@ -23,7 +21,7 @@ from timm.layers.padding import pad_same
 from torch import Tensor, nn
 
 from detector.network import Network
-from updater.training.pools import as_images
+from updater.training.pools import Crops, Rows, as_images
 
 SINGULAR_RATIO = 10.0
 """a, as in the published code"""
@@ -70,19 +68,20 @@ def _patches(layer: nn.Conv2d, given: Tensor) -> Tensor:
     return columns.reshape(count, layer.groups, -1, places).permute(1, 0, 3, 2).flatten(1, 2)
 
 
-def covariances(network: Network, crops: npt.NDArray[np.uint8], features: Tensor) -> Covariances:
+def covariances(network: Network, crops: Crops, features: Rows) -> Covariances:
     """Return the covariance of each layer's inputs over crops, each a pool of its own, in evaluation mode.
 
     crops: uint8 [T, S, S, 3]; features: their raw forensic features, float32 [T, F].
     """
     network.eval()
+    device = next(network.parameters()).device
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
     with torch.no_grad(), _watched(network, sums, counts):
         for start in range(0, len(crops), _CROPS_AT_ONCE):
             rows = slice(start, start + _CROPS_AT_ONCE)
-            images = as_images(crops[rows], features.device)
-            network.classify(network.backbone(network.front(images)), features[rows])
+            images, own = as_images(crops[rows], device), torch.as_tensor(features[rows]).to(device)
+            network.classify(network.backbone(network.front(images)), own)
     return {name: ((sums[name] / counts[name]).float(), float(counts[name])) for name in sums}
 
 

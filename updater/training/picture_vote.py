@@ -14,7 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from detector.picture import PictureBranch
-from updater.training.pools import by_rows
+from updater.training.pools import Crops, by_rows
 
 SHARES = tuple(float(share) for share in np.linspace(0, 2, 41))
 """Of the vote in the sum of logits, beside 1 of the network's."""
@@ -22,12 +22,13 @@ SHARES = tuple(float(share) for share in np.linspace(0, 2, 41))
 
 def picture_features(
     branch: PictureBranch,
-    pictures: NDArray[np.uint8],
+    pictures: Crops,
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tensor:
     """Return the backbone's features of whole pictures, uint8 [n, S, S, 3] → float32 [n, B], on the CPU."""
-    return by_rows(branch.to(device).features, pictures, device, progress).cpu()
+    rows = by_rows(branch.to(device).features, pictures, device, progress)
+    return torch.as_tensor(rows[:]).cpu()
 
 
 def fit_vote(

@@ -1,8 +1,11 @@
 """Items as pools of crops: what is computed once for all epochs, and the batches drawn from it."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +15,61 @@ from torch import Tensor
 from detector.backbone import NoBackbone
 from detector.forensics import ForensicFeatures
 from detector.network import Network, NetworkOutput
+from updater import stored_rows
+from updater.stored_rows import StoredRows, collected, joined_rows
 from updater.training_data import LabelledCrops
+
+T = TypeVar("T")
+Crops = npt.NDArray[np.uint8] | StoredRows
+"""uint8 [T, S, S, 3]"""
 
 _ROWS_AT_ONCE = 4
 """of crops of 128 px or more on a CPU"""
 _PIXELS_AT_ONCE = 4 * 128 * 128
 """smaller crops are taken so many at once, since a few of them cost more in calls than in arithmetic"""
+
+
+_ROWS_AT_FIRST, _MOST_ROWS = 64, 4096
+"""on a GPU"""
+_ITEMS_AT_ONCE = 2048
+
+
+class DeviceMemoryError(ValueError):
+    """A device's memory is too small for what it is to compute. Fatal until less is asked of it."""
+
+
+Rows = Tensor | StoredRows
+"""float32 [T, .], a row a crop: on the device, or on disk where they are too many"""
+
+
+def rows_at(rows: Rows, at: Tensor) -> Tensor:
+    """Return the rows of these numbers, int64 [N], on their device."""
+    if isinstance(rows, Tensor):
+        return rows[at]
+    return torch.from_numpy(rows[at.cpu().numpy()]).to(at.device)
+
+
+def rows_of(
+    rows: Rows, starts: npt.NDArray[np.int64], items: npt.NDArray[np.int64]
+) -> tuple[Tensor, npt.NDArray[np.int64]]:
+    """Return the rows of some items, float32 [N, .], and where each one's begin, int64 [m + 1]."""
+    counts = np.diff(starts)[items]
+    own = np.concatenate([[0], np.cumsum(counts)])
+    at = np.arange(own[-1]) + np.repeat(starts[items] - own[:-1], counts)
+    device = rows.device if isinstance(rows, Tensor) else torch.device("cpu")
+    return rows_at(rows, torch.from_numpy(at).to(device)), own
+
+
+def joined_tensors(parts: Sequence[Rows]) -> Rows:
+    """Return rows one after another."""
+    full = [part for part in parts if len(part)]
+    tensors = [part for part in full if isinstance(part, Tensor)]
+    if len(tensors) == len(full) and sum(one.nbytes for one in tensors) <= stored_rows.MAX_HELD_BYTES:
+        return torch.cat([part for part in parts if isinstance(part, Tensor)])
+    if not any(one.shape[1] for one in full):
+        return torch.zeros(sum(len(one) for one in full), 0, device=tensors[0].device)
+    held: StoredRows = joined_rows([p.cpu().numpy() if isinstance(p, Tensor) else p for p in full])
+    return held
 
 
 def as_images(crops: npt.NDArray[np.uint8] | npt.NDArray[np.float32], device: torch.device) -> Tensor:
@@ -39,10 +91,10 @@ def forensics_of(network: Network, images: Tensor) -> Tensor:
 
 def forensic_rows(
     network: Network,
-    crops: npt.NDArray[np.uint8],
+    crops: Crops,
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Tensor:
+) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]; F is 0 where there are none."""
     forensics = network.forensics
     if forensics is None:
@@ -55,10 +107,13 @@ def crop_features(
     items: LabelledCrops,
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Tensor:
+) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]: the items' own, or computed now."""
-    if items.crop_features is not None and network.forensics is not None:
-        return torch.from_numpy(items.crop_features).to(device)
+    own = items.crop_features
+    if own is not None and network.forensics is not None:
+        if isinstance(own, StoredRows) and own.nbytes > stored_rows.MAX_HELD_BYTES:
+            return own
+        return torch.from_numpy(own[:]).to(device)
     return forensic_rows(network, items.crops, device, progress)
 
 
@@ -71,18 +126,18 @@ def with_crop_features(
     if items.crop_features is not None:
         return items
     forensics = ForensicFeatures(items.crops.shape[1]).to(device)
-    rows = torch.zeros(0, forensics.width)
+    rows: Rows = torch.zeros(0, forensics.width)
     if len(items):
         rows = by_rows(forensics, items.crops, device, progress)
-    return replace(items, crop_features=rows.cpu().numpy())
+    return replace(items, crop_features=rows.cpu().numpy() if isinstance(rows, Tensor) else rows)
 
 
 def backbone_rows(
     network: Network,
-    crops: npt.NDArray[np.uint8],
+    crops: Crops,
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Tensor:
+) -> Rows:
     """Return the backbone's features of each crop in evaluation mode, float32 [T, B]."""
     network.eval()
     if isinstance(network.backbone, NoBackbone):
@@ -98,13 +153,34 @@ def pooled(rows: Tensor, starts: npt.NDArray[np.int64]) -> Tensor:
     return sums / counts[:, None]
 
 
+def pooled_in_parts(rows: Rows, starts: npt.NDArray[np.int64]) -> Iterator[Tensor]:
+    """Yield the mean of each item's rows, float32 [., B], of some thousands of items at a time."""
+    for first in range(0, len(starts) - 1, _ITEMS_AT_ONCE):
+        some = starts[first : first + _ITEMS_AT_ONCE + 1]
+        own = rows[some[0] : some[-1]]
+        yield pooled(own if isinstance(own, Tensor) else torch.from_numpy(own), some - some[0])
+
+
 def classify_items(
-    network: Network, seen: Tensor, features: Tensor, starts: npt.NDArray[np.int64]
+    network: Network, seen: Rows, features: Rows, starts: npt.NDArray[np.int64]
 ) -> NetworkOutput:
     """Return the output for each whole item in evaluation mode, from rows [T, B] and [T, F]."""
+    parts = list(classify_in_parts(network, seen, features, starts))
+    return NetworkOutput(*(torch.cat(one) if len(one) > 1 else one[0] for one in zip(*parts, strict=True)))
+
+
+def classify_in_parts(
+    network: Network, seen: Rows, features: Rows, starts: npt.NDArray[np.int64]
+) -> Iterator[NetworkOutput]:
+    """Yield the output for some thousands of items at a time, at least once."""
     network.eval()
-    with torch.no_grad():
-        return network.classify(pooled(seen, starts), pooled(features, starts))
+    device = next(network.parameters()).device
+    if len(starts) < 2:
+        with torch.no_grad():
+            yield network.classify(*(torch.zeros(0, one.shape[1], device=device) for one in (seen, features)))
+    for pair in zip(pooled_in_parts(seen, starts), pooled_in_parts(features, starts), strict=True):
+        with torch.no_grad():
+            yield network.classify(*(one.to(device) for one in pair))
 
 
 def draw_crops(
@@ -129,14 +205,14 @@ def draw_crops(
 
 def by_rows(
     function: Callable[[Tensor], Tensor],
-    crops: npt.NDArray[np.uint8],
+    crops: Crops,
     device: torch.device,
     progress: Callable[[int, int], None],
-) -> Tensor:
+) -> Rows:
     """Apply a function to a few crops at a time; on a CPU, several such batches beside one another.
 
     Operations this small lose more by being shared out over threads than they gain: by a factor of
-    three on two cores.
+    three on two cores. The result is on the device, or on disk where it would take too much memory.
     """
     threads, at_once = torch.get_num_threads(), _rows_at_once(crops.shape[1])
 
@@ -144,18 +220,78 @@ def by_rows(
         with torch.no_grad():
             return function(as_images(crops[start : start + at_once], device))
 
-    parts = []
+    def parts() -> Iterator[Tensor]:
+        done = 0
+        with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
+            for part in in_turn(pool, apply, range(0, len(crops), at_once), 4 * threads):
+                done += len(part)
+                progress(done, len(crops))
+                yield part
+
+    if device.type == "cuda":
+        return _put_together(fitting(function, crops, device, progress), len(crops))
     torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(
-            1 if device.type == "cuda" else threads, initializer=lambda: torch.set_num_threads(1)
-        ) as pool:
-            for part in pool.map(apply, range(0, len(crops), at_once)):
-                parts.append(part)
-                progress(min(len(parts) * at_once, len(crops)), len(crops))
+        return _put_together(parts(), len(crops))
     finally:
         torch.set_num_threads(threads)
-    return torch.cat(parts)
+
+
+def fitting(
+    function: Callable[[Tensor], Tensor],
+    crops: Crops,
+    device: torch.device,
+    progress: Callable[[int, int], None],
+) -> Iterator[Tensor]:
+    """Yield a function's rows for more crops at a time each time, as long as the device's memory holds them.
+
+    Once it is full, for half as many. Raises DeviceMemoryError where it does not hold a single one.
+    """
+    at_once, grows, first = _ROWS_AT_FIRST, True, 0
+    while first < len(crops):
+        try:
+            with torch.no_grad():
+                part = function(as_images(crops[first : first + at_once], device))
+        except torch.OutOfMemoryError as error:
+            if at_once == 1:
+                raise DeviceMemoryError(
+                    f"{device} has too little memory for one crop: end what else runs on it, or choose a"
+                    " smaller backbone or crop"
+                ) from error
+            at_once, grows = at_once // 2, False
+            torch.cuda.empty_cache()
+            continue
+        first += len(part)
+        progress(first, len(crops))
+        yield part
+        if grows:
+            at_once = min(2 * at_once, _MOST_ROWS)
+
+
+def _put_together(parts: Iterator[Tensor], count: int) -> Rows:
+    first = next(parts)
+    nbytes = first[0].nbytes * count
+    if nbytes <= stored_rows.MAX_HELD_BYTES:
+        return torch.cat([first, *parts])
+    held = collected(part.cpu().numpy() for part in itertools.chain([first], parts))
+    assert isinstance(held, StoredRows)
+    return held
+
+
+def in_turn(
+    pool: ThreadPoolExecutor, do: Callable[[int], T], numbers: Iterable[int], most: int
+) -> Iterator[T]:
+    """Yield do(number) for each number in order, as `pool.map` does, with at most so many under way.
+
+    `pool.map` would keep what comes in faster than it is taken, all of it in memory.
+    """
+    waiting: deque[Future[T]] = deque()
+    for number in numbers:
+        waiting.append(pool.submit(do, number))
+        if len(waiting) > most:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _rows_at_once(side: int) -> int:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 
 from detector.architecture import Architecture
 from ingest.durable import file_aside
+from updater.stored_rows import StoredRows, described_rows
 from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.step import Options, Recipe, Step
 from updater.training.weights import Weights
@@ -21,7 +23,10 @@ PREVIOUS = "-previous"
 
 
 def save_step(path: Path, step: Step) -> None:
-    """Write what a step trains on and from. Raises OSError."""
+    """Write what a step trains on and from. Raises OSError.
+
+    Of crops on disk it says where they lie: they have to stay there while other processes of this host train.
+    """
     train, begun = step.train, step.start_from
     if step.previous is not None:
         save_learnt(_previous(path), step.previous)
@@ -40,9 +45,13 @@ def save_step(path: Path, step: Step) -> None:
         "previous": step.previous is not None,
         "start_from": begun and {"origin": begun.origin, "classes": begun.classes, "licence": begun.licence},
     }
-    tensors = {"crops": torch.from_numpy(train.crops), "starts": torch.from_numpy(train.starts)}
-    if train.crop_features is not None:
-        tensors["crop_features"] = torch.from_numpy(train.crop_features)
+    tensors = {"starts": torch.from_numpy(train.starts)}
+    for name, rows in (("crops", train.crops), ("crop_features", train.crop_features)):
+        if isinstance(rows, StoredRows):
+            said[f"shards of {name}"], places = rows.described()
+            tensors[name] = torch.from_numpy(places)
+        elif rows is not None:
+            tensors[name] = torch.from_numpy(rows)
     if begun is not None:
         tensors |= {_BEGUN + name: value for name, value in begun.tensors.items()}
     with file_aside(path) as aside:
@@ -55,7 +64,10 @@ def load_step(path: Path, device: torch.device) -> Step:
         said = json.loads(file.metadata()["step"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     own = {name.removeprefix(_BEGUN): v for name, v in tensors.items() if name.startswith(_BEGUN)}
-    arrays = {name: v.numpy() for name, v in tensors.items() if not name.startswith(_BEGUN)}
+    arrays: dict[str, Any] = {k: v.numpy() for k, v in tensors.items() if not k.startswith(_BEGUN)}
+    for name in ("crops", "crop_features"):
+        if f"shards of {name}" in said:
+            arrays[name] = described_rows(said[f"shards of {name}"], arrays[name])
     begun = said["start_from"]
     return Step(
         train=LabelledCrops(

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from detector.backbone import NoBackbone
 from detector.network import Network, NetworkOutput
 from updater.training import loop
 from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights
-from updater.training.pools import backbone_rows, classify_items
+from updater.training.pools import Rows, backbone_rows, classify_items
 from updater.training.step import Step
 
 STAGES = ("backbone", "balanced")
@@ -28,7 +27,7 @@ class Trained:
 
     network: Network
     data: TrainingSet
-    rows: Tensor
+    rows: Rows
     """float32 [T, B], its backbone's features of each crop"""
 
     def output(self) -> NetworkOutput:
@@ -78,7 +77,7 @@ def run_both(
     balanced: Callable[[], Loss] | None = None,
     below: float = 1.0,
     update: Update = lambda network, optimiser: optimiser.step(),
-) -> Tensor:
+) -> Rows:
     """Run both stages and return the backbone's features of each crop, float32 [T, B].
 
     balanced: makes the loss of the second; else it is the first's.

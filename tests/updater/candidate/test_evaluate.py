@@ -28,7 +28,7 @@ def test_an_item_is_the_mean_of_its_own_crops():
     some = items(["real", "blend", "real"])
     request = batch(some)
     crops, pooling = request["crops"], request["pooling"]
-    assert crops is some.crops
+    assert np.array_equal(crops, some.crops)
     values = np.arange(len(crops), dtype=np.float32)
     means = [values[a:b].mean() for a, b in zip(some.starts, some.starts[1:], strict=False)]
     assert np.allclose(pooling @ values, means)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from detector.architecture import Architecture
+from updater.draws import cumulative
 from updater.learners import softmax_rehearsal
 from updater.outliers.exposure import Exposure, expose
 from updater.training.batches import Drawn, TrainingSet, ahead, draw
@@ -42,7 +43,7 @@ def data(items):
 
 
 def drawn(items, data, number, on_crops=True, **changes):
-    return draw(step(items, **changes), data, item_weights(data.targets, 1.0), number, on_crops)
+    return draw(step(items, **changes), data, cumulative(item_weights(data.targets, 1.0)), number, on_crops)
 
 
 def test_each_batch_has_pseudo_forgeries_of_its_own(items, data):
@@ -145,7 +146,7 @@ def test_an_interrupted_run_goes_on_to_the_same_network(rejection, exposure, ite
 
 def test_crops_are_mirrored_only_where_it_is_asked_for_and_the_backbone_is_trained(items, data):
     flips = step(items, recipe=replace(RECIPE, flip=True))
-    weights = item_weights(data.targets, 0.5)
+    weights = cumulative(item_weights(data.targets, 0.5))
     plain, drawn = (draw(one, data, weights, 0, True) for one in (step(items), flips))
     assert plain.mirrored is None
     assert draw(flips, data, weights, 0, False).mirrored is None

@@ -1,25 +1,31 @@
 """Decoded crops on disk, so that media is made and decoded once."""
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from ingest.durable import write_durably
+from ingest.durable import make_folder, write_durably
 from ingest.records import CropPlan
 from updater.benchmark.data.tasks import DataError
+from updater.shards import read_shard
+from updater.stored_rows import StoredRows
 
-_FORMAT = "1"
+_FORMAT = "2"
+
+T = TypeVar("T")
 
 
 class CacheError(DataError):
-    """The folder of the cache cannot be written."""
+    """The folder of the cache cannot be read or written."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +36,8 @@ class Piece:
     """length n: SHA-256 of each medium, hexadecimal"""
     groups: tuple[str, ...]
     """length n"""
-    crops: NDArray[np.uint8]
-    """[T, S, S, 3], RGB"""
+    crops: NDArray[np.uint8] | StoredRows
+    """[T, S, S, 3], uint8, RGB; on disk where there is a cache"""
     starts: NDArray[np.int64]
     """[n + 1]: rows starts[i]:starts[i + 1] of crops are medium i's"""
 
@@ -50,42 +56,78 @@ def fetch(folder: Path | None, key: str, make: Callable[[], Piece]) -> Piece:
     """
     if folder is None:
         return make()
-    path = folder / f"{key}.safetensors"
-    found = _read(path)
-    if found is None:
-        found = make()
-        try:
-            write_durably(path, _written(found))
-        except OSError as error:
-            raise CacheError(f"{folder} cannot be written ({error.strerror}): make room there") from error
+    found = fetch_unless_at_work(folder, key, make, wait=True)
+    assert found is not None
     return found
 
 
+def fetch_unless_at_work(
+    folder: Path, key: str, make: Callable[[], Piece], *, wait: bool = False
+) -> Piece | None:
+    """Do as `fetch` does; but return None, unless told to wait, where another process makes it just now."""
+    path = folder / f"{key}.safetensors"
+    return made_once(path, lambda: _read(path), lambda: _written(make()), wait=wait)
+
+
+def made_once(
+    path: Path, read: Callable[[], T | None], written: Callable[[], bytes], *, wait: bool
+) -> T | None:
+    """Return what `read` finds at a path; if that is nothing, put there what is to be written, and read it.
+
+    Of several processes that lack it one makes it, and the others wait or, not told to, get None. Raises what
+    the two raise, and CacheError.
+    """
+    try:
+        if (found := read()) is not None:
+            return found
+        make_folder(path.parent)
+        with _alone(path, wait=wait) as alone:
+            if not alone:
+                return None
+            if (found := read()) is None:
+                write_durably(path, written())
+                found = read()
+    except OSError as error:
+        raise CacheError(f"{path} cannot be used ({error.strerror}): make room there, or mend it") from error
+    if found is None:
+        raise CacheError(f"{path} does not hold what was written to it: look after its disk")
+    return found
+
+
+@contextmanager
+def _alone(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Keep other processes from making the same; yield whether none does. A killed process keeps no lock."""
+    with path.parent.with_name(f"{path.parent.name}.lock").open("a") as file:
+        try:
+            # One byte a file, so that one lock file serves all.
+            place = int(hashlib.sha256(path.name.encode()).hexdigest()[:12], 16)
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, place)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
 def _written(piece: Piece) -> bytes:
-    about = {
-        "digests": piece.digests,
-        "groups": piece.groups,
-        "sha256": _checksum(piece.crops, piece.starts),
-    }
+    crops = np.ascontiguousarray(piece.crops[:])
+    about = {"digests": piece.digests, "groups": piece.groups, "starts": piece.starts.tolist()}
+    about["sha256"] = hashlib.sha256(crops.data).hexdigest()
     # One entry: safetensors writes several in no fixed order, and equal pieces are to be equal files.
-    metadata = {"piece": json.dumps(about)}
-    return save({"crops": np.ascontiguousarray(piece.crops), "starts": piece.starts}, metadata)
+    return save({"crops": crops}, {"piece": json.dumps(about)})
 
 
 def _read(path: Path) -> Piece | None:
-    try:
-        with safe_open(path, "numpy") as file:
-            about = json.loads((file.metadata() or {})["piece"])
-            crops, starts = file.get_tensor("crops"), file.get_tensor("starts")
-        # safetensors has no checksum of its own, and a flipped bit in a crop would teach something.
-        if about["sha256"] != _checksum(crops, starts):
-            return None
-        return Piece(tuple(about["digests"]), tuple(about["groups"]), crops, starts)
-    except (OSError, SafetensorError, KeyError, json.JSONDecodeError):
+    """Return a piece, of which only the crops' place is kept in memory, once all of it was checked."""
+    found = read_shard(path, "crops")
+    if found is None:
         return None
-
-
-def _checksum(crops: NDArray[np.uint8], starts: NDArray[np.int64]) -> str:
-    total = hashlib.sha256(np.ascontiguousarray(crops).data)
-    total.update(np.ascontiguousarray(starts).data)
-    return total.hexdigest()
+    shard, about = found
+    try:
+        said = json.loads(about["piece"])
+        starts = np.array(said["starts"], np.int64)
+        # safetensors has no checksum of its own, and a flipped bit in a crop would teach something.
+        if said["sha256"] != shard.digest or starts[-1] != shard.count:
+            return None
+        return Piece(tuple(said["digests"]), tuple(said["groups"]), StoredRows([shard]), starts)
+    except (KeyError, json.JSONDecodeError):
+        return None

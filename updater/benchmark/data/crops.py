@@ -1,6 +1,5 @@
 """From files to labelled crops, by the same sandboxed decoding that the stream's media go through."""
 
-import functools
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +17,10 @@ from ingest.decode import DecodeError
 from ingest.records import CropPlan, Decoded, MediaPlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
-from updater.benchmark.data.cache import Piece, fetch, identity
+from updater.benchmark.data.cache import Piece, fetch, fetch_unless_at_work, identity
 from updater.benchmark.data.files import MediaFile
 from updater.benchmark.data.tasks import DataError, item_id
+from updater.stored_rows import StoredRows, joined_rows
 from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
@@ -33,6 +33,10 @@ _MOST_PENDING = 64
 
 class UnreadableMediaError(DataError):
     """A file cannot be read or decoded."""
+
+
+class ChangedMediaError(DataError):
+    """A file was written to while a run read it."""
 
 
 class CropReader:
@@ -68,21 +72,21 @@ class CropReader:
     def read(self, stage: str, source: str, files: Sequence[MediaFile]) -> LabelledCrops:
         """Read every file; frames of a clip are one group, and so are other files of equal bytes.
 
-        stage is what progress is told; source becomes every item's. All crops are held in memory: 49 kB
-        a crop of 128 px. Raises UnreadableMediaError for the first file that gives no picture, CacheError
-        and SandboxUnavailableError.
+        stage is what progress is told; source becomes every item's. Crops stay on disk; without a cache they
+        are held in memory: 49 kB a crop of 128 px. Raises UnreadableMediaError for the first file that gives
+        no picture, ChangedMediaError, CacheError and SandboxUnavailableError.
         """
-        pieces, done = [], 0
-        for first in range(0, len(files), _PIECE_MEDIA):
-            some = files[first : first + _PIECE_MEDIA]
-            key = identity(self.plan, [hashlib.sha256(self._bytes_of(file)).hexdigest() for file in some])
-            make = functools.partial(self._decoded, stage, some, done, len(files))
-            pieces.append(fetch(self.cache, key, make))
-            done += len(some)
-            self.progress(stage, done, len(files))
-        items = join(
-            pieces, [file.name for file in files], [file.family for file in files], source, self.plan
-        )
+        starts = range(0, len(files), _PIECE_MEDIA)
+        pieces = [_Wanted(self, stage, files[at : at + _PIECE_MEDIA], at, len(files)) for at in starts]
+        if self.cache is not None:
+            # Several processes share the making: each passes by what another is at, and comes back to it.
+            for one in pieces:
+                one.found = fetch_unless_at_work(self.cache, one.key, one.make)
+        found = []
+        for one in pieces:
+            found.append(one.found or fetch(self.cache, one.key, one.make))
+            self.progress(stage, one.before + len(one.files), len(files))
+        items = join(found, [file.name for file in files], [file.family for file in files], source, self.plan)
         clips = (file.clip for file in files)
         groups = tuple(clip or own for clip, own in zip(clips, items.groups, strict=True))
         return replace(items, groups=groups)
@@ -103,16 +107,8 @@ class CropReader:
         while pending:
             yield _result(*pending.popleft())
 
-    def _decoded(self, stage: str, files: Sequence[MediaFile], before: int, total: int) -> Piece:
-        contents = ((str(file.path), self._bytes_of(file)) for file in files)
-        digests, crops = [], []
-        for digest, cut in self.decode(contents):
-            digests.append(digest)
-            crops.append(cut)
-            self.progress(stage, before + len(crops), total)
-        return piece_of(digests, digests, crops)
-
-    def _bytes_of(self, file: MediaFile) -> bytes:
+    def bytes_of(self, file: MediaFile) -> bytes:
+        """Return what is in a file, if not too much. Raises UnreadableMediaError."""
         try:
             with file.path.open("rb") as opened:
                 # One byte too many makes the sandbox refuse it, with its reason.
@@ -121,6 +117,34 @@ class CropReader:
             raise UnreadableMediaError(
                 f"{file.path} cannot be read ({error.strerror}): mend or remove it"
             ) from error
+
+
+class _Wanted:
+    """A few files whose crops are wanted as one piece; `found` is where it was found already."""
+
+    def __init__(
+        self, reader: CropReader, stage: str, files: Sequence[MediaFile], before: int, total: int
+    ) -> None:
+        self.files, self.before = files, before
+        self.found: Piece | None = None
+        self._reader, self._stage, self._total = reader, stage, total
+        self._digests = [hashlib.sha256(reader.bytes_of(file)).hexdigest() for file in files]
+        self.key = identity(reader.plan, self._digests)
+        reader.progress(f"{stage}: what is there", before + len(files), total)
+
+    def make(self) -> Piece:
+        """Decode the files. Raises ChangedMediaError where one is no longer what it was known by."""
+        contents = ((str(file.path), self._reader.bytes_of(file)) for file in self.files)
+        digests, crops = [], []
+        for file, digest, (found, cut) in zip(
+            self.files, self._digests, self._reader.decode(contents), strict=True
+        ):
+            if found != digest:
+                raise ChangedMediaError(f"{file.path} changed while it was read: let it be, and run again")
+            digests.append(found)
+            crops.append(cut)
+            self._reader.progress(self._stage, self.before + len(crops), self._total)
+        return piece_of(digests, digests, crops)
 
 
 def piece_of(digests: Sequence[str], groups: Sequence[str], crops: Sequence[NDArray[np.uint8]]) -> Piece:
@@ -136,12 +160,13 @@ def join(
     digests = [digest for piece in pieces for digest in piece.digests]
     counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(piece.starts) for piece in pieces)])
     empty = np.zeros((0, plan.crop_px, plan.crop_px, 3), np.uint8)
+    every: Sequence[NDArray[np.uint8] | StoredRows] = [empty, *(piece.crops for piece in pieces)]
     return LabelledCrops(
         ids=tuple(item_id(name, digest) for name, digest in zip(names, digests, strict=True)),
         families=tuple(families),
         sources=(source,) * len(digests),
         groups=tuple(group for piece in pieces for group in piece.groups),
-        crops=np.concatenate([empty, *(piece.crops for piece in pieces)]),
+        crops=joined_rows(every),
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
     )
 

@@ -25,6 +25,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from updater.filters import to_picture
+from updater.stored_rows import StoredRows, collected
 
 WEIGHT = 12.0
 VERSIONS = 2
@@ -32,6 +33,7 @@ _CHAINS = 3
 _LONGEST = 3
 _SEVERITY = 3.0
 _MIX_KIND = "blending"
+_AT_ONCE = 256
 
 Crop = npt.NDArray[np.uint8]
 
@@ -55,6 +57,15 @@ def augment(
     usable = [one for one in offered.values() if not one.kinds & without]
     severity = 0.0 if as_opencil else _SEVERITY
     return np.stack([_augmented(rng, crop, usable, severity, _MIX_KIND not in without) for crop in crops])
+
+
+def augment_all(
+    rng: np.random.Generator, crops: Crop | StoredRows, without: frozenset[str], *, as_opencil: bool = False
+) -> Crop | StoredRows:
+    """Do the same with any number of crops: what takes too much memory is on disk."""
+    starts = range(0, len(crops), _AT_ONCE)
+    parts = (augment(rng, crops[at : at + _AT_ONCE], without, as_opencil=as_opencil) for at in starts)
+    return collected(parts) if len(crops) else crops
 
 
 def jensen_shannon(logits: tuple[Tensor, ...]) -> Tensor:

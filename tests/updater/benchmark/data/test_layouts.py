@@ -164,18 +164,19 @@ def test_media_is_decoded_once_and_a_damaged_cache_is_made_again(tmp_path, monke
             return load_cddb(folder, "gan", opened)
 
     first = load()
+    train, test = (part.crops[:] for part in (first.tasks[0].train, first.tasks[0].test))
     kept = {path: path.read_bytes() for path in cache.iterdir()}
     assert len(kept) == 2
     flipped, cut = sorted(kept)
     flipped.write_bytes(kept[flipped][:-9] + bytes([kept[flipped][-9] ^ 1]) + kept[flipped][-8:])
     cut.write_bytes(kept[cut][:100])
     again = load()
-    assert np.array_equal(first.tasks[0].train.crops, again.tasks[0].train.crops)
+    assert np.array_equal(train, again.tasks[0].train.crops[:])
     assert {path: path.read_bytes() for path in cache.iterdir()} == kept
 
     # What is cached needs no decoding; another plan does.
     monkeypatch.setattr(crops_module, "Sandbox", None)
-    assert np.array_equal(load().tasks[0].test.crops, first.tasks[0].test.crops)
+    assert np.array_equal(load().tasks[0].test.crops[:], test)
     with CropReader(PLAN.model_copy(update={"patches": 1}), cache) as opened, pytest.raises(TypeError):
         load_cddb(folder, "gan", opened)
 
@@ -193,10 +194,8 @@ def test_progress_reaches_the_end_of_every_stage(tmp_path):
     show = lambda stage, done, total: seen.setdefault(stage, []).append((done, total))  # noqa: E731
     with CropReader(PLAN, None, show, processes=1) as opened:
         load_cddb(cddb(tmp_path), "gan", opened)
-    assert {stage: at[-1] for stage, at in seen.items()} == {
-        "read gan/train": (16, 16),
-        "read gan/val": (8, 8),
-    }
+    last = {stage: at[-1] for stage, at in seen.items() if "there" not in stage}
+    assert last == {"read gan/train": (16, 16), "read gan/val": (8, 8)}
     assert all(at == sorted(at) for at in seen.values())
 
 
