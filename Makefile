@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo up down check fast test lint chart-check chart-e2e images lock readme dashboards clean
+.PHONY: demo up down check fast test lint chart-check chart-e2e gpu-check images lock readme dashboards clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -23,6 +23,9 @@ check: .venv/installed ## lint, types and the tests that are fast, side by side:
 
 fast: .venv/installed
 	$(PYTEST) -q -m "not slow and not system"
+
+gpu-check: .venv/installed ## what only a GPU shows; each line passed, failed, or was skipped and why. All skipped: 0
+	$(BIN)/pytest tests/gpu -v -rA --tb=short --no-header
 
 lint: .venv/installed
 	$(BIN)/ruff check .

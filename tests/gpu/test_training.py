@@ -1,0 +1,114 @@
+"""What only a GPU shows of training: `make gpu-check` says of each line that it passed, failed or why not."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from detector.architecture import Architecture
+from detector.forensics import ForensicFeatures
+from updater.benchmark.data.crops import CropReader
+from updater.benchmark.setup import Setup
+from updater.benchmark.speed import measure_on_own_stream
+from updater.learners import softmax_rehearsal
+from updater.training.pools import by_rows
+from updater.training.step import Recipe, Step
+from updater.training_data import LabelledCrops
+
+CLASSES = ("real", "blocky")
+RECIPE = Recipe(30, 1e-3, 30, 2e-3, 0.3, batch=16)
+SCRIPT = Path(__file__).with_name("train_in_processes.py")
+
+
+@pytest.fixture
+def gpu():
+    if not torch.cuda.is_available():
+        pytest.skip(f"torch {torch.__version__} sees no CUDA device")
+    return torch.device("cuda")
+
+
+@pytest.fixture
+def items():
+    """Smooth noise, and the same in blocks of two pixels."""
+    rng = np.random.default_rng(0)
+    crops = (128 + 20 * rng.standard_normal((64, 64, 64, 3))).clip(0, 255).astype(np.uint8)
+    crops[32:] = crops[32:, ::2, ::2].repeat(2, 1).repeat(2, 2)
+    names = tuple(str(number) for number in range(64))
+    families = ("real",) * 32 + ("blocky",) * 32
+    return LabelledCrops(names, families, names, names, crops, np.arange(65))
+
+
+def quiet(done, total):
+    pass
+
+
+def test_cuda_computes_the_forensic_features_of_the_cpu(gpu, items):
+    here = by_rows(ForensicFeatures(64), items.crops, torch.device("cpu"), quiet)
+    there = by_rows(ForensicFeatures(64).to(gpu), items.crops, gpu, quiet).cpu()
+    # Some bins are hard: what lies on an edge may fall to either side.
+    assert float(((here - there).abs() <= 1e-3 + 1e-3 * here.abs()).float().mean()) > 0.99
+
+
+@pytest.mark.parametrize("backbone", ["none", "lcnet_050", "vit_tiny_patch16_224"])
+def test_amp_trains_a_network_that_tells_the_classes_apart(gpu, items, backbone):
+    architecture = Architecture(backbone=backbone, crop_px=64)
+    step = Step(items, CLASSES, architecture, recipe=RECIPE, device=gpu)
+    network = softmax_rehearsal.learn(step).network
+    assert all(torch.isfinite(value).all() for value in network.state_dict().values())
+    crops = torch.from_numpy(items.crops).to(gpu).float().permute(0, 3, 1, 2)
+    with torch.no_grad():
+        said = network(crops, torch.eye(64, device=gpu)).logits.argmax(1).cpu().numpy()
+    assert (said == np.repeat([0, 1], 32)).mean() > 0.9
+
+
+def test_nccl_makes_of_two_gpus_the_network_of_one(gpu, items, tmp_path):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU, and nccl needs two")
+    np.save(tmp_path / "crops.npy", items.crops)
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    networks = []
+    for processes in (1, 2):
+        subprocess.run(
+            [*launched, f"--nproc-per-node={processes}", str(SCRIPT), str(tmp_path), "cuda"],
+            env=os.environ | {"NCCL_SOCKET_IFNAME": "lo", "PYTHONPATH": str(SCRIPT.parents[2])},
+            timeout=300,
+            check=True,
+        )
+        networks += [load_file(tmp_path / f"{rank}.safetensors") for rank in range(processes)]
+    alone, first, second = networks
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    # AdamW's first updates are signs, so that rounding may turn some of them round.
+    apart = {k: float((alone[k].double() - value.double()).abs().max()) for k, value in first.items()}
+    assert max(v for k, v in apart.items() if not k.endswith("running_var")) < 0.1
+
+
+@pytest.mark.parametrize("backbone", ["none", "resnet10t", "vit_tiny_patch16_224"])
+def test_training_hardly_waits_for_its_data(gpu, backbone):
+    setup = Setup(architecture=Architecture(backbone=backbone, crop_px=128), device="cuda")
+    with CropReader() as reader:
+        speeds = measure_on_own_stream(reader, setup, 0, lambda stage, done, total: None)
+    assert {one.stage: one.share for one in speeds if one.share < 0.9} == {}
+
+
+def test_more_crops_at_once_are_as_many_as_the_memory_holds(gpu, items):
+    many = replace(items, crops=np.concatenate([items.crops] * 64))
+    found = by_rows(ForensicFeatures(64).to(gpu), many.crops, gpu, quiet)
+    assert len(found) == 64 * 64
+
+
+def test_faiss_on_the_gpu_finds_what_the_flat_index_finds(gpu):
+    if not hasattr(faiss, "StandardGpuResources"):
+        pytest.skip("this faiss is faiss-cpu: a build of faiss for CUDA brings the rest")
+    rows = np.random.default_rng(0).standard_normal((5000, 64)).astype(np.float32)
+    flat = faiss.IndexFlatL2(64)
+    flat.add(rows)
+    there = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, flat)
+    (_, here), (_, found) = (index.search(rows[:100], 10) for index in (flat, there))
+    assert (here == found).mean() > 0.99
