@@ -1,4 +1,4 @@
-"""`forgewatch benchmark cddb|opencil|synthetic|speed|size|memory|shift`: what is learnt, rejected and spent."""
+"""`forgewatch benchmark cddb|opencil|synthetic|speed|size|memory|shift`: what is learnt, rejected, spent."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -204,10 +204,8 @@ def _one_line() -> Iterator[None]:
     except (DataError, ResultsError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
         raise CommandError(str(error)) from error
     except torch.OutOfMemoryError as error:
-        raise CommandError(
-            "the GPU has too little memory: end what else runs on it, or choose a smaller --batch, --backbone"
-            f" or --crop-px ({str(error).splitlines()[0]})"
-        ) from error
+        advice = "end what else runs on it, or choose a smaller --batch, --backbone or --crop-px"
+        raise CommandError(f"the GPU has too little memory: {advice}") from error
 
 
 def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
@@ -279,8 +277,7 @@ def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
 def _size(setup: "Setup", images: int, seed: int, report: Path | None) -> None:
     from updater.benchmark.size import CROP_PX, measure, size_json
 
-    for file in (HOME / "report.json", report):
-        writable(file)
+    writable(report)
     small = replace(setup, architecture=setup.architecture.model_copy(update={"crop_px": CROP_PX}))
     with _bar(hidden=not sys.stderr.isatty()) as progress:
         found = measure(images, small, HOME / "size", seed, progress)
