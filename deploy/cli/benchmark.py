@@ -1,7 +1,7 @@
 """`forgewatch benchmark cddb|opencil|synthetic|speed|size|memory|shift`: what is learnt, rejected, spent."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from deploy.cli.learning import (
     Learning,
@@ -20,7 +19,7 @@ from deploy.cli.learning import (
     weights_of,
     with_options,
 )
-from deploy.cli.output import CommandError, print_table, say, writable
+from deploy.cli.output import CommandError, print_table, progress_bar, say, writable
 
 if TYPE_CHECKING:
     from updater.benchmark.setup import Setup
@@ -101,7 +100,7 @@ def memory(
     from memory.benchmark import costs_json, measure_all
 
     writable(report)
-    with _one_line(), _bar(hidden=not sys.stderr.isatty()) as progress:
+    with _one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
         found = list(measure_all(items, seed, progress))
     columns = (
         "exemplars",
@@ -154,7 +153,7 @@ def shift(
     from memory.shift_power import AUCS, SIGMAS, bar, measure, power_json
 
     writable(report)
-    with _one_line(), _bar(hidden=not sys.stderr.isatty()) as progress:
+    with _one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
         found = list(measure(before, streams, seed, AUCS, progress))
     print_table(
         f"items until the alarm, after {before} of the source's own",
@@ -225,7 +224,7 @@ def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
     runs, scores = [], []
     # Where nobody looks on, a bar would only leave an empty line.
-    with _bar(hidden=not is_first() or not sys.stderr.isatty()) as progress:
+    with progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress:
         with CropReader(source.plan, HOME / "crops", progress) as reader:
             stream = source.read(reader)
         folder = out or HOME / default_name(source.which, stream, setup)
@@ -261,7 +260,7 @@ def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
         writable(file)
     plan = Dataset("synthetic", crop_px=setup.architecture.crop_px).plan
     with (
-        _bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
+        progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
         CropReader(plan, HOME / "crops", progress) as reader,
     ):
         found = measure_on_own_stream(reader, setup, seed, progress)
@@ -279,21 +278,9 @@ def _size(setup: "Setup", images: int, seed: int, report: Path | None) -> None:
 
     writable(report)
     small = replace(setup, architecture=setup.architecture.model_copy(update={"crop_px": CROP_PX}))
-    with _bar(hidden=not sys.stderr.isatty()) as progress:
+    with progress_bar(hidden=not sys.stderr.isatty()) as progress:
         found = measure(images, small, HOME / "size", seed, progress)
     rows = ((one.name, f"{one.seconds:.0f}", f"{one.peak_bytes / 2**20:,.0f}") for one in found)
     print_table(f"an update over {images:,} images", ("stage", "seconds", "peak so far, MiB"), rows)
     if report:
         report.write_text(size_json(images, found, small))
-
-
-@contextmanager
-def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=hidden, console=Console(stderr=True)) as bars:
-        bar = bars.add_task("start", total=None)
-
-        def show(stage: str, done: int, total: int) -> None:
-            bars.update(bar, description=stage, completed=done, total=total or None)
-
-        yield show

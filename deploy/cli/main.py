@@ -12,6 +12,7 @@ import typer
 from deploy.cli import (
     benchmark,
     memory,
+    pretraining,
     releases,
     stack,
     status,
@@ -65,6 +66,7 @@ _PANELS = {
         releases.reject,
         releases.rollback,
     ),
+    "Research": (pretraining.pretrain,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

@@ -3,8 +3,8 @@
 import getpass
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from pydantic_core import to_jsonable_python
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from deploy.client.http import Client
@@ -97,3 +98,16 @@ def login() -> str:
     with suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         return getpass.getuser()
     raise CommandError("this user has no login name: say who you are with --as")
+
+
+@contextmanager
+def progress_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show one bar on standard error; yields what is to be told (stage, done, total)."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, disable=hidden, console=Console(stderr=True)) as bars:
+        bar = bars.add_task("start", total=None)
+
+        def show(stage: str, done: int, total: int) -> None:
+            bars.update(bar, description=stage, completed=done, total=total or None)
+
+        yield show

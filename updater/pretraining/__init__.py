@@ -1,0 +1,1 @@
+"""Pre-training on unlabelled media: what a generator leaves behind, learnt without any label."""
