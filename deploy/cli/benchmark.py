@@ -75,7 +75,7 @@ def synthetic(chosen: Learning) -> None:
 @with_options
 def speed(chosen: Training) -> None:
     """Measure whether training waits for data, on the own stream's first task."""
-    with _one_line(), _prepared(chosen) as setup:
+    with one_line(), _prepared(chosen) as setup:
         _speed(setup, chosen.seed, chosen.report)
 
 
@@ -86,7 +86,7 @@ def size(
     images: Annotated[int, typer.Option(min=1000, help="generated images of 32 px")] = 10_000,
 ) -> None:
     """Measure the memory that an update over so many images takes; their crops stay in .forgewatch."""
-    with _one_line(), _prepared(chosen) as setup:
+    with one_line(), _prepared(chosen) as setup:
         _size(setup, images, chosen.seed, chosen.report)
 
 
@@ -100,7 +100,7 @@ def memory(
     from memory.benchmark import costs_json, measure_all
 
     writable(report)
-    with _one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
         found = list(measure_all(items, seed, progress))
     columns = (
         "exemplars",
@@ -153,7 +153,7 @@ def shift(
     from memory.shift_power import AUCS, SIGMAS, bar, measure, power_json
 
     writable(report)
-    with _one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
         found = list(measure(before, streams, seed, AUCS, progress))
     print_table(
         f"items until the alarm, after {before} of the source's own",
@@ -175,7 +175,7 @@ def shift(
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
-    with _one_line(), _prepared(chosen) as setup:
+    with one_line(), _prepared(chosen) as setup:
         _run(source, setup, chosen)
 
 
@@ -189,7 +189,7 @@ def _prepared(chosen: Training) -> Iterator["Setup"]:
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def one_line() -> Iterator[None]:
     """Turn whatever can be wrong with data, options, folders and weights into one line for the person."""
     import torch
 

@@ -12,6 +12,7 @@ import typer
 from deploy.cli import (
     benchmark,
     memory,
+    newcomer,
     pretraining,
     releases,
     stack,
@@ -73,6 +74,7 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
+benchmark.app.command()(newcomer.newcomer)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)

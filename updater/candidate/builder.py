@@ -205,23 +205,23 @@ class Workshop:
             write_durably(record, found.model_dump_json().encode())
         return Exported.model_validate_json(record.read_bytes())
 
+    def manifest(self, plan: Plan, calibrated: Calibrated, exported: Exported) -> Manifest:
+        """Return the candidate's manifest as it is before it is sealed, when no file is in it yet."""
+        return Manifest(
+            classes=plan.classes,
+            architecture=plan.architecture,
+            contract=exported.contract,
+            feature_version=FEATURE_VERSION if plan.architecture.forensic else None,
+            gate=calibrated.gate,
+            reference=calibrated.reference,
+            parent=plan.parent and plan.parent.artifact.digest,
+            calibration=calibrated.figures,
+            export_differences=exported.differences,
+        )
+
     def sealed(self, plan: Plan, calibrated: Calibrated, exported: Exported) -> Artifact:
         """Write the manifest over all that lies in artifact/."""
-        forensic = plan.architecture.forensic
-        return seal(
-            self.draft,
-            Manifest(
-                classes=plan.classes,
-                architecture=plan.architecture,
-                contract=exported.contract,
-                feature_version=FEATURE_VERSION if forensic else None,
-                gate=calibrated.gate,
-                reference=calibrated.reference,
-                parent=plan.parent and plan.parent.artifact.digest,
-                calibration=calibrated.figures,
-                export_differences=exported.differences,
-            ),
-        )
+        return seal(self.draft, self.manifest(plan, calibrated, exported))
 
 
 def with_features(plan: Plan, progress: Progress) -> Plan:

@@ -50,13 +50,37 @@ def _part(reader: CropReader, seed: int, families: Sequence[str], part: str, cou
         wanted += [(REAL, places[name] + stride * index) for index in range(count)]
         wanted += [(name, index) for index in range(count)]
         classes += [f"{name}/{REAL}"] * count + [f"{name}/{FAKE}"] * count
+    items = _made(reader, seed, part, _SPLITS[part], wanted, classes)
+    return replace(items, sources=tuple(name.rpartition("/")[0] for name in classes))
+
+
+def load_library(reader: CropReader, split: str, reals: int, each: int, seed: int = 0) -> LabelledCrops:
+    """Make the first media of one of the stream's splits: so many reals, and so many of each family.
+
+    Their classes are "real" and the families' names, as in the demonstration. Raises what `load_synthetic`
+    raises.
+    """
+    counts = {REAL: reals, **dict.fromkeys(FAMILIES, each)}
+    wanted = [(family, index) for family, count in counts.items() for index in range(count)]
+    return _made(reader, seed, f"library {split}", split, wanted, [family for family, _ in wanted])
+
+
+def _made(
+    reader: CropReader,
+    seed: int,
+    part: str,
+    split: str,
+    wanted: Sequence[tuple[str, int]],
+    classes: Sequence[str],
+) -> LabelledCrops:
+    """Make the wanted media (family, index) of a split, or fetch them; their sources are empty."""
     names = [f"{part}/{family}/{index}" for family, index in wanted]
 
     def make() -> Piece:
         samples = list(
             make_many(
                 seed,
-                _SPLITS[part],
+                split,
                 wanted,
                 processes=reader.processes,
                 progress=lambda done, total: reader.progress(f"make {part}", done, total),
@@ -67,5 +91,4 @@ def _part(reader: CropReader, seed: int, families: Sequence[str], part: str, cou
         return piece_of([digest for digest, _ in decoded], groups, [crops for _, crops in decoded])
 
     key = identity(reader.plan, [f"{FROZEN}/{seed}/{name}" for name in names])
-    items = join([fetch(reader.cache, key, make)], names, classes, "", reader.plan)
-    return replace(items, sources=tuple(name.rpartition("/")[0] for name in classes))
+    return join([fetch(reader.cache, key, make)], names, classes, "", reader.plan)
