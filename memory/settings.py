@@ -56,7 +56,7 @@ class MemorySettings(BaseSettings):
         ge=0,
         le=1024,
         description="side of the whole picture, resized, that an import keeps beside the crops for a "
-        "release 0 with a picture branch; 0 keeps none; once a release is live, it says what is kept",
+        "release with a picture branch; 0 keeps none; where the live release has one, it says what is kept",
     )
     picture_interpolation: Interpolation = Field(
         "bicubic", description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants"

@@ -6,6 +6,7 @@ becomes of the run when one of them does not succeed.
 
 import shutil
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from updater.candidate.builder import (
 )
 from updater.candidate.evaluate import judge
 from updater.candidate.gates import make_gates
+from updater.candidate.picture import with_picture_features
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan, make_plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.deploy_client import DeployUnavailableError
@@ -59,6 +61,12 @@ PSEUDO_SEED = 1_000_003
 """Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
 
 RELEASES = "releases"
+FROZEN = "frozen"
+"""what frozen models made of pictures, in any run"""
+NO_MEMORY = (
+    "the GPU has too little memory for this update: set FORGEWATCH_UPDATER_BATCH lower (unset it is 64),"
+    " or FORGEWATCH_UPDATER_DEVICE=cpu"
+)
 FOLDERS_KEPT = 3
 """The newest runs' folders stay, so that the evidence of a refusal can be looked at."""
 
@@ -87,6 +95,9 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
         except (CandidateRefusedError, BackboneError, WeightsError, PicturesLackingError) as error:
             log.info("update refused", run=lease.run, reason=str(error))
             return table.finish(lease, "refused", error=str(error))
+        except torch.OutOfMemoryError:
+            log.exception("update failed", run=lease.run)
+            return table.finish(lease, "failed", error=NO_MEMORY)
         except Exception as error:  # whatever training raises ends this run, not the process
             log.exception("update failed", run=lease.run)
             return table.finish(lease, "failed", error=f"{type(error).__name__}: {error}")
@@ -103,15 +114,15 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         live = parts.deploy.live_digest()
         _forget_old_folders(settings.work_dir, lease.run, live)
         parent = None if live is None else load_parent(parts.deploy.fetch(live, settings.work_dir / RELEASES))
-        beginning = begin(settings, parts.memory) if parent is None else None
-        shown = beginning.picture_plan if beginning else _pictures(parent)
+        beginning = begin(settings, parts.memory, parent)
+        shown = beginning.picture_plan or _pictures(parent)
         resting = _resting(parts, parent)
         splits = load_splits(parts.store, parts.crops, resting, report_at, picture=shown)
-        plan = make_plan(settings, parent, splits)
-        plan = begun(plan, beginning) if beginning else plan
+        plan = begun(make_plan(settings, parent, splits), beginning)
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
         plan = with_features(plan, report_at)
+        plan = with_picture_features(plan, settings.work_dir / FROZEN, report_at)
         network = workshop.learnt(plan, report_at)
         branch = workshop.pictured(plan, network, report_at)
     with timed("calibrate"):
@@ -180,12 +191,14 @@ def _evaluated(
     familiar = frozenset(parent.manifest.classes if parent else plan.classes)
     before = None
     if parent is not None:
+        crops_alone = parent.manifest.architecture.picture is None
+        known, forged = (replace(one, pictures=None) if crops_alone else one for one in (test, pseudo))
         before = judge(
             open_session(parent, settings.threads),
             parent.manifest.gate,
             parent.manifest.classes,
-            test,
-            pseudo,
+            known,
+            forged,
             familiar,
             partial(progress, "evaluate live"),
         ).model_copy(update={"power": _power_of(parent)})

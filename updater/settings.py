@@ -8,6 +8,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from detector.architecture import NO_BACKBONE, Architecture
+from updater.training.schedules import Schedule
+
+Augment = Literal["none", "flip", "flip-shift"]
 
 
 class UpdaterSettings(BaseSettings):
@@ -81,14 +84,48 @@ class UpdaterSettings(BaseSettings):
     )
     picture_backbone: str = Field(
         NO_BACKBONE,
-        description='timm model that looks at whole pictures beside the crops from release 0 on, or "none". '
-        "It is frozen, and needs weights and FORGEWATCH_MEMORY_PICTURE_PX",
+        description='timm model that looks at whole pictures beside the crops, or "none". It is frozen, and '
+        "needs weights and FORGEWATCH_MEMORY_PICTURE_PX; later releases keep their parent's",
     )
     picture_checkpoint: Path | None = Field(
         None, description="safetensors file of that model's weights, as timm or its authors name them"
     )
     picture_pretrained: bool = Field(
-        False, description="whether it has timm's weights instead, which are downloaded for release 0"
+        False, description="whether it has timm's weights instead, which are downloaded where it begins"
+    )
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="times that an item is drawn to train the network, whole or, without a backbone, its "
+        "head; unset: 100 steps of a backbone for release 0 and 50 later, 2000 and 1500 of a head",
+    )
+    head_epochs: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="times that an item is drawn to train what lies above a backbone after that; unset: 2000 "
+        "steps for release 0, and 1500 later",
+    )
+    rate: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="highest learning rate of what the epochs are of; "
+        "unset: 0.003 of a backbone for release 0 and 0.001 later, 0.002 of a head",
+    )
+    rate_schedule: Schedule = Field(
+        "one-cycle", description="how that rate goes on: one-cycle, cosine, or tenths (it falls three times)"
+    )
+    batch: int | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        description="items of a training step, 64 if unset: fewer fit a smaller GPU",
+    )
+    augment: Augment = Field(
+        "none",
+        description="of crops while a backbone is trained: none, flip (left to right), or flip-shift",
     )
     without_kinds: frozenset[str] = Field(
         frozenset(), description="kinds of forging that the pseudo-forgeries leave out, as a JSON list"

@@ -62,6 +62,8 @@ class LabelledCrops:
     """[T, F], float32, the raw forensic features of each crop, where they were computed before"""
     pictures: npt.NDArray[np.uint8] | StoredRows | None = None
     """[n, S', S', 3], uint8, RGB: each item's whole picture, resized; None where no model looks at it"""
+    picture_features: npt.NDArray[np.float32] | None = None
+    """[n, B], what a frozen model makes of each item's whole picture, where it was computed before"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -83,6 +85,7 @@ class LabelledCrops:
             features=None if self.features is None else self.features[at],
             crop_features=None if self.crop_features is None else chosen_rows(self.crop_features, rows),
             pictures=None if self.pictures is None else chosen_rows(self.pictures, at),
+            picture_features=None if self.picture_features is None else self.picture_features[at],
         )
 
     def counts(self) -> dict[str, int]:
@@ -188,8 +191,9 @@ def load(
     if lacking > max(1, MAX_LOST_SHARE * (len(kept) + lacking)):
         raise PicturesLackingError(
             f"{lacking} of {len(kept) + lacking} exemplars of the {split} split were kept without the whole"
-            f" picture of {shape} that the model looks at: set FORGEWATCH_MEMORY_PICTURE_PX, and import them"
-            " into an empty memory"
+            f" picture of {shape} that the model looks at, and it cannot be made of their crops: set"
+            " FORGEWATCH_MEMORY_PICTURE_PX and import them into an empty memory, or go on without a"
+            " FORGEWATCH_UPDATER_PICTURE_BACKBONE"
         )
     if lacking:
         log.warning("exemplars without a picture left out", split=split, exemplars=lacking)

@@ -20,6 +20,7 @@ from deploy.cli.learning import (
     with_options,
 )
 from deploy.cli.output import CommandError, print_table, progress_bar, say, writable
+from deploy.cli.whole_pictures import with_pictures
 
 if TYPE_CHECKING:
     from updater.benchmark.setup import Setup
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 HOME = Path(".forgewatch/benchmarks")
 
 Data = Annotated[Path | None, typer.Option(help="the folder of the data")]
-Sequence = Annotated[
-    str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of its folders")
-]
+Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
 
 app = typer.Typer(
     name="benchmark",
@@ -176,7 +175,7 @@ def shift(
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
     with one_line(), _prepared(chosen) as setup:
-        _run(source, setup, chosen)
+        _run(source, with_pictures(setup, chosen), chosen)
 
 
 @contextmanager
@@ -225,7 +224,7 @@ def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
     runs, scores = [], []
     # Where nobody looks on, a bar would only leave an empty line.
     with progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress:
-        with CropReader(source.plan, HOME / "crops", progress) as reader:
+        with CropReader(source.plan, HOME / "crops", progress, picture=setup.picture_plan) as reader:
             stream = source.read(reader)
         folder = out or HOME / default_name(source.which, stream, setup)
         for run, found in run_benchmark(
@@ -238,6 +237,7 @@ def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
             kinds=kinds,
             leave_families_out=chosen.leave_out and not stream.outliers,
             progress=progress,
+            frozen=HOME / "frozen",
         ):
             runs.append(run)
             scores.append(found)

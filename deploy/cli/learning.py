@@ -81,6 +81,18 @@ class Learning(Training):
     preset: Annotated[
         str | None, typer.Option(help="published options under one name, such as cddb-lucir")
     ] = None
+    picture_backbone: Annotated[
+        str | None, typer.Option(help="a timm model that looks at whole pictures, frozen, and votes")
+    ] = None
+    picture_checkpoint: Annotated[
+        Path | None, typer.Option(help="its weights: safetensors as timm or its authors name them")
+    ] = None
+    picture_pretrained: Annotated[
+        bool, typer.Option("--picture-pretrained", help="timm's weights instead, which are downloaded")
+    ] = False
+    picture_px: Annotated[
+        int, typer.Option(min=16, max=1024, help="side of the square that pictures are resized to")
+    ] = 224
     learner: Annotated[str, typer.Option(help="how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, typer.Option(min=0, help="exemplars of earlier tasks, all together")] = 500
     rejection: Annotated[
@@ -194,7 +206,7 @@ def setup_of(chosen: Training) -> "Setup":
 
 def _trained(setup: "Setup", chosen: Training) -> "Setup":
     """The setup with what is said of how long and how fast to train. Raises UsageError."""
-    from updater.benchmark.setup import Augment
+    from updater.settings import Augment
     from updater.training.schedules import SCHEDULES
     from updater.training.step import Optimizer
 

@@ -105,10 +105,15 @@ def _labels(parts: Services, numbers: list[int]) -> dict[str, int]:
 
 
 def _plan(parts: Services) -> MediaPlan:
-    """The live release's, which every later release inherits; the settings' before the first one."""
+    """The live release's, which every later release inherits; before the first one, crops alone.
+
+    Where it looks at no whole picture, the settings say whether one is kept for a later release that does.
+    """
+    wanted = parts.memory_settings.picture_plan
+    kept = MediaPlan(pictures={} if wanted is None else {PICTURE: wanted})
     live = fold(parts.ledger.events()).live
     if live is None:
-        wanted = parts.memory_settings.picture_plan
-        return MediaPlan(pictures={} if wanted is None else {PICTURE: wanted})
+        return kept
     manifest = b"".join(parts.artifacts.read(live.digest, MANIFEST).pieces)
-    return read_manifest(manifest).contract.media_plan
+    shown = read_manifest(manifest).contract.media_plan
+    return shown.model_copy(update={"pictures": shown.pictures or kept.pictures})

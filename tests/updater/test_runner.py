@@ -5,6 +5,7 @@ import socket
 import threading
 
 import httpx
+import torch
 
 from detector.artifact import verify
 from memory.rows import select_exemplars
@@ -124,6 +125,29 @@ def test_while_deploy_is_down_the_run_waits_in_the_queue_and_says_so(
         run = run_once(make_settings(f"http://127.0.0.1:{taken.getsockname()[1]}"), memory_settings)
     assert run.state == "queued"
     assert "deploy does not answer" in run.error
+
+
+def test_what_is_set_of_training_reaches_it_and_a_gpu_with_too_little_memory_is_one_line(
+    make_settings, remember, memory_settings, deploy_server, monkeypatch
+):
+    steps = []
+
+    def learn(step, file):
+        steps.append(step)
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
+
+    monkeypatch.setattr("updater.candidate.builder.learn", learn)
+    remember("real", 40)
+    remember("blocky", 40)
+    with deploy_server() as (url, _):
+        settings = make_settings(url, epochs=3, head_epochs=0, rate=0.5, batch=8, augment="flip")
+        run = run_once(settings, memory_settings)
+    ((items, recipe),) = [(len(step.train), step.recipe) for step in steps]
+    assert recipe.backbone_steps == round(3 * 1.3 * items / 8)
+    assert (recipe.backbone_rate, recipe.balanced_steps, recipe.batch, recipe.flip) == (0.5, 0, 8, True)
+    assert run.state == "failed"
+    assert "set FORGEWATCH_UPDATER_BATCH lower" in run.error
+    assert "\n" not in run.error
 
 
 def test_too_few_exemplars_are_a_refusal_that_counts_them(

@@ -73,8 +73,39 @@ def test_a_checkpoint_votes_on_whole_pictures_release_after_release(
     red, green = verdicts_on(release_1.folder, RED(rng), GREEN(rng))
     assert red["release"] == green["release"] == release_1.digest
     assert red["fake_probability"] < 0.5 < green["fake_probability"]
-    # Two families can be left out, one after the other; the vote is no part of that.
-    assert "without the vote on whole pictures" in (release_1.folder / "model_card.md").read_text()
+    # Two families can be left out, one after the other.
+    assert "2 families was left out once." in (release_1.folder / "model_card.md").read_text()
+
+
+def test_a_model_on_whole_pictures_begins_after_a_release_without_one_where_pictures_were_kept(
+    published, scant_recipes, make_settings, remember, pictures, deploy_server, tmp_path
+):
+    remember("real", 60, shown=RED)
+    remember("blocky", 50, shown=GREEN)
+    with deploy_server() as (url, parts):
+        first = run_once(make_settings(url, backbone="none"), pictures)
+        assert (first.state, first.error) == ("proposed", None)
+        approve(url, first.candidate)
+        remember("striped", 50, shown=BLUE)
+        settings = make_settings(
+            url, backbone="none", picture_backbone="test_vit", picture_checkpoint=published("test_vit")
+        )
+        second = run_once(settings, pictures)
+        assert (second.state, second.error) == ("proposed", None)
+        release = verify(parts.artifacts.folder(second.candidate), second.candidate)
+        assert release.manifest.parent == first.candidate
+        rng = np.random.default_rng(1)
+        red, green = verdicts_on(release.folder, RED(rng), GREEN(rng))
+        assert red["fake_probability"] < 0.5 < green["fake_probability"]
+        # What it made of the pictures lies where the next update finds it.
+        assert list((tmp_path / "runner/frozen").rglob("*.safetensors"))
+
+        # Of what the detector remembered without pictures none can be made.
+        remember("posterised", 50)
+        third = run_once(settings, pictures)
+        assert third.state == "refused"
+        assert "it cannot be made of their crops: set FORGEWATCH_MEMORY_PICTURE_PX" in third.error
+        assert "\n" not in third.error
 
 
 def approve(url, digest):

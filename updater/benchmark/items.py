@@ -1,15 +1,17 @@
-"""Parts of a stream put together, with the forensic features that no training changes."""
+"""Parts of a stream put together, with the features that no training changes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.tasks import Stream, Task
-from updater.benchmark.setup import Progress
+from updater.benchmark.setup import Progress, Setup
 from updater.stored_rows import StoredRows, joined_rows
+from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.pools import with_crop_features
 from updater.training_data import LabelledCrops
 
@@ -21,6 +23,7 @@ def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
         starts.append(crops + part.starts[1:])
         crops += len(part.crops)
     features = [part.crop_features for part in parts if part.crop_features is not None]
+    seen = [part.picture_features for part in parts if part.picture_features is not None]
     return LabelledCrops(
         ids=tuple(one for part in parts for one in part.ids),
         families=tuple(one for part in parts for one in part.families),
@@ -29,29 +32,65 @@ def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
         crops=joined_rows([part.crops for part in parts]),
         starts=np.concatenate(starts),
         crop_features=joined_rows(features) if len(features) == len(parts) else None,
+        picture_features=np.concatenate(seen) if len(seen) == len(parts) else None,
     )
 
 
-def with_features(stream: Stream, device: torch.device, progress: Progress) -> Stream:
-    """Return the stream with every crop's forensic features: computed once, whatever is trained on it.
+def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path | None = None) -> Stream:
+    """Return the stream with every crop's forensic features, computed once, whatever is trained on it.
 
-    Parts that have them keep them.
+    Where a model looks at whole pictures, with what it makes of each item's, kept in the folder `frozen`, in
+    the place of the picture. Parts that have either keep it. Raises WeightsError.
     """
+    device = setup.torch_device
+    with_crops = _in_every_part(
+        stream,
+        lambda part, say: _with_features(part, device, say),
+        lambda part: len(part.crops) if part.crop_features is None else 0,
+        "forensic features",
+        progress,
+    )
+    picture, weights = setup.architecture.picture, setup.picture_from
+    if picture is None or weights is None:
+        return with_crops
+    branch = frozen_branch(picture, weights)
+
+    def seen(part: LabelledCrops, say: Callable[[int, int], None]) -> LabelledCrops:
+        if part.pictures is None:
+            return part
+        rows = frozen_rows(branch, part.pictures, device, frozen, say)
+        return replace(part, picture_features=rows, pictures=None)
+
+    return _in_every_part(
+        with_crops,
+        seen,
+        lambda part: 0 if part.pictures is None else len(part),
+        "pictures",
+        progress,
+    )
+
+
+def _in_every_part(
+    stream: Stream,
+    change: Callable[[LabelledCrops, Callable[[int, int], None]], LabelledCrops],
+    amount: Callable[[LabelledCrops], int],
+    stage: str,
+    progress: Progress,
+) -> Stream:
+    """Change each part of a stream; `amount` is what its progress, which `change` tells, counts."""
     parts = [part for task in stream.tasks for part in (task.train, task.calibration, task.test)]
     parts += [one.items for one in stream.outliers]
-    total, done = sum(len(part.crops) for part in parts if part.crop_features is None), 0
-    featured: list[LabelledCrops] = []
+    total, done = sum(amount(part) for part in parts), 0
+    changed: list[LabelledCrops] = []
     for part in parts:
         before = done
-        featured.append(
-            _with_features(
-                part,
-                device,
-                lambda now, of, before=before: progress("forensic features", before + now, total),  # type: ignore[misc]
-            )
-        )
-        done += len(part.crops) if part.crop_features is None else 0
-    ready = iter(featured)
+
+        def say(now: int, _: int, before: int = before) -> None:
+            progress(stage, before + now, total)
+
+        changed.append(change(part, say))
+        done += amount(part)
+    ready = iter(changed)
     tasks = tuple(Task(one.name, next(ready), next(ready), next(ready)) for one in stream.tasks)
     outliers = tuple(replace(one, items=next(ready)) for one in stream.outliers)
     return replace(stream, tasks=tasks, outliers=outliers)

@@ -22,8 +22,9 @@ from updater.benchmark.outlier_sets import means_over_sets
 from updater.benchmark.resampled import resampled
 from updater.benchmark.results import Figures, Power, RejectionScores, Run, Unseen, WithinSource
 from updater.benchmark.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
-from updater.benchmark.scoring import rightly_told
+from updater.benchmark.scoring import output_of, rightly_told
 from updater.benchmark.setup import Progress, Setup
+from updater.benchmark.vote import vote_of
 from updater.learners.methods import LEARNERS
 from updater.measures import af, af_paper
 from updater.training.processes import is_first
@@ -46,10 +47,12 @@ def run_benchmark(
     kinds: Kinds,
     leave_families_out: bool,
     progress: Progress,
+    frozen: Path | None = None,
 ) -> Iterator[tuple[Run, dict[str, RejectionScores]]]:
     """Run the seeds that the folder does not hold yet; yield every seed's run and scores.
 
     leave_families_out: measure rejection by leaving each task out in turn; else by the stream's outliers.
+    frozen: the folder of what a frozen model has made of pictures in any run.
     The energy of a plain network beside it is measured for the first seed alone: it takes longest. Of several
     processes that train together the first writes. Raises ResultsError where the folder holds a run of other
     data, crop plan, features or options, ValueError for a stream or an option that does not fit, and OSError.
@@ -66,7 +69,7 @@ def run_benchmark(
             if run.figures.unseen.auc is not None or not leave_families_out:
                 yield run, load_scores(place)
                 continue
-        featured = featured or with_features(stream, setup.torch_device, progress)
+        featured = featured or with_features(stream, setup, progress, frozen)
         plain = seed == seeds[0]
         yield _one(name, featured, setup, seed, place, command, kinds, leave_families_out, plain, progress)
 
@@ -236,7 +239,13 @@ def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progr
         )
         with timed(clock):
             learnt = LEARNERS["joint"](step)
-        joint_aa = 100 * float(np.mean([rightly_told(learnt, setup, task.test) for task in stream.tasks]))
+        vote = None
+        if setup.architecture.picture is not None:
+            held = joined([task.calibration for task in stream.tasks])
+            logits = output_of(learnt, held, setup.torch_device).logits
+            vote = vote_of(learnt, setup, train, held, logits)
+        told = [rightly_told(learnt, setup, task.test, vote) for task in stream.tasks]
+        joint_aa = 100 * float(np.mean(told))
         if is_first():
             write_durably(done, json.dumps(joint_aa).encode())
     return joint_aa, seconds_in(clock)

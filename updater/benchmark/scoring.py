@@ -12,6 +12,7 @@ from detector.network import NetworkOutput
 from detector.reference import Reference
 from detector.scores.energy import energy
 from updater.benchmark.setup import Setup
+from updater.benchmark.vote import vote_of
 from updater.candidate.calibrate import (
     REFERENCE_ROWS,
     CalibrationError,
@@ -28,6 +29,7 @@ from updater.candidate.calibrate import (
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.training import schemes
+from updater.training.picture_vote import Vote
 from updater.training.pools import backbone_rows, classify_in_parts, crop_features
 from updater.training.regularisers import augmix
 from updater.training.step import Learnt
@@ -73,6 +75,8 @@ class Judge:
     reference: Reference | None
     rejection: dict[str, Score]
     """the setup's scores of evidence, fitted, by name"""
+    vote: Vote | None
+    """of a model on whole pictures: in whatever real, fake and family are told by, and in no score"""
 
     @property
     def fake(self) -> torch.Tensor:
@@ -82,23 +86,28 @@ class Judge:
     def judged(self, items: LabelledCrops) -> "JudgedItems":
         """Judge whole items."""
         parts, done = [], 0
+        vote = None if self.vote is None else self.vote.on(items)
         for output in outputs_of(self.learnt, items, self.setup.torch_device):
             some = slice(done, done + len(output.logits))
-            parts.append(self._judged(output, items.families[some], items.groups[some]))
+            of_some = None if vote is None else vote[some]
+            parts.append(self._judged(output, of_some, items.families[some], items.groups[some]))
             done += len(output.logits)
         judged = joined_items(parts)
         return replace(judged, rejection=judged.rejection | self._odin(items))
 
-    def _judged(self, output: NetworkOutput, families: Sequence[str], groups: Sequence[str]) -> "JudgedItems":
-        measured = _measured(output, self.reference, self.fake)
+    def _judged(
+        self, output: NetworkOutput, vote: torch.Tensor | None, families: Sequence[str], groups: Sequence[str]
+    ) -> "JudgedItems":
+        measured = _measured(output, self.reference, self.fake, vote)
+        logits = torch.from_numpy(measured.logits)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
             families=np.array(families, str),
             groups=np.array(groups, str),
-            column=np.asarray(output.logits.argmax(1).numpy()),
-            right=_right(self.learnt, self.setup, output, families),
+            column=np.asarray(logits.argmax(1).numpy()),
+            right=_right(self.learnt, self.setup, logits, families),
             fake_probability=measured.fake_probability,
-            fake_by_maxima=schemes.fake_by_maxima(output.logits, self.fake).numpy(),
+            fake_by_maxima=schemes.fake_by_maxima(logits, self.fake).numpy(),
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
             labels=_labels(measured, self.gate),
@@ -188,7 +197,8 @@ def calibrated(
             rows = np.array(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
         families, ids = np.array(train.families)[rows].tolist(), np.array(train.ids)[rows].tolist()
         reference = make_reference(NetworkOutput(*(one[rows] for one in known)), families, ids)
-    measured = _measured(held, reference, fake)
+    vote = vote_of(learnt, setup, train, calibration, held.logits)
+    measured = _measured(held, reference, fake, None if vote is None else vote.on(calibration))
     gate = _gate(measured, calibration)
     evidence = known_of(
         learnt.network,
@@ -205,6 +215,7 @@ def calibrated(
         gate,
         reference,
         {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names},
+        vote,
     )
 
 
@@ -234,20 +245,23 @@ def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
     return gate.model_copy(update={"unknown_threshold": threshold})
 
 
-def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops) -> float:
+def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops, vote: Vote | None) -> float:
     """Return the share told rightly by the highest logit, 0..1.
 
     Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
     """
     outputs, right, done = outputs_of(learnt, items, setup.torch_device), 0, 0
+    said = None if vote is None else vote.on(items)
     for output in outputs:
-        families = items.families[done : done + len(output.logits)]
-        right, done = right + int(_right(learnt, setup, output, families).sum()), done + len(families)
+        some = slice(done, done + len(output.logits))
+        logits = output.logits if said is None else output.logits + said[some]
+        right += int(_right(learnt, setup, logits, items.families[some]).sum())
+        done += len(output.logits)
     return right / done
 
 
-def _right(learnt: Learnt, setup: Setup, output: NetworkOutput, families: Sequence[str]) -> NDArray[np.bool_]:
-    names, column = schemes.columns(learnt.classes, setup.options), output.logits.argmax(1)
+def _right(learnt: Learnt, setup: Setup, logits: torch.Tensor, families: Sequence[str]) -> NDArray[np.bool_]:
+    names, column = schemes.columns(learnt.classes, setup.options), logits.argmax(1)
     if not reals(learnt.classes).any():
         return np.asarray(np.array(names)[column.numpy()] == np.array(families))
     return np.asarray(schemes.fake_columns(names)[column].numpy() == ~reals(families))
@@ -262,10 +276,13 @@ def _columns(items: LabelledCrops, learnt: Learnt, setup: Setup) -> NDArray[np.i
     return np.array(schemes.targets(items.families, learnt.classes, setup.options), np.int64)
 
 
-def _measured(output: NetworkOutput, reference: Reference | None, fake: torch.Tensor) -> GateInputs:
+def _measured(
+    output: NetworkOutput, reference: Reference | None, fake: torch.Tensor, vote: torch.Tensor | None
+) -> GateInputs:
     """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
-    probability = schemes.fake_probability(output.logits, fake).numpy()
-    return replace(gate_inputs(output, reference), fake_probability=probability)
+    measured = gate_inputs(output, reference, vote)
+    probability = schemes.fake_probability(torch.from_numpy(measured.logits), fake).numpy()
+    return replace(measured, fake_probability=probability)
 
 
 def _labels(measured: GateInputs, gate: GateParameters) -> NDArray[np.str_]:

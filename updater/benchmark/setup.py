@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
 
 import torch
 from pydantic import JsonValue
 
 from detector.architecture import NO_BACKBONE, Architecture
+from ingest.records import PicturePlan
+from updater.settings import Augment
 from updater.training.schedules import Schedule
 from updater.training.step import Optimizer, Options, Recipe
 from updater.training.weights import Weights
 
 Progress = Callable[[str, int, int], None]
-Augment = Literal["none", "flip", "flip-shift"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,21 @@ class Setup:
     device: str = "cpu"
     start_from: Weights | None = None
     """what a first network begins with; else at random"""
+    picture_plan: PicturePlan | None = None
+    """how whole pictures are shown to the architecture's frozen model, where it has one"""
+    picture_from: Weights | None = None
+    """what that model is"""
 
     def described(self) -> dict[str, JsonValue]:
         """Return every option by name, for the record; weights by their digest, where there are some."""
-        whole = asdict(replace(self, start_from=None))
-        del whole["start_from"]
+        whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None))
+        for name in ("start_from", "picture_plan", "picture_from"):
+            del whole[name]
         if self.start_from is not None:
             whole["start_from"] = self.start_from.digest
+        if self.picture_from is not None and self.picture_plan is not None:
+            whole["picture_from"] = self.picture_from.digest
+            whole["picture_plan"] = self.picture_plan.model_dump(mode="json")
         whole |= {"architecture": self.architecture.model_dump(mode="json")}
         whole["rates"] = None if self.rates is None else list(self.rates)
         # Each of several processes has a GPU of its own number.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ingest.records import CropPlan
 from memory.herding import herd
 from updater.benchmark.data.cache import Piece, fetch, identity
-from updater.benchmark.data.crops import join, piece_of
+from updater.benchmark.data.crops import join
 from updater.benchmark.data.tasks import Stream, Task
 from updater.benchmark.items import with_features
 from updater.benchmark.scoring import calibrated, herding_features
@@ -67,7 +67,7 @@ def measure(images: int, setup: Setup, cache: Path | None, seed: int, progress: 
         ends = [8 * images // 10, 9 * images // 10, images]
         parts = [items.take(range(first, end)) for first, end in zip([0, *ends], ends, strict=False)]
     with stage("features"):
-        stream = with_features(Stream("size", (Task("size", *parts),), plan=plan), device, progress)
+        stream = with_features(Stream("size", (Task("size", *parts),), plan=plan), setup, progress)
         task = stream.tasks[0]
     step = Step(
         task.train,
@@ -107,7 +107,7 @@ def _generated(
     pieces: list[Piece] = []
     for first in range(0, images, _PIECE_IMAGES):
         numbers = range(first, min(first + _PIECE_IMAGES, images))
-        key = identity(plan, ["updater.benchmark.size", str(seed), str(numbers)])
+        key = identity(plan, None, ["updater.benchmark.size", str(seed), str(numbers)])
         pieces.append(fetch(cache, key, lambda numbers=numbers: _piece(numbers, seed)))  # type: ignore[misc]
         progress("crops", numbers.stop, images)
     names = [str(number) for number in range(images)]
@@ -124,7 +124,7 @@ def _piece(numbers: Sequence[int], seed: int) -> Piece:
     grey = rng.uniform(60, 190, (count, 1, 1, 1)).astype(np.float32)
     crops: NDArray[np.uint8] = np.clip(grey + 12 * np.where(odd, coarse, noise), 0, 255).astype(np.uint8)
     digests = [f"{seed}/{number}" for number in numbers]
-    return piece_of(digests, digests, list(crops[:, None]))
+    return Piece(tuple(digests), tuple(digests), crops, np.arange(len(crops) + 1))
 
 
 def size_json(images: int, stages: Sequence[Stage], setup: Setup) -> str:

@@ -1,4 +1,4 @@
-"""What release 0 begins with: weights of its backbone, and a model that looks at whole pictures."""
+"""What begins with a release: weights of release 0's backbone, and a model that looks at whole pictures."""
 
 from dataclasses import dataclass, replace
 
@@ -6,8 +6,9 @@ from detector.architecture import NO_BACKBONE, Picture
 from detector.backbone import shown_to
 from ingest.records import PicturePlan
 from memory.settings import MemorySettings
-from updater.candidate.plan import CandidateRefusedError, Plan
+from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.settings import UpdaterSettings
+from updater.training.frozen import picture_of
 from updater.training.weights import Weights, chosen
 
 
@@ -21,21 +22,25 @@ class Beginning:
     picture_weights: Weights | None = None
 
 
-def begin(settings: UpdaterSettings, memory: MemorySettings) -> Beginning:
+def begin(settings: UpdaterSettings, memory: MemorySettings, parent: Parent | None = None) -> Beginning:
     """Read, or fetch, what the settings name.
+
+    After a parent nothing begins but the model on whole pictures, and that where the parent has none.
 
     Raises WeightsError, BackboneError, and CandidateRefusedError where the memory keeps no pictures as the
     model is to be shown them.
     """
-    weights = chosen(settings.backbone, settings.checkpoint, settings.pretrained)
+    weights = None
+    if parent is None:
+        weights = chosen(settings.backbone, settings.checkpoint, settings.pretrained)
     name, plan = settings.picture_backbone, memory.picture_plan
-    if name == NO_BACKBONE:
+    if name == NO_BACKBONE or (parent is not None and parent.branch is not None):
         return Beginning(weights)
     shown = shown_to(name)
     if plan is None:
         raise CandidateRefusedError(
             f"the memory keeps no pictures for {name}: set FORGEWATCH_MEMORY_PICTURE_PX, and import into"
-            " an empty memory"
+            " an empty memory, or unset FORGEWATCH_UPDATER_PICTURE_BACKBONE"
         )
     if plan.interpolation != shown.interpolation:
         raise CandidateRefusedError(
@@ -45,22 +50,16 @@ def begin(settings: UpdaterSettings, memory: MemorySettings) -> Beginning:
         )
     found = chosen(name, settings.picture_checkpoint, settings.picture_pretrained)
     assert found is not None  # the settings see to that
-    picture = Picture(
-        backbone=name,
-        side_px=plan.width_px,
-        mean=shown.mean,
-        deviation=shown.deviation,
-        weights=found.described,
-    )
-    return Beginning(weights, picture, plan, found)
+    return Beginning(weights, picture_of(name, plan.width_px, shown, found), plan, found)
 
 
 def begun(plan: Plan, beginning: Beginning) -> Plan:
-    """Return the plan of a release 0 that begins so."""
-    return replace(
-        plan,
-        architecture=plan.architecture.model_copy(update={"picture": beginning.picture}),
-        start_from=beginning.weights,
-        picture_plan=beginning.picture_plan,
-        picture_from=beginning.picture_weights,
-    )
+    """Return the plan of a release that begins so."""
+    if beginning.picture is not None:
+        plan = replace(
+            plan,
+            architecture=plan.architecture.model_copy(update={"picture": beginning.picture}),
+            picture_plan=beginning.picture_plan,
+            picture_from=beginning.picture_weights,
+        )
+    return replace(plan, start_from=beginning.weights)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -31,7 +31,7 @@ from detector.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
-from updater.candidate.picture import new_branch, vote_on
+from updater.candidate.picture import branch_beside, vote_on
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.candidate.power import measure_power
 from updater.candidate.together import learn
@@ -60,6 +60,7 @@ def identity(plan: Plan, update: int) -> str:
         "items": [[one.ids, one.families] for one in (splits.train, splits.calibration, splits.test)],
         "without": sorted(plan.without),
         "seed": plan.seed,
+        "training": asdict(plan.training),
         "features": FEATURE_VERSION,
         "picture": plan.picture_plan and plan.picture_plan.model_dump(),
         "picture_from": plan.picture_from and plan.picture_from.digest,
@@ -116,7 +117,9 @@ class Workshop:
             classes=plan.classes,
             architecture=plan.architecture,
             previous=Learnt(parent.network, parent.artifact.manifest.classes) if parent else None,
-            recipe=UPDATE if parent else FIRST,
+            recipe=plan.training.recipe(
+                UPDATE if parent else FIRST, len(plan.splits.train), plan.architecture
+            ),
             without=plan.without,
             seed=plan.seed,
             device=plan.device,
@@ -135,7 +138,7 @@ class Workshop:
             return None
         held = load_file(self.draft / WEIGHTS)
         if (made := _branch_of(held, picture, plan.classes)) is None:
-            made = new_branch(plan, network, progress)
+            made = branch_beside(plan, network, progress)
             self._keep(held | {PICTURE + name: value for name, value in made.state_dict().items()})
         return made
 
@@ -156,7 +159,7 @@ class Workshop:
                 plan.splits.calibration,
                 plan.classes,
                 device=plan.device,
-                vote=None if branch is None else vote_on(branch, plan.splits.calibration, plan.device),
+                vote=vote_on(branch, plan.splits.calibration),
                 progress=progress,
             )
             entries: tuple[ReferenceEntry, ...] = ()

@@ -1,17 +1,18 @@
 """What an update is to learn: which classes, from which items, starting where. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from detector.architecture import Architecture
+from detector.architecture import NO_BACKBONE, Architecture
 from detector.artifact import Artifact
 from detector.backbone import BackboneError, architecture_of
 from detector.network import Network
 from detector.picture import PictureBranch
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
+from updater.candidate.recipe import Training
 from updater.settings import UpdaterSettings
 from updater.training.weights import Weights
 from updater.training_data import LabelledCrops, Splits
@@ -55,8 +56,10 @@ class Plan:
     """what release 0 begins with; else at random"""
     picture_plan: PicturePlan | None = None
     """how the whole picture is shown to the architecture's picture branch, where it has one"""
+    training: Training = field(default_factory=Training)
+    """what is set of how it is trained"""
     picture_from: Weights | None = None
-    """what the branch of release 0 is; a later one is its parent's"""
+    """what the branch is where it begins; a later one is its parent's"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
@@ -96,17 +99,19 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     )
     crop_px = chosen.train.crops.shape[1]
     manifest = parent.artifact.manifest if parent else None
+    architecture = manifest.architecture if manifest else _architecture(settings, crop_px)
     return Plan(
         classes=classes,
         new=new,
         waiting={name: of for name, of in waiting.items() if name not in classes},
-        architecture=manifest.architecture if manifest else _architecture(settings, crop_px),
+        architecture=architecture,
         crop_plan=manifest.contract.crop_plan if manifest else CropPlan(crop_px=crop_px),
         parent=parent,
         splits=chosen,
         without=settings.without_kinds,
         seed=settings.seed,
         device=_device(settings),
+        training=_training(settings, architecture),
         picture_plan=manifest.contract.picture_plan if manifest else None,
     )
 
@@ -116,6 +121,17 @@ def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
         return architecture_of(settings.backbone, crop_px=crop_px)
     except BackboneError as error:
         raise CandidateRefusedError(f"FORGEWATCH_UPDATER_BACKBONE: {error}") from error
+
+
+def _training(settings: UpdaterSettings, architecture: Architecture) -> Training:
+    of_backbones = {"AUGMENT": settings.augment != "none", "HEAD_EPOCHS": settings.head_epochs is not None}
+    if architecture.backbone == NO_BACKBONE and (
+        given := [name for name, is_set in of_backbones.items() if is_set]
+    ):
+        raise CandidateRefusedError(
+            f"FORGEWATCH_UPDATER_{given[0]} is of a backbone's training, and this network has none: unset it"
+        )
+    return Training.of(settings)
 
 
 def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:

@@ -1,10 +1,10 @@
 """The power of a candidate: how much of a family that it has never seen it would not call real.
 
 Nobody has the forgeries of tomorrow, but each known family was unknown once. So each is left out in turn:
-what lies above the frozen backbone is trained anew on all other classes, the gate is calibrated anew, and
-the family's training and calibration items are judged at the thresholds that come of it, since nothing has
-seen them then. A backbone that is trained on crops has seen the family, which flatters; forensic features
-have not.
+what lies above the frozen backbone is trained anew on all other classes, and so is the vote on whole pictures
+where there is one; the gate is calibrated anew, and the family's training and calibration items are judged at
+the thresholds that come of it, since nothing has seen them then. A backbone that is trained on crops has seen
+the family, which flatters; forensic features and a frozen model have not.
 """
 
 from collections.abc import Mapping
@@ -35,6 +35,7 @@ from updater.stored_rows import chosen_rows, joined_rows
 from updater.training import loop, schemes
 from updater.training.batches import TrainingSet
 from updater.training.losses import classification
+from updater.training.picture_vote import vote_beside
 from updater.training.pools import Rows, backbone_rows, classify_items, crop_features, joined_tensors
 from updater.training.step import FIRST, Progress, Step
 from updater.training_data import LabelledCrops
@@ -110,15 +111,19 @@ def _fared_without(
         places = equal_shares(np.array(known.items.families), np.array(known.items.ids), REFERENCE_ROWS)
         some = known.take(np.isin(np.arange(len(known.items)), places))
         reference = make_reference(some.output(network), some.items.families, some.items.ids)
+    of_held, vote = held.output(network), None
+    if plan.architecture.picture is not None:
+        classes = [name for name in plan.classes if name != family]
+        vote = vote_beside(of_held.logits, known.items, held.items, classes)
     gate = fit_gate(
-        gate_inputs(held.output(network), reference),
+        gate_inputs(of_held, reference, None if vote is None else vote.on(held.items)),
         np.array(held.items.families),
         np.array(held.items.groups),
         Targets(),
     )
     not_real = []
     for part in unseen:
-        found = gate_inputs(part.output(network), reference)
+        found = gate_inputs(part.output(network), reference, None if vote is None else vote.on(part.items))
         pairs = zip(unknown_scores(found, gate), found.fake_probability, strict=True)
         not_real += [decide(float(unknown), float(fake), gate) != REAL for unknown, fake in pairs]
     groups = [group for part in unseen for group in part.items.groups]

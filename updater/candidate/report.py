@@ -65,8 +65,7 @@ def said_of_power(evaluation: Evaluation) -> str:
     low, share, high = (round(100 * value) for value in (power.low, power.share, power.high))
     return (
         f"Of a family that it has never seen, about {share} % [{low} to {high}] would not be called real, at"
-        f" these thresholds: each of its {len(power.families)} families was left out once"
-        f"{', without the vote on whole pictures' if evaluation.picture else ''}."
+        f" these thresholds: each of its {len(power.families)} families was left out once."
     )
 
 

@@ -142,7 +142,7 @@ class Step:
         found = set(self.train.families)
         if not found <= set(classes) or not set(classes) <= found | set(old):
             raise ValueError(f"the items' families {sorted(found)} are not the classes {sorted(classes)}")
-        asked = self.architecture.model_copy(update={"tasks": None})
+        asked = self.architecture.model_copy(update={"tasks": None, "picture": None})
         if self.previous is not None and _trained_as(self.previous) != asked:
             raise ValueError("an update keeps the previous network's architecture")
 
@@ -160,9 +160,10 @@ random state is left as it was. Raises ValueError for an option that the learner
 def _trained_as(learnt: Learnt) -> Architecture:
     """Return a network's architecture with the head that was trained, which need not be the one it bears.
 
-    Without its tasks, to which each step may add.
+    Without its tasks, to which each step may add, and without the model on whole pictures beside it, which
+    may come with any step.
     """
-    own = learnt.network.architecture.model_copy(update={"tasks": None})
+    own = learnt.network.architecture.model_copy(update={"tasks": None, "picture": None})
     if "head.weight" not in learnt.kept:
         return own
     return own.model_copy(update={"head": "cosine" if "head.scale" in learnt.kept else "linear"})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from deploy.cli.main import main
@@ -56,6 +57,17 @@ def test_the_own_stream_has_its_calibration_items_apart(fails: Callable[..., str
 
 def test_a_preset_is_of_a_learner_and_speed_has_none(fails: Callable[..., str]) -> None:
     assert "--preset" in fails("speed", "--preset", "cddb-lucir", code=2)
+
+
+def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(
+    fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def read(self: object, reader: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("updater.benchmark.streams.Dataset.read", read)
+    assert "choose a smaller --batch" in fails("synthetic", "--device", "cpu")
 
 
 def lay(folder: Path) -> Path:

@@ -1,7 +1,6 @@
 """The smallest stream for the benchmark's runner: three tasks of a few crops, a few steps each."""
 
 import pytest
-import torch
 
 from detector.architecture import Architecture
 from updater.benchmark import left_out
@@ -77,7 +76,7 @@ def stream(labelled):
         for number, fake in enumerate(fakes)
     ]
     # What no training changes is computed once for all tests.
-    return with_features(Stream("tiny", tuple(tasks)), torch.device("cpu"), _silent)
+    return with_features(Stream("tiny", tuple(tasks)), SMALL, _silent)
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +87,7 @@ def classes(labelled):
         for n, names in enumerate([("x/blocky", "y/striped"), ("z/posterised", "w/blocky")])
     ]
     outliers = OutlierSet("other", labelled({"other/posterised": 8}, seed=91))
-    return with_features(Stream("opencil", tuple(tasks), (outliers,)), torch.device("cpu"), _silent)
+    return with_features(Stream("opencil", tuple(tasks), (outliers,)), SMALL, _silent)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ That nothing but the forgery tells fakes from reals is held by test_synthetic_st
 from dataclasses import replace
 
 import pytest
-import torch
 
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.synthetic import load_synthetic
@@ -40,7 +39,7 @@ def silent(stage: str, done: int, total: int) -> None:
 def stream() -> Stream:
     with CropReader(processes=1) as reader:
         made = load_synthetic(reader, families=TASKS, train=16, calibration=12, test=24)
-    return with_features(made, torch.device("cpu"), silent)
+    return with_features(made, SETUP, silent)
 
 
 @pytest.fixture(scope="module")

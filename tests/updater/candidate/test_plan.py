@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from updater.candidate.plan import LEAST, CandidateRefusedError, Parent, make_plan
+from updater.candidate.recipe import Training
 from updater.settings import UpdaterSettings
 from updater.training_data import LabelledCrops, Splits
 
@@ -88,6 +89,17 @@ def test_an_empty_memory_is_refused():
         make_plan(SETTINGS, None, splits())
 
 
+@pytest.mark.parametrize("given", [{"augment": "flip"}, {"head_epochs": 1.0}])
+def test_what_is_of_a_backbone_is_refused_without_one_in_one_line(given):
+    some = splits(real=9, blend=9)
+    bare = UpdaterSettings(device="cpu", backbone="none", **given)
+    (name,) = given
+    with pytest.raises(CandidateRefusedError, match=f"FORGEWATCH_UPDATER_{name.upper()} is of a backbone's"):
+        make_plan(bare, None, some)
+    plan = make_plan(bare.model_copy(update={"backbone": "lcnet_050"}), None, some)
+    assert getattr(plan.training, name) == given[name]
+
+
 def test_everything_that_a_candidate_follows_from_is_in_its_identity(parent):
     from updater.candidate.builder import identity
 
@@ -97,6 +109,7 @@ def test_everything_that_a_candidate_follows_from_is_in_its_identity(parent):
         dataclasses.replace(plan, seed=1),
         dataclasses.replace(plan, without=frozenset({"jpeg"})),
         dataclasses.replace(plan, parent=None),
+        dataclasses.replace(plan, training=Training(rate=0.1)),
         other,
     ]
     found = [identity(one, 1) for one in (plan, *changed)] + [identity(plan, 2)]

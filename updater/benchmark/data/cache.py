@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from ingest.durable import make_folder, write_durably
-from ingest.records import CropPlan
+from ingest.records import CropPlan, PicturePlan
 from updater.benchmark.data.tasks import DataError
 from updater.shards import read_shard
 from updater.stored_rows import StoredRows
@@ -40,11 +40,15 @@ class Piece:
     """[T, S, S, 3], uint8, RGB; on disk where there is a cache"""
     starts: NDArray[np.int64]
     """[n + 1]: rows starts[i]:starts[i + 1] of crops are medium i's"""
+    pictures: NDArray[np.uint8] | StoredRows | None = None
+    """[n, S', S', 3], uint8, RGB: each medium whole, a video by its first frame, where a plan asks for it"""
 
 
-def identity(plan: CropPlan, media: Sequence[str]) -> str:
-    """Return the SHA-256 of everything that a piece follows from: the plan, and what names its media."""
-    parts = [_FORMAT, plan.model_dump(mode="json"), list(media)]
+def identity(plan: CropPlan, picture: PicturePlan | None, media: Sequence[str]) -> str:
+    """Return the SHA-256 of everything that a piece follows from: the plans, and what names its media."""
+    parts: list[object] = [_FORMAT, plan.model_dump(mode="json"), list(media)]
+    if picture is not None:
+        parts.append(picture.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -110,14 +114,18 @@ def _alone(path: Path, *, wait: bool) -> Iterator[bool]:
 
 def _written(piece: Piece) -> bytes:
     crops = np.ascontiguousarray(piece.crops[:])
-    about = {"digests": piece.digests, "groups": piece.groups, "starts": piece.starts.tolist()}
-    about["sha256"] = hashlib.sha256(crops.data).hexdigest()
+    arrays: dict[str, NDArray[Any]] = {"crops": crops}
+    about: dict[str, Any] = {"digests": piece.digests, "groups": piece.groups}
+    about |= {"starts": piece.starts.tolist(), "sha256": hashlib.sha256(crops.data).hexdigest()}
+    if piece.pictures is not None:
+        arrays["pictures"] = np.ascontiguousarray(piece.pictures[:])
+        about["pictures_sha256"] = hashlib.sha256(arrays["pictures"].data).hexdigest()
     # One entry: safetensors writes several in no fixed order, and equal pieces are to be equal files.
-    return save({"crops": crops}, {"piece": json.dumps(about)})
+    return save(arrays, {"piece": json.dumps(about)})
 
 
 def _read(path: Path) -> Piece | None:
-    """Return a piece, of which only the crops' place is kept in memory, once all of it was checked."""
+    """Return a piece, checked, of which only the place of crops and pictures is kept in memory."""
     found = read_shard(path, "crops")
     if found is None:
         return None
@@ -128,6 +136,12 @@ def _read(path: Path) -> Piece | None:
         # safetensors has no checksum of its own, and a flipped bit in a crop would teach something.
         if said["sha256"] != shard.digest or starts[-1] != shard.count:
             return None
-        return Piece(tuple(said["digests"]), tuple(said["groups"]), StoredRows([shard]), starts)
+        pictures = None
+        if (digest := said.get("pictures_sha256")) is not None:
+            shown = read_shard(path, "pictures")
+            if shown is None or shown[0].digest != digest:
+                return None
+            pictures = StoredRows([shown[0]])
+        return Piece(tuple(said["digests"]), tuple(said["groups"]), StoredRows([shard]), starts, pictures)
     except (KeyError, json.JSONDecodeError):
         return None

@@ -13,8 +13,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.contract import PICTURE
 from ingest.decode import DecodeError
-from ingest.records import CropPlan, Decoded, MediaPlan
+from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from updater.benchmark.data.cache import Piece, fetch, fetch_unless_at_work, identity
@@ -42,7 +43,8 @@ class ChangedMediaError(DataError):
 class CropReader:
     """Reads media as labelled crops; a context manager, which ends its decoding children on leaving.
 
-    Children are started when the cache (a folder, or None for no cache) lacks something.
+    Children are started when the cache (a folder, or None for no cache) lacks something. picture: how each
+    medium is also shown whole; None for crops alone.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class CropReader:
         cache: Path | None = None,
         progress: Progress = lambda stage, done, total: None,
         processes: int = 2,
+        picture: PicturePlan | None = None,
     ) -> None:
         self.plan = plan or CropPlan()
+        self.picture = picture
         self.cache = cache
         self.progress = progress
         self.processes = processes
@@ -91,17 +95,18 @@ class CropReader:
         groups = tuple(clip or own for clip, own in zip(clips, items.groups, strict=True))
         return replace(items, groups=groups)
 
-    def decode(self, data: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-        """Yield (SHA-256, crops uint8 [N, S, S, 3]) of each (name, bytes), in their order.
+    def decode(self, data: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, Decoded]]:
+        """Yield the SHA-256 and the decoded medium of each (name, bytes), in their order.
 
         Raises UnreadableMediaError, which tells the name, and SandboxUnavailableError.
         """
         if self._sandbox is None:
             self._sandbox = self._children.enter_context(Sandbox(self._limits))
+        wanted = MediaPlan(crops=self.plan, pictures={PICTURE: self.picture} if self.picture else {})
         pending: deque[tuple[str, str, Future[Decoded]]] = deque()
         for name, content in data:
             digest = hashlib.sha256(content).hexdigest()
-            pending.append((name, digest, self._sandbox.submit(content, MediaPlan(crops=self.plan))))
+            pending.append((name, digest, self._sandbox.submit(content, wanted)))
             if len(pending) > _MOST_PENDING:
                 yield _result(*pending.popleft())
         while pending:
@@ -129,28 +134,35 @@ class _Wanted:
         self.found: Piece | None = None
         self._reader, self._stage, self._total = reader, stage, total
         self._digests = [hashlib.sha256(reader.bytes_of(file)).hexdigest() for file in files]
-        self.key = identity(reader.plan, self._digests)
+        self.key = identity(reader.plan, reader.picture, self._digests)
         reader.progress(f"{stage}: what is there", before + len(files), total)
 
     def make(self) -> Piece:
         """Decode the files. Raises ChangedMediaError where one is no longer what it was known by."""
         contents = ((str(file.path), self._reader.bytes_of(file)) for file in self.files)
-        digests, crops = [], []
-        for file, digest, (found, cut) in zip(
+        digests, media = [], []
+        for file, digest, (found, decoded) in zip(
             self.files, self._digests, self._reader.decode(contents), strict=True
         ):
             if found != digest:
                 raise ChangedMediaError(f"{file.path} changed while it was read: let it be, and run again")
             digests.append(found)
-            crops.append(cut)
-            self._reader.progress(self._stage, self.before + len(crops), self._total)
-        return piece_of(digests, digests, crops)
+            media.append(decoded)
+            self._reader.progress(self._stage, self.before + len(media), self._total)
+        return piece_of(digests, digests, media)
 
 
-def piece_of(digests: Sequence[str], groups: Sequence[str], crops: Sequence[NDArray[np.uint8]]) -> Piece:
-    """Return a piece of one or more media from each one's crops, uint8 [N, S, S, 3]."""
-    starts = np.cumsum([0, *(len(one) for one in crops)]).astype(np.int64)
-    return Piece(tuple(digests), tuple(groups), np.concatenate(crops), starts)
+def piece_of(digests: Sequence[str], groups: Sequence[str], media: Sequence[Decoded]) -> Piece:
+    """Return a piece of one or more decoded media."""
+    starts = np.cumsum([0, *(len(one.crops) for one in media)]).astype(np.int64)
+    shown = [one.pictures[PICTURE][0] for one in media if PICTURE in one.pictures]
+    return Piece(
+        tuple(digests),
+        tuple(groups),
+        np.concatenate([one.crops for one in media]),
+        starts,
+        np.stack(shown) if shown else None,
+    )
 
 
 def join(
@@ -161,6 +173,7 @@ def join(
     counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(piece.starts) for piece in pieces)])
     empty = np.zeros((0, plan.crop_px, plan.crop_px, 3), np.uint8)
     every: Sequence[NDArray[np.uint8] | StoredRows] = [empty, *(piece.crops for piece in pieces)]
+    shown = [piece.pictures for piece in pieces if piece.pictures is not None]
     return LabelledCrops(
         ids=tuple(item_id(name, digest) for name, digest in zip(names, digests, strict=True)),
         families=tuple(families),
@@ -168,12 +181,13 @@ def join(
         groups=tuple(group for piece in pieces for group in piece.groups),
         crops=joined_rows(every),
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        pictures=joined_rows(shown) if shown else None,
     )
 
 
-def _result(name: str, digest: str, future: "Future[Decoded]") -> tuple[str, NDArray[np.uint8]]:
+def _result(name: str, digest: str, future: "Future[Decoded]") -> tuple[str, Decoded]:
     try:
-        return digest, future.result().crops
+        return digest, future.result()
     except DecodeError as error:
         what = " ".join(f"{error.reason}: {error}".split())
         raise UnreadableMediaError(f"{name} gives no picture ({what}): replace or remove it") from error

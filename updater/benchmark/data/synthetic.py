@@ -88,7 +88,7 @@ def _made(
         )
         decoded = list(reader.decode((sample.name, sample.data) for sample in samples))
         groups = [sample.group for sample in samples]
-        return piece_of([digest for digest, _ in decoded], groups, [crops for _, crops in decoded])
+        return piece_of([digest for digest, _ in decoded], groups, [one for _, one in decoded])
 
-    key = identity(reader.plan, [f"{FROZEN}/{seed}/{name}" for name in names])
+    key = identity(reader.plan, reader.picture, [f"{FROZEN}/{seed}/{name}" for name in names])
     return join([fetch(reader.cache, key, make)], names, classes, "", reader.plan)

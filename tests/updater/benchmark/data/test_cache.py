@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from updater.benchmark.data import features as features_module
-from updater.benchmark.data.cache import CacheError, fetch, fetch_unless_at_work
-from updater.benchmark.data.crops import ChangedMediaError, CropReader, piece_of
+from updater.benchmark.data.cache import CacheError, Piece, fetch, fetch_unless_at_work
+from updater.benchmark.data.crops import ChangedMediaError, CropReader
 from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.files import MediaFile
 from updater.stored_rows import StoredRows
@@ -18,7 +18,7 @@ from updater.training.pools import by_rows
 
 def piece(seed=0):
     crops = np.random.default_rng(seed).integers(0, 256, (5, 32, 32, 3), np.uint8)
-    return piece_of(["a", "b"], ["a", "a"], [crops[:2], crops[2:]])
+    return Piece(("a", "b"), ("a", "a"), crops, np.array([0, 2, 5]))
 
 
 def _make_slowly(folder, begun, queue):
