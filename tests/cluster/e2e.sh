@@ -2,6 +2,7 @@
 # `make chart-e2e`: the chart on a real one-node Kubernetes, with real Kafka, PostgreSQL and S3 beside it.
 # What it needs it makes once, below ~/.cache/forgewatch/kubernetes (an hour at most on two cores); each run is then
 # minutes on a fresh cluster. Arguments go to pytest. FORGEWATCH_REPORT=FILE writes the figures there as JSON.
+# Scaling by KEDA and by processor time is tested where build_autoscalers.sh was run for that folder.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") root=$(realpath "$(dirname "$0")/../..")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/forgewatch/kubernetes

@@ -109,6 +109,7 @@ cluster=kubernetes.default.svc
 certificate server /CN=kube-apiserver "subjectAltName=DNS:kubernetes,DNS:kubernetes.default,DNS:$cluster,DNS:$cluster.cluster.local,DNS:localhost,IP:127.0.0.1,IP:10.96.0.1,IP:10.77.0.1"
 certificate kubelet /CN=node1 "subjectAltName=DNS:node1,IP:10.77.0.1"
 certificate to-kubelet "/O=system:masters/CN=apiserver-kubelet-client" "extendedKeyUsage=clientAuth"
+certificate aggregator /CN=aggregator "extendedKeyUsage=clientAuth"  # by which the API server asks servers of other groups
 openssl genrsa -out api/accounts.key 2048 2>/dev/null
 openssl rsa -in api/accounts.key -pubout -out api/accounts.pub 2>/dev/null
 token=$(openssl rand -hex 16)
@@ -131,6 +132,9 @@ kube-apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 --adv
   --service-account-key-file=api/accounts.pub --service-account-signing-key-file=api/accounts.key \
   --service-account-issuer=https://kubernetes.default.svc \
   --kubelet-client-certificate=api/to-kubelet.crt --kubelet-client-key=api/to-kubelet.key \
+  --requestheader-client-ca-file=api/ca.crt --requestheader-allowed-names=aggregator --requestheader-username-headers=X-Remote-User \
+  --requestheader-group-headers=X-Remote-Group --requestheader-extra-headers-prefix=X-Remote-Extra- \
+  --proxy-client-cert-file=api/aggregator.crt --proxy-client-key-file=api/aggregator.key \
   --kubelet-certificate-authority=api/ca.crt --kubelet-preferred-address-types=InternalIP \
   > apiserver.log 2>&1 &
 await kubectl get --raw /readyz

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.demo.claims import Sent
+from deploy.demo.operator import Operator
 from deploy.demo.plan import HOSTILE
 from deploy.demo.traffic import Traffic
 from detector.settings import DetectorSettings
@@ -135,7 +137,7 @@ class Stream:
 
     def send(self, count: int) -> list[Sent]:
         """Send so many items at once."""
-        return self.traffic.send(self._samples[:count], "before")
+        return self.traffic.send(islice(cycle(self._samples), count), "before")
 
     def _send(self, stop: threading.Event) -> list[Sent]:
         def until_stopped() -> Iterator[MediaSample]:
@@ -235,6 +237,17 @@ def chart(
     chart = make_chart("forgewatch")
     chart.install(values, secrets)
     return chart
+
+
+@pytest.fixture(scope="session")
+def operator(chart: Chart, kafka: Any, secrets: Any) -> Operator:
+    """The command line on the node, which reaches the Service by its name."""
+    settings = {
+        "FORGEWATCH_DEPLOY_URL": f"http://{chart.name}-deploy.{chart.kubectl.namespace}.svc.cluster.local:8700",
+        "FORGEWATCH_DEPLOY_TOKEN": secrets["deploy-token"]["token"],
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": kafka.broker.bootstrap,
+    }
+    return Operator(Console(width=120), settings)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import skimage
-from rich.console import Console
 
 from deploy.demo.operator import Operator
 from detector.artifact import EVALUATION, load
@@ -19,17 +18,6 @@ from updater.settings import UpdaterSettings
 pytestmark = pytest.mark.cluster
 
 PHOTOGRAPH = Path(skimage.__file__).parent / "data" / "coffee.png"
-
-
-@pytest.fixture(scope="module")
-def operator(chart: Any, kafka: Any, secrets: Any) -> Operator:
-    """The command line on the node, which reaches the Service by its name."""
-    settings = {
-        "FORGEWATCH_DEPLOY_URL": f"http://{chart.name}-deploy.{chart.kubectl.namespace}.svc.cluster.local:8700",
-        "FORGEWATCH_DEPLOY_TOKEN": secrets["deploy-token"]["token"],
-        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": kafka.broker.bootstrap,
-    }
-    return Operator(Console(width=120), settings)
 
 
 def test_all_but_the_detector_is_ready_before_there_is_a_release(chart: Any) -> None:
