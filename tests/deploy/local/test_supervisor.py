@@ -124,7 +124,8 @@ def test_a_process_is_started_anew_by_another_command_and_keeps_its_place(
     command = ["sleep", "600"]
     again = supervisor.launch("z", command, log=tmp_path / "z.log", folder=tmp_path).pid
     assert not psutil.pid_exists(first)
-    assert psutil.Process(again).cmdline() == command
+    # It is told of once it was forked, and bears its own name once it is executed.
+    awaited(supervisor, lambda kept: psutil.Process(again).cmdline() == command)
     assert [(kept.name, kept.pid) for kept in supervisor.kept()] == [("z", again), ("a", second)]
     assert supervisor.kept()[0].last_end is None
 

@@ -167,7 +167,7 @@ def test_a_mirrored_crop_is_turned_round_from_left_to_right():
 
 def test_crops_are_shifted_only_where_it_is_asked_for_and_within_what_is_asked(items, data):
     shifts = step(items, recipe=replace(RECIPE, shift_px=3))
-    weights = item_weights(data.targets, 0.5)
+    weights = cumulative(item_weights(data.targets, 0.5))
     assert draw(step(items), data, weights, 0, True).shifts is None
     assert draw(shifts, data, weights, 0, False).shifts is None
     drawn = [draw(shifts, data, weights, number, True).shifts for number in range(30)]
