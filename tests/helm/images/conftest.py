@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[3]
 BASE = os.environ.get("BASE", "localhost/forgewatch-base:bookworm")
 TAG = "tests"
 """Of the images that are built here; those of a version stay as they are."""
+ROOMS = ("ingest", "detector", "memory", "updater", "deploy")
+REVISION = '{{index .Config.Labels "org.opencontainers.image.revision"}}'
 LOCAL_CONF = ROOT / ".forgewatch/images/containers.conf"
 HARDENED = (
     *("--read-only", "--read-only-tmpfs=false", "--tmpfs=/tmp:mode=1777", "--cap-drop=all"),
@@ -136,4 +138,8 @@ def updater_image(podman: Podman) -> str:
     exists = ["podman", "image", "exists", name]
     if subprocess.run(exists, env=podman.environment, check=False).returncode:
         pytest.skip(f"there is no image {name}: helm/images/build.sh updater makes it")
+    revision = podman("image", "inspect", "--format", REVISION, name).strip()
+    changed = ["git", "diff", "--quiet", revision, "--", *ROOMS, "helm/images"]
+    if subprocess.run(changed, cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip(f"{name} is of other code than this: helm/images/build.sh updater makes it anew")
     return name
