@@ -49,7 +49,7 @@ def tree(room: str) -> str:
     for path in sorted(path for path in listed.stdout.splitlines() if path.endswith(".py")):
         purpose = (ast.get_docstring(ast.parse((ROOT / path).read_text())) or "").splitlines()[0]
         name = path.removesuffix("__init__.py").removeprefix(f"{room}/") or f"{room}/"
-        lines.append(f"    {name:36}{purpose}")
+        lines.append(f"    {name:35} {purpose}")
     return "\n".join(lines)
 
 

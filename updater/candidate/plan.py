@@ -12,7 +12,7 @@ from detector.network import Network
 from detector.picture import PictureBranch
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
-from updater.candidate.recipe import Training
+from updater.candidate.recipe import TrainingSettings
 from updater.settings import UpdaterSettings
 from updater.training.weights import Weights
 from updater.training_data import LabelledCrops, Splits
@@ -56,7 +56,7 @@ class Plan:
     """what release 0 begins with; else at random"""
     picture_plan: PicturePlan | None = None
     """how the whole picture is shown to the architecture's picture branch, where it has one"""
-    training: Training = field(default_factory=Training)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
     """what is set of how it is trained"""
     picture_from: Weights | None = None
     """what the branch is where it begins; a later one is its parent's"""
@@ -123,7 +123,7 @@ def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
         raise CandidateRefusedError(f"FORGEWATCH_UPDATER_BACKBONE: {error}") from error
 
 
-def _training(settings: UpdaterSettings, architecture: Architecture) -> Training:
+def _training(settings: UpdaterSettings, architecture: Architecture) -> TrainingSettings:
     of_backbones = {"AUGMENT": settings.augment != "none", "HEAD_EPOCHS": settings.head_epochs is not None}
     if architecture.backbone == NO_BACKBONE and (
         given := [name for name, is_set in of_backbones.items() if is_set]
@@ -131,7 +131,7 @@ def _training(settings: UpdaterSettings, architecture: Architecture) -> Training
         raise CandidateRefusedError(
             f"FORGEWATCH_UPDATER_{given[0]} is of a backbone's training, and this network has none: unset it"
         )
-    return Training.of(settings)
+    return TrainingSettings.of(settings)
 
 
 def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:

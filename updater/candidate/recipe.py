@@ -9,7 +9,7 @@ from updater.training.step import Recipe
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSettings:
     """What is set of an update's training; of everything that is None the usual recipe decides."""
 
     epochs: float | None = None
@@ -25,9 +25,9 @@ class Training:
     schedule: Schedule = "one-cycle"
 
     @staticmethod
-    def of(settings: UpdaterSettings) -> "Training":
+    def of(settings: UpdaterSettings) -> "TrainingSettings":
         """Return what the settings say."""
-        return Training(
+        return TrainingSettings(
             settings.epochs,
             settings.head_epochs,
             settings.rate,

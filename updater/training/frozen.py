@@ -64,13 +64,13 @@ def frozen_rows(
     """
     model, found = digest_of(branch), dict[bytes, NDArray[np.float16]]()
     every: list[bytes] = []
+    places = {} if kept is None else _places(kept / model[:16])
     for first in range(0, len(pictures), _ROWS_A_FILE):
         some = pictures[first : first + _ROWS_A_FILE]
         keys = [hashlib.sha256(np.ascontiguousarray(one).data).digest() for one in some]
         every += keys
         lacking = set(keys) - found.keys()
-        if kept is not None:
-            found |= _read(kept / model[:16], model, lacking)
+        found |= _read({places[key] for key in lacking if key in places}, model, lacking)
         missing = list({key: at for at, key in enumerate(keys) if key not in found}.values())
         before = len(every) - len(missing)
 
@@ -117,18 +117,27 @@ def _write(folder: Path, model: str, keys: list[bytes], rows: NDArray[np.float16
     write_durably(path, save({"keys": named, "rows": np.ascontiguousarray(rows)}, metadata))
 
 
-def _read(folder: Path, model: str, wanted: set[bytes]) -> dict[bytes, NDArray[np.float16]]:
-    """Return the rows that are there; a file that is damaged or of another model counts as absent."""
-    found: dict[bytes, NDArray[np.float16]] = {}
+def _places(folder: Path) -> dict[bytes, Path]:
+    """Return in which file each row lies, by its picture's digest; a damaged file counts as absent."""
+    places: dict[bytes, Path] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(path, "numpy") as file:
+                places |= {key.tobytes(): path for key in file.get_tensor("keys")}
+        except (OSError, SafetensorError):
+            log.warning("frozen outputs computed anew", file=str(path), reason="damaged")
+    return places
+
+
+def _read(paths: set[Path], model: str, wanted: set[bytes]) -> dict[bytes, NDArray[np.float16]]:
+    """Return the rows that are there; a file that is damaged or of another model counts as absent."""
+    found: dict[bytes, NDArray[np.float16]] = {}
+    for path in sorted(paths):
+        try:
+            with safe_open(path, "numpy") as file:
                 metadata = file.metadata() or {}
-                named = file.get_tensor("keys")
+                named, rows = file.get_tensor("keys"), file.get_tensor("rows")
                 keys = [key.tobytes() for key in named]
-                if not wanted.intersection(keys):
-                    continue
-                rows = file.get_tensor("rows")
         except (OSError, SafetensorError):
             metadata, keys = {}, []
         if not keys or metadata.get("frozen") != " ".join([_FORMAT, model, _checksum(named, rows)]):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from updater.candidate.plan import LEAST, CandidateRefusedError, Parent, make_plan
-from updater.candidate.recipe import Training
+from updater.candidate.recipe import TrainingSettings
 from updater.settings import UpdaterSettings
 from updater.training_data import LabelledCrops, Splits
 
@@ -109,7 +109,7 @@ def test_everything_that_a_candidate_follows_from_is_in_its_identity(parent):
         dataclasses.replace(plan, seed=1),
         dataclasses.replace(plan, without=frozenset({"jpeg"})),
         dataclasses.replace(plan, parent=None),
-        dataclasses.replace(plan, training=Training(rate=0.1)),
+        dataclasses.replace(plan, training=TrainingSettings(rate=0.1)),
         other,
     ]
     found = [identity(one, 1) for one in (plan, *changed)] + [identity(plan, 2)]
