@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 from sqlalchemy import create_engine, text
 
 from deploy.local.processes import free_port
@@ -21,6 +22,14 @@ from detector.artifact import Artifact
 from updater.candidate.gates import make_gates
 from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A command or a process that a test starts here configures the logs of all the tests that follow it."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

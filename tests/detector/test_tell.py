@@ -1,5 +1,4 @@
 import json
-from typing import Any
 
 import pytest
 import structlog
@@ -19,12 +18,9 @@ ABOUT = {"item": "media-3-17", "topic": "media", "partition": 3, "offset": 17, "
 
 
 @pytest.fixture
-def level(request: pytest.FixtureRequest) -> Any:
+def level(request: pytest.FixtureRequest) -> None:
     """Logs what is at least of this level, as a process does."""
-    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(request.param))
-    yield
-    structlog.configure(**before)
 
 
 def scored() -> Judged:
