@@ -155,15 +155,7 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation
     from safetensors.torch import save_file
 
     from detector.architecture import FEATURE_VERSION, Architecture
-    from detector.artifact import (
-        EVALUATION,
-        MODEL,
-        MODEL_CARD,
-        PROBE,
-        REFERENCE,
-        WEIGHTS,
-        seal,
-    )
+    from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, REFERENCE, WEIGHTS, seal
     from detector.contract import crops_and_pooling
     from detector.export import export, prove_equal
     from detector.gate import GateParameters, Term

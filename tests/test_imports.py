@@ -25,7 +25,7 @@ ABSENT = {
 """The packages that only the extras of pyproject.toml bring."""
 WHERE_TORCH_IS = {
     "detector.feature_graph": {"detector.export", "detector.forensics", "torch"},
-    "updater.worker": {"updater.runner"},
+    "updater.worker": {"updater.runner", "updater.training.processes"},
     "updater.process": {"updater.gpus"},
 }
 """What a function imports that says so where torch is not installed."""

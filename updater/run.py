@@ -13,9 +13,7 @@ import sys
 from ingest.process.frame import DONE, FAILED, Process, failing_on, run
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
-
-SHUTDOWN_TIMEOUT_S = 100
-"""How long torchrun waits for its processes after SIGTERM: less than a pod's grace, more than one export."""
+from updater.torchrun import ON_LOOPBACK, torchrun
 
 
 def main() -> int:
@@ -30,7 +28,7 @@ def _work(process: Process) -> int:
     from updater.training import processes
 
     if processes.started() == 1 and (gpus := processes.gpus(UpdaterSettings().device)) > 1:
-        os.execve(sys.executable, torchrun(gpus), _ON_LOOPBACK | os.environ)  # noqa: S606 - it is ourselves
+        os.execve(sys.executable, torchrun(gpus), ON_LOOPBACK | os.environ)  # noqa: S606 - it is ourselves
     with failing_on(processes.PeerLostError):
         if not processes.starts_first():
             process.started(waits_for="the first process")
@@ -41,17 +39,6 @@ def _work(process: Process) -> int:
             return work_next(process)
         finally:
             dismiss()
-
-
-_ON_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""The processes of one pod talk among themselves."""
-
-
-def torchrun(count: int) -> list[str]:
-    """Return the command that starts this module in so many processes of one host."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    ends = f"--shutdown-timeout={SHUTDOWN_TIMEOUT_S}"
-    return [*launcher, ends, f"--nproc-per-node={count}", "-m", "updater.run"]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from ingest.process.settings import ProcessSettings
 from memory.database import cause_of
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
-from updater import metrics
+from updater import metrics, torchrun
 from updater.parts import Parts, open_parts
 from updater.progress import Show
 from updater.records import UpdateRun
@@ -51,7 +51,7 @@ def run_once(
         if not parts.table.count_by_state().get("queued"):
             parts.table.request(f"manual/{token_hex(8)}", "manual", "python -m updater --once")
         last = None
-        while run := _step(parts, runner_name(), stop, show):
+        while run := _step(parts, stop, show, lambda: None):
             last = run
             if run.state == "queued":
                 break
@@ -75,10 +75,12 @@ def run(parts: Parts, stop: threading.Event, heartbeat: Heartbeat, carry: Carry)
 
 @contextmanager
 def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> Iterator[Carry]:
-    """Yield what carries a run out in this process. Raises ImportError where what trains is not installed."""
+    """Yield what carries a run out in this process, or in one for each GPU where there are several.
+
+    Raises ImportError where what trains is not installed.
+    """
     import updater.runner  # noqa: F401 - what is missing is missed at the start
 
-    runner = runner_name()
     with terminal() as shown:
 
         def show(stage: str, done: int, total: int) -> None:
@@ -86,7 +88,7 @@ def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> 
             shown(stage, done, total)
 
         def carry() -> str | None:
-            worked = _step(parts, runner, stop, show)
+            worked = _step(parts, stop, show, heartbeat.beat)
             if worked is None or worked.state != "queued" or stop.is_set():
                 return None
             return f"update {worked.id} {worked.error}"
@@ -94,8 +96,13 @@ def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> 
         yield carry
 
 
-def _step(parts: Parts, runner: str, stop: threading.Event, show: Show) -> UpdateRun | None:
-    lease = parts.table.claim(runner)
+def _step(parts: Parts, stop: threading.Event, show: Show, beat: Callable[[], None]) -> UpdateRun | None:
+    """Carry the run that is next as far as it goes; None where there is nothing to claim."""
+    from updater.training.processes import gpus
+
+    if (count := gpus(parts.settings.device)) > 1:
+        return torchrun.carry_out_next(parts.table, count, stop, beat)
+    lease = parts.table.claim(runner_name())
     return None if lease is None else carry_out(parts, lease, stop, show)
 
 

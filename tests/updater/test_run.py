@@ -15,8 +15,8 @@ import pytest
 from safetensors.torch import load_file
 
 from memory.database import open_engine
-from updater.run import torchrun
 from updater.runs import RunTable
+from updater.torchrun import torchrun
 
 pytestmark = pytest.mark.slow
 

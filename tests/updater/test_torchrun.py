@@ -1,0 +1,135 @@
+"""`python -m updater` where there are several GPUs: two processes on the CPU stand for them."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from memory.database import open_engine
+from updater import torchrun
+from updater.runs import RunTable
+
+pytestmark = pytest.mark.slow
+
+TWO = Path(__file__).with_name("process_of_two_gpus.py")
+SHORT = {"EPOCHS": "5", "HEAD_EPOCHS": "10", "BATCH": "16"}
+
+
+@pytest.fixture
+def table_of():
+    """Opens the table of runs that an environment names."""
+    engines = []
+
+    def table_of(environment):
+        engine = open_engine(environment["FORGEWATCH_UPDATER_DATABASE_URL"])
+        engines.append(engine)
+        return RunTable(engine, lease_s=60, max_takeovers=2)
+
+    yield table_of
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.fixture
+def start():
+    """Starts an updater; what is left of it at the end is killed."""
+    begun = []
+
+    def start(environment, *command):
+        process = psutil.Popen([sys.executable, *command], env=environment)
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        if process.poll() is None:
+            for one in [*process.children(recursive=True), process]:
+                one.kill()
+        process.wait()
+
+
+def awaited(found, process, timeout_s=300):
+    deadline = time.monotonic() + timeout_s
+    while not (value := found()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return value
+
+
+def ranks(process):
+    """Return the processes that torchrun started for an updater, by their rank."""
+    found = {}
+    for launcher in process.children():
+        for one in launcher.children():
+            found[one.environ().get("RANK")] = one
+    return found
+
+
+def worst(folder, other):
+    """Return by how much the weights of two artifacts differ at most, running variances aside."""
+    one, two = (load_file(each / "artifact" / "weights.safetensors") for each in (folder, other))
+    assert one.keys() == two.keys()
+    return max(float((one[k].double() - two[k].double()).abs().max()) for k in one if "running_var" not in k)
+
+
+def test_two_gpus_train_the_network_of_one_though_a_process_of_them_dies(
+    environment, table_of, start, remember, deploy_server
+):
+    remember("real", 40)
+    remember("blocky", 40)
+    with deploy_server() as (url, _):
+        one = environment(url, "one", **SHORT)
+        alone = start(one, "-m", "updater", "--once")
+        two = environment(url, "two", **SHORT)
+        table = table_of(two)
+        run, _ = table.request("manual/1", "manual", "ann")
+        process = start(two, str(TWO))
+        awaited(lambda: table.get(run.id).stage == "backbone", process)
+        assert ranks(process).keys() == {"0", "1"}
+        ranks(process)["1"].kill()
+        awaited(lambda: table.get(run.id).state == "proposed", process)
+        assert table.get(run.id).takeovers == 1, "the death counts, and the updater itself goes on"
+        assert alone.wait(300) == 0
+    folders = [Path(each["FORGEWATCH_UPDATER_WORK_DIR"]) / "run-1" for each in (one, two)]
+    assert worst(*folders) < 0.1
+
+
+def test_told_to_stop_it_takes_its_processes_along_and_gives_the_update_back(
+    environment, table_of, start, remember, deploy_server
+):
+    remember("real", 40)
+    remember("blocky", 40)
+    with deploy_server() as (url, _):
+        settings = environment(url, **SHORT)
+        table = table_of(settings)
+        run, _ = table.request("manual/1", "manual", "ann")
+        process = start(settings, str(TWO))
+        awaited(lambda: table.get(run.id).stage == "backbone", process)
+        begun = process.children(recursive=True)
+        process.terminate()
+        assert process.wait(120) == 0
+        assert not psutil.wait_procs(begun, timeout=10)[1]
+        back = table.get(run.id)
+        assert (back.state, back.takeovers, back.lease_until) == ("queued", 0, None)
+        once = subprocess.run([sys.executable, str(TWO), "--once"], env=settings, timeout=300, check=False)
+        assert once.returncode == 0
+        assert table.get(run.id).state == "proposed"
+
+
+def test_processes_that_cannot_even_begin_leave_a_run_that_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(torchrun, "torchrun", lambda count: [sys.executable, "-c", "raise SystemExit(3)"])
+    engine = open_engine(f"sqlite:///{tmp_path / 'runs.sqlite'}")
+    table = RunTable(engine, lease_s=60, max_takeovers=2)
+    assert torchrun.carry_out_next(table, 2, threading.Event(), lambda: None) is None
+    run, _ = table.request("manual/1", "manual", "ann")
+    seen = torchrun.carry_out_next(table, 2, threading.Event(), lambda: None)
+    assert (seen.id, seen.state) == (run.id, "queued")
+    assert seen.error == "its 2 processes ended with exit code 3, see the log"
+    assert table.get(run.id) == seen
+    engine.dispose()
