@@ -34,9 +34,13 @@ class Handler:
     """One release in one TorchServe worker process."""
 
     def initialize(self, context: Any) -> None:
-        """Verify the unpacked artifact and load its graph. Raises ArtifactError, TensorsError."""
-        self._artifact = verify(Path(context.system_properties["model_dir"]))
-        self._session = open_session(self._artifact, DetectorSettings().model_threads)
+        """Verify the unpacked artifact and load its graph, for the GPU that TorchServe gives this worker.
+
+        Raises ArtifactError, TensorsError.
+        """
+        given = context.system_properties
+        self._artifact = verify(Path(given["model_dir"]))
+        self._session = open_session(self._artifact, DetectorSettings().model_threads, given["gpu_id"])
         self._sandbox: Sandbox | None = None
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[bytes]:

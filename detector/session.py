@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import structlog
 from numpy.typing import NDArray
 
 from detector.artifact import MODEL, Artifact
@@ -16,21 +17,28 @@ _RUN_CROPS = 8
 """Most crops of one run of the graph: what larger ones write between two layers fits no cache. 32 crops
 at once were seen to take a quarter to a third more processor time a crop, at 128 px and at 224 px."""
 
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+log = structlog.get_logger()
+
 
 class Session:
     """Scores requests with one detector.onnx; pure, so the same input gives the same output."""
 
-    def __init__(self, model: Path, contract: Contract, threads: int) -> None:
+    def __init__(self, model: Path, contract: Contract, threads: int, gpu: int | None = None) -> None:
         """Load an ONNX file that keeps this contract, to run on `threads` CPU threads.
 
-        Raises TensorsError where its inputs or outputs have other names.
+        gpu: the number of the GPU to run on, if ONNX Runtime can; else it says in one line that it runs on
+        the CPU. Raises TensorsError where the file's inputs or outputs have other names.
         """
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         # A waiting thread of the pool must not take the cores of decoding, which runs beside it.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(str(model), options, providers=_providers(gpu))
+        if gpu is not None and _CUDA not in self._session.get_providers():
+            log.warning("the model runs on the CPU", gpu=gpu, reason=_why_not())
         self.contract = contract
         for has, declared in (
             (self._session.get_inputs(), contract.inputs),
@@ -60,9 +68,28 @@ class Session:
         return output
 
 
-def open_session(artifact: Artifact, threads: int) -> Session:
+def open_session(artifact: Artifact, threads: int, gpu: int | None = None) -> Session:
     """Load a release's graph. Raises TensorsError where it is not the one that its manifest declares."""
-    return Session(artifact.folder / MODEL, artifact.manifest.contract, threads)
+    return Session(artifact.folder / MODEL, artifact.manifest.contract, threads, gpu)
+
+
+def _providers(gpu: int | None) -> list[str | tuple[str, dict[str, str]]]:
+    """Return what is to compute a graph, the first that can."""
+    if gpu is None or _CUDA not in onnxruntime.get_available_providers():
+        return [_CPU]
+    # CUDA's libraries, where they came as packages.
+    onnxruntime.preload_dlls()
+    # In whole float32, as the release was measured; and without a search for each number of crops that comes.
+    own = {"device_id": str(gpu), "use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+    return [(_CUDA, own), _CPU]
+
+
+def _why_not() -> str:
+    if _CUDA in onnxruntime.get_available_providers():
+        return (
+            f"ONNX Runtime's {_CUDA} did not load: the lines before say which part of CUDA or cuDNN it lacks"
+        )
+    return f"onnxruntime {onnxruntime.__version__} has no {_CUDA}: onnxruntime-gpu in its place has it"
 
 
 def _part(

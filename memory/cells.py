@@ -54,8 +54,8 @@ class Cells:
     ) -> Self:
         """Train cells for about count vectors on a sample of them, float32 (n, F), n >= 1.
 
-        beat is called between the rounds of k-means. The same sample, count, seed and number of threads give
-        the same cells.
+        beat is called between the rounds of k-means, which a FAISS for GPUs runs on them. The same sample,
+        count, seed and number of threads give the same cells; on GPUs only nearly so.
         """
         width = sample.shape[1]
         if count <= EXACT_UP_TO:
@@ -203,6 +203,7 @@ def _means(
             seed=seed + turn,
             min_points_per_centroid=1,
             max_points_per_centroid=len(some),
+            gpu=faiss.get_num_gpus() > 0,
         )
         one.train(some, init_centroids=means)
         means = np.asarray(one.centroids, np.float32)

@@ -1,13 +1,25 @@
 import numpy as np
+import onnxruntime
 import pytest
+import structlog
+from handler_calls import Context
 from hypothesis import given
 from hypothesis import strategies as st
 
 from detector import session as session_module
 from detector.artifact import MODEL, Artifact
+from detector.handler import Handler
 from detector.inputs import request_for
 from detector.session import Session, open_session
-from detector.tensors import Request, TensorsError, beyond_tolerance, differences
+from detector.tensors import (
+    REQUEST_TYPE,
+    Request,
+    TensorsError,
+    beyond_tolerance,
+    decode,
+    differences,
+    encode,
+)
 from ingest.records import Decoded, Region
 
 
@@ -87,3 +99,43 @@ def test_a_graph_that_is_not_the_one_of_the_contract_is_refused(untrained_artifa
     lacking = contract.model_copy(update={"outputs": contract.outputs[:-1]})
     with pytest.raises(TensorsError, match="its contract others"):
         Session(untrained_artifact.folder / MODEL, lacking, threads=1)
+
+
+def test_without_a_gpu_it_runs_on_the_cpu_and_says_nothing(untrained_artifact: Artifact) -> None:
+    with structlog.testing.capture_logs() as said:
+        session = open_session(untrained_artifact, threads=1)
+    assert session._session.get_providers() == ["CPUExecutionProvider"]
+    assert said == []
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this onnxruntime has CUDA"
+)
+def test_a_gpu_that_onnx_runtime_cannot_use_is_told_of_in_one_line_and_the_cpu_scores(
+    untrained_artifact: Artifact,
+) -> None:
+    contract = untrained_artifact.manifest.contract
+    request = request_for([item(2, [], contract.crop_plan.crop_px)], contract)
+    handler = Handler()
+    with structlog.testing.capture_logs() as said:
+        handler.initialize(Context(untrained_artifact.folder, REQUEST_TYPE, gpu=0))
+    (line,) = said
+    assert (line["event"], line["gpu"]) == ("the model runs on the CPU", 0)
+    assert "has no CUDAExecutionProvider: onnxruntime-gpu in its place has it" in line["reason"]
+    (answer,) = handler.handle([{"body": encode(request)}], Context(untrained_artifact.folder, REQUEST_TYPE))
+    on_cpu = open_session(untrained_artifact, threads=1).score(request)
+    assert beyond_tolerance(differences(decode(answer), on_cpu)) == []
+
+
+def test_where_onnx_runtime_has_cuda_the_gpu_that_is_given_comes_before_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[bool] = []
+    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: loaded.append(True))
+    assert session_module._providers(None) == ["CPUExecutionProvider"]
+    assert loaded == []
+    (name, own), last = session_module._providers(1)
+    assert (name, own["device_id"], last) == ("CUDAExecutionProvider", "1", "CPUExecutionProvider")
+    assert loaded == [True]

@@ -15,8 +15,8 @@ from detector.handler import Handler
 class Context:
     """TorchServe's: one request of a content type, and what was answered."""
 
-    def __init__(self, folder: Path, content_type: str = "image/png") -> None:
-        self.system_properties = {"model_dir": str(folder)}
+    def __init__(self, folder: Path, content_type: str = "image/png", gpu: int | None = None) -> None:
+        self.system_properties = {"model_dir": str(folder), "gpu_id": gpu}
         self.content_type = content_type
         self.status = 200
 
