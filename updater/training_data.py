@@ -161,6 +161,8 @@ def load(
     """
     with store.read() as connection:
         rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
+    # By what they show: the same media that came in another order teach the same.
+    rows.sort(key=lambda row: (row.media_digest, row.id))
     kept, counts, sides, lost, lacking = [], [], set(), 0, 0
     loaded, pictures = Collected(), Collected()
     shape = None if picture is None else (picture.height_px, picture.width_px, 3)

@@ -50,6 +50,18 @@ def test_the_crops_of_an_item_are_its_own(store, crops, remember):
             assert np.array_equal(mine, crops.load(row.crops_digest))
 
 
+def test_the_same_media_that_came_in_another_order_are_loaded_alike(store, crops, remember):
+    remember("real", 20)
+    items = load(store, crops, "train")
+    for place, name in enumerate(reversed(items.ids)):
+        with store.write() as connection:
+            connection.execute(update(exemplars).where(exemplars.c.id == name).values(received_ms=place))
+    again = load(store, crops, "train")
+    assert len(again) > 2
+    assert again.ids == items.ids
+    assert np.array_equal(again.crops[:], items.crops[:])
+
+
 def test_an_item_whose_stored_crops_are_damaged_or_gone_is_left_out_and_the_rest_stay(
     store, crops, remember, memory_settings
 ):
