@@ -14,18 +14,15 @@ from detector.scores.energy import energy
 from updater.benchmark.setup import Setup
 from updater.benchmark.vote import vote_of
 from updater.candidate.calibrate import (
-    REFERENCE_ROWS,
-    CalibrationError,
     GateInputs,
     Targets,
     common_scales,
-    equal_shares,
     fit_gate,
     gate_inputs,
-    make_reference,
     reals,
     unknown_scores,
 )
+from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.training import schemes

@@ -31,6 +31,7 @@ from detector.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
+from updater.candidate.live import live_calls
 from updater.candidate.picture import branch_beside, vote_on
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.candidate.power import measure_power
@@ -160,6 +161,7 @@ class Workshop:
                 plan.classes,
                 device=plan.device,
                 vote=vote_on(branch, plan.splits.calibration),
+                live=live_calls(plan, progress),
                 progress=progress,
             )
             entries: tuple[ReferenceEntry, ...] = ()

@@ -15,25 +15,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from detector.feature_columns import TRACES, WIDTH
 from detector.gate import GateParameters, Term, decide
 from detector.network import Network, NetworkOutput
 from detector.reference import Reference
 from detector.scores.fused import fused
 from detector.scores.registry import SCORES, fitted
-from updater.candidate.thresholds import fake_threshold, unknown_threshold
+from updater.candidate.reference_set import (
+    REFERENCE_ROWS,
+    CalibrationError,
+    equal_shares,
+    make_reference,
+)
+from updater.candidate.thresholds import (
+    LiveCalls,
+    fake_threshold,
+    keeping_fake,
+    keeping_known,
+    unknown_threshold,
+)
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training.pools import backbone_rows, classify_items, crop_features
 from updater.training.step import is_real
 from updater.training_data import LabelledCrops
-from updater.whitening import within_class_whitening
 
-REFERENCE_ROWS = 1500
 _ITEMS_AT_ONCE = 2048
-
-
-class CalibrationError(ValueError):
-    """The calibration shelf cannot carry a gate. Fatal until it holds more."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,13 @@ def calibrate(
     targets: Targets | None = None,
     device: torch.device | None = None,
     vote: Tensor | None = None,
+    live: LiveCalls | None = None,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
 
     vote: float32 [n, K], the logits of a picture branch for the calibration items, which are added.
+    live: what the live release says of them, which is kept; None where nothing is live.
 
     Returns the gate, the reference set (None for a network without forensic features) and figures
     by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
@@ -79,7 +86,7 @@ def calibrate(
             output_of(network, some, device, "reference", progress), some.families, some.ids
         )
     measured = score(network, reference, calibration, device, progress, vote)
-    gate = fit_gate(measured, families, np.array(calibration.groups), targets)
+    gate = fit_gate(measured, families, np.array(calibration.groups), targets, live)
     return gate, reference, _figures(measured, families, classes, gate)
 
 
@@ -150,47 +157,22 @@ def _in_parts(output: NetworkOutput) -> list[NetworkOutput]:
     ]
 
 
-def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence[str]) -> Reference:
-    """Whiten n items' raw pooled features and their embeddings, on the CPU, and keep them all.
-
-    The whitenings are those of the within-class covariances, shrunk (Ledoit and Wolf 2004). Features that are
-    not laid out as `detector.forensics` has them are one group of traces. Raises CalibrationError for fewer
-    than 10 items.
-    """
-    if len(ids) < 10:
-        raise CalibrationError(f"{len(ids)} training items are too few for a reference set")
-    features, embeddings = output.features.numpy(), output.embedding.numpy()
-    mean, whitening = within_class_whitening(features, np.array(families))
-    embedding_mean, embedding_whitening = within_class_whitening(embeddings, np.array(families))
-    width = features.shape[1]
-    groups = TRACES if width == WIDTH else (slice(0, width),)
-    blocks = [np.zeros((width, columns.stop - columns.start), np.float32) for columns in groups]
-    for columns, block in zip(groups, blocks, strict=True):
-        block[columns] = within_class_whitening(features[:, columns], np.array(families))[1]
-    trace_whitening = np.concatenate(blocks, 1)
-    return Reference(
-        features=((features - mean) @ whitening).astype(np.float32),
-        ids=tuple(ids),
-        families=tuple(families),
-        mean=mean,
-        whitening=whitening,
-        embeddings=((embeddings - embedding_mean) @ embedding_whitening).astype(np.float32),
-        embedding_mean=embedding_mean,
-        embedding_whitening=embedding_whitening,
-        traces=((features - mean) @ trace_whitening).astype(np.float32),
-        trace_whitening=trace_whitening,
-        trace_widths=np.array([block.shape[1] for block in blocks]),
-    )
-
-
 def fit_gate(
-    measured: GateInputs, families: NDArray[np.str_], groups: NDArray[np.str_], targets: Targets
+    measured: GateInputs,
+    families: NDArray[np.str_],
+    groups: NDArray[np.str_],
+    targets: Targets,
+    live: LiveCalls | None = None,
 ) -> GateParameters:
-    """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n]."""
+    """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n].
+
+    live: what the live release says of the items, which is kept; None where nothing is live.
+    """
     real = reals(families)
     gate = common_scales(measured, balanced_weights(families, groups), targets)
+    scores = unknown_scores(measured, gate)
     unknown = unknown_threshold(
-        unknown_scores(measured, gate),
+        scores,
         families,
         groups,
         real,
@@ -206,6 +188,12 @@ def fit_gate(
         reals=targets.reals_fake,
         confidence=targets.confidence,
     )
+    if live is not None:
+        unknown = max(unknown, keeping_known(scores, families, groups, live))
+        of_live = keeping_fake(
+            measured.fake_probability, families, groups, real, live, reals=targets.reals_fake
+        )
+        fake = min(fake, of_live)
     return gate.model_copy(update={"unknown_threshold": unknown, "fake_threshold": fake})
 
 
@@ -233,22 +221,6 @@ def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: flo
     median = weighted_quantile(values, weights, 0.5)
     scale = max(weighted_quantile(values, weights, 0.84) - median, 1e-6)
     return Term(median=median, scale=scale, weight=weight)
-
-
-def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
-    """Return at most `rows` items, ascending: of each class an equal share, the first by their ids.
-
-    Ids are digests, so that the first of them are a draw.
-    """
-    by_family = {
-        f: sorted(np.flatnonzero(families == f), key=lambda i: str(ids[i])) for f in np.unique(families)
-    }
-    left, chosen = rows, []
-    for number, members in enumerate(sorted(by_family.values(), key=len)):
-        share = min(len(members), left // (len(by_family) - number))
-        chosen += [int(i) for i in members[:share]]
-        left -= share
-    return sorted(chosen)
 
 
 def _figures(

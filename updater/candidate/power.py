@@ -18,17 +18,11 @@ from numpy.typing import NDArray
 from detector.gate import decide
 from detector.network import Network, NetworkOutput
 from memory.records import REAL
-from updater.candidate.calibrate import (
-    REFERENCE_ROWS,
-    CalibrationError,
-    Targets,
-    equal_shares,
-    fit_gate,
-    gate_inputs,
-    make_reference,
-    unknown_scores,
-)
+from updater.candidate.calibrate import Targets, fit_gate, gate_inputs, unknown_scores
+from updater.candidate.live import live_calls
 from updater.candidate.plan import Plan
+from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
+from updater.candidate.thresholds import LiveCalls
 from updater.outliers.exposure import expose
 from updater.records import Caught, Power
 from updater.stored_rows import chosen_rows, joined_rows
@@ -83,11 +77,11 @@ def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | N
     splits, count = plan.splits, round(len(plan.splits.train) * RECIPE.pseudo_share)
     pseudo = expose(splits.train, count, plan.without, plan.seed)
     parts = [_part(plan, network, items, progress) for items in (splits.train, splits.calibration, pseudo)]
-    fared = {}
+    live, fared = live_calls(plan, progress), {}
     for number, family in enumerate(families):
         progress("power", number, len(families))
         with suppress(CalibrationError):  # too little is left to calibrate on
-            fared[family] = _fared_without(plan, family, *parts)
+            fared[family] = _fared_without(plan, family, live, *parts)
     progress("power", len(families), len(families))
     return power_of(fared, plan.seed) if fared else None
 
@@ -99,7 +93,7 @@ def _part(plan: Plan, network: Network, items: LabelledCrops, progress: Progress
 
 
 def _fared_without(
-    plan: Plan, family: str, train: _Part, calibration: _Part, pseudo: _Part
+    plan: Plan, family: str, live: LiveCalls | None, train: _Part, calibration: _Part, pseudo: _Part
 ) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
     """Return whether each item of the family is called something else than real, and its group."""
     unseen = [part.only(family) for part in (train, calibration)]
@@ -120,6 +114,7 @@ def _fared_without(
         np.array(held.items.families),
         np.array(held.items.groups),
         Targets(),
+        live and live.take(np.array(calibration.items.families) != family),
     )
     not_real = []
     for part in unseen:

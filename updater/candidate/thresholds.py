@@ -1,7 +1,15 @@
 """From the scores of calibration items to the thresholds of a gate. Pure.
 
 Classes weigh the same, and within a class so do groups; a group is one witness, however many items it has.
+
+Each network's thresholds are found on its own, so those of two that judge nearly alike may lie apart: one
+easy new class gives the old ones a larger part of what all classes may lose, and a few reals decide where
+fake begins. What the old classes lose by that is forgotten, just as if the network had forgotten it. So an
+update's thresholds are moved until the live release's calls of the same items are kept, as far as the reals
+allow.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +19,24 @@ from updater.measures import balanced_weights, weighted_quantile
 
 _POOLED = 0.25
 """what the shape that all classes share has to say of the reals' tail; the rest is the reals' own"""
+
+_MORE_UNKNOWN = 0.02
+"""by how much the share of unknown ones among items of known classes may grow with an update"""
+
+
+@dataclass(frozen=True)
+class LiveCalls:
+    """What the live release says of n calibration items at its own thresholds, bool [n] each."""
+
+    known: NDArray[np.bool_]
+    """whether it knows the item's class"""
+    unknown: NDArray[np.bool_]
+    fake: NDArray[np.bool_]
+    """whether the fake probability is above its threshold, unknown or not"""
+
+    def take(self, chosen: NDArray[np.bool_]) -> "LiveCalls":
+        """Return what it says of these items, bool [n]."""
+        return LiveCalls(self.known[chosen], self.unknown[chosen], self.fake[chosen])
 
 
 def unknown_threshold(
@@ -63,6 +89,41 @@ def fake_threshold(
     """Return the fake probability, 0..1, above which an item is fake. Arguments as of `unknown_threshold`."""
     weights = balanced_weights(families, groups)
     return min(max(_quantile_of_reals(fake_probability, weights, groups, real, reals, confidence), 0.0), 1.0)
+
+
+def keeping_known(
+    unknown: NDArray[np.float32], families: NDArray[np.str_], groups: NDArray[np.str_], live: LiveCalls
+) -> float:
+    """Return the least unknown score above which few enough items of the classes that are live are unknown.
+
+    Few enough are as many as the live release calls unknown and 2 % more, on average over the classes.
+    Arguments as of `unknown_threshold`.
+    """
+    weights = balanced_weights(families[live.known], groups[live.known])
+    share = float(weights @ live.unknown[live.known]) + _MORE_UNKNOWN
+    return weighted_quantile(unknown[live.known], weights, max(1 - share, 0.0))
+
+
+def keeping_fake(
+    fake_probability: NDArray[np.float32],
+    families: NDArray[np.str_],
+    groups: NDArray[np.str_],
+    real: NDArray[np.bool_],
+    live: LiveCalls,
+    *,
+    reals: float,
+) -> float:
+    """Return the highest fake probability above which enough forgeries of live families are fake.
+
+    Enough are as many as the live release calls so, on average over the families; but not more than a share
+    `reals` of the calibration reals may be above it. Arguments as of `unknown_threshold`.
+    """
+    forged = live.known & ~real
+    weights = balanced_weights(families[forged], groups[forged])
+    share = float(weights @ live.fake[forged])
+    kept = weighted_quantile(fake_probability[forged], weights, 1 - share)
+    weights = balanced_weights(families[real], groups[real])
+    return max(kept, weighted_quantile(fake_probability[real], weights, 1 - reals))
 
 
 def conservative_share(count: int, share: float, confidence: float) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 
 from detector.network import NetworkOutput
 from detector.reference import Reference
-from updater.candidate.calibrate import REFERENCE_ROWS, equal_shares, make_reference
+from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
 from updater.rejection.evidence import EvidenceError, Known
 
 

@@ -7,17 +7,9 @@ from detector.architecture import Architecture
 from detector.gate import decide
 from detector.network import Network, NetworkOutput
 from detector.scores.registry import SCORES
-from updater.candidate.calibrate import (
-    CalibrationError,
-    GateInputs,
-    Targets,
-    calibrate,
-    equal_shares,
-    fit_gate,
-    make_reference,
-    score,
-    unknown_scores,
-)
+from updater.candidate.calibrate import GateInputs, Targets, calibrate, fit_gate, score, unknown_scores
+from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
+from updater.candidate.thresholds import LiveCalls
 from updater.training_data import LabelledCrops
 from updater.whitening import within_class_whitening
 
@@ -140,6 +132,20 @@ def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
     # A mean of 5 % over the two classes, nearly all of it of the far one; by items it would be half of it.
     assert 0.03 <= turned_away[of == "blended"].mean() <= 0.15
     assert turned_away[of == "real"].mean() <= 0.01
+
+
+def test_a_gate_keeps_what_the_live_release_says_and_moves_towards_it_alone() -> None:
+    families = np.array(["real"] * 200 + ["blended"] * 60)
+    measured, groups = scored(families), apart(families)
+    measured.fake_probability[families == "blended"] *= 0.5
+    usual = fit_gate(measured, families, groups, Targets())
+    everything, nothing = np.ones(len(families), bool), np.zeros(len(families), bool)
+    lenient = fit_gate(measured, families, groups, Targets(), LiveCalls(everything, nothing, everything))
+    assert lenient.unknown_threshold > usual.unknown_threshold
+    assert lenient.fake_threshold < usual.fake_threshold
+    assert (measured.fake_probability[families == "real"] > lenient.fake_threshold).mean() <= 0.04
+    strict = fit_gate(measured, families, groups, Targets(), LiveCalls(everything, everything, nothing))
+    assert strict == usual
 
 
 def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold() -> None:

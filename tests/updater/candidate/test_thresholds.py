@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from updater.candidate.thresholds import conservative_share, fake_threshold, unknown_threshold
+from updater.candidate.thresholds import (
+    LiveCalls,
+    conservative_share,
+    fake_threshold,
+    keeping_fake,
+    keeping_known,
+    unknown_threshold,
+)
 
 
 @given(st.integers(1, 600), st.floats(0.005, 0.2), st.floats(0.5, 0.99))
@@ -88,3 +95,45 @@ def test_the_fake_threshold_keeps_its_share_of_fresh_reals_as_surely_as_it_says(
         # Of fresh reals, whose probabilities are even in 0..1, so many are above it.
         broken.append(1 - found > 0.1)
     assert 0.1 <= np.mean(broken) <= 0.25
+
+
+def test_the_classes_that_are_live_are_called_unknown_two_points_more_often_at_most() -> None:
+    families = np.array(["real"] * 100 + ["blended"] * 50 + ["new"] * 400)
+    groups = np.array([str(number) for number in range(len(families))])
+    known = families != "new"
+    unknown = np.concatenate([np.arange(100), np.arange(0, 100, 2), np.full(400, -5.0)]).astype("f")
+    # Live: 4 of 100 reals and 3 of 50 blended are unknown, 5 % on average; so 7 % may be.
+    said = np.zeros(len(families), bool)
+    said[[0, 1, 2, 3, 100, 101, 102]] = True
+    live = LiveCalls(known, said, np.zeros(len(families), bool))
+    found = keeping_known(unknown, families, groups, live)
+    shares = [float((unknown[families == name] > found).mean()) for name in ("real", "blended")]
+    assert np.mean(shares) == pytest.approx(0.07, abs=0.011)
+    everything = LiveCalls(known, known, known)
+    assert keeping_known(unknown, families, groups, everything) <= unknown[known].min()
+
+
+def keeping(said: int, reals_at: float) -> float:
+    """The fake threshold where the live release calls so many of 100 forgeries fake, and reals lie below."""
+    families = np.array(["real"] * 100 + ["blended"] * 100 + ["new"] * 100)
+    groups = np.array([str(number) for number in range(300)])
+    probability = np.concatenate([np.full(100, reals_at), np.arange(100) / 100, np.zeros(100)]).astype("f")
+    fake = np.arange(300) >= 200 - said
+    live = LiveCalls(families != "new", np.zeros(300, bool), fake)
+    return keeping_fake(probability, families, groups, families == "real", live, reals=0.04)
+
+
+def test_as_many_forgeries_of_live_families_stay_fake_as_the_reals_allow() -> None:
+    assert keeping(90, reals_at=0.01) == pytest.approx(0.09, abs=0.011)
+    assert keeping(60, reals_at=0.01) == pytest.approx(0.39, abs=0.011)
+    assert keeping(90, reals_at=0.3) == pytest.approx(0.3)
+
+
+def test_what_is_kept_of_some_items_is_theirs_alone() -> None:
+    calls = LiveCalls(*(np.array(one, bool) for one in ([1, 1, 0], [0, 1, 1], [1, 0, 1])))
+    some = calls.take(np.array([True, False, True]))
+    assert [one.tolist() for one in (some.known, some.unknown, some.fake)] == [
+        [True, False],
+        [False, True],
+        [True, True],
+    ]

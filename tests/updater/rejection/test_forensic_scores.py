@@ -12,15 +12,8 @@ from sklearn.neighbors import NearestNeighbors
 from detector.feature_columns import TRACES, WIDTH
 from detector.scores.neighbours import nearest, own_distance
 from detector.scores.registry import SCORES
-from updater.candidate.calibrate import (
-    CalibrationError,
-    GateInputs,
-    Targets,
-    fit_gate,
-    gate_inputs,
-    make_reference,
-    unknown_scores,
-)
+from updater.candidate.calibrate import GateInputs, Targets, fit_gate, gate_inputs, unknown_scores
+from updater.candidate.reference_set import CalibrationError, make_reference
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection import forensic_knn, fused, mahalanobis
 from updater.rejection.evidence import Evidence, EvidenceError, Known

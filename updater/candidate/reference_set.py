@@ -1,0 +1,66 @@
+"""The reference set of a release: training items, whitened, that novelty is measured against."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.feature_columns import TRACES, WIDTH
+from detector.network import NetworkOutput
+from detector.reference import Reference
+from updater.whitening import within_class_whitening
+
+REFERENCE_ROWS = 1500
+
+
+class CalibrationError(ValueError):
+    """The calibration shelf cannot carry a gate. Fatal until it holds more."""
+
+
+def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence[str]) -> Reference:
+    """Whiten n items' raw pooled features and their embeddings, on the CPU, and keep them all.
+
+    The whitenings are those of the within-class covariances, shrunk (Ledoit and Wolf 2004). Features that are
+    not laid out as `detector.forensics` has them are one group of traces. Raises CalibrationError for fewer
+    than 10 items.
+    """
+    if len(ids) < 10:
+        raise CalibrationError(f"{len(ids)} training items are too few for a reference set")
+    features, embeddings = output.features.numpy(), output.embedding.numpy()
+    mean, whitening = within_class_whitening(features, np.array(families))
+    embedding_mean, embedding_whitening = within_class_whitening(embeddings, np.array(families))
+    width = features.shape[1]
+    groups = TRACES if width == WIDTH else (slice(0, width),)
+    blocks = [np.zeros((width, columns.stop - columns.start), np.float32) for columns in groups]
+    for columns, block in zip(groups, blocks, strict=True):
+        block[columns] = within_class_whitening(features[:, columns], np.array(families))[1]
+    trace_whitening = np.concatenate(blocks, 1)
+    return Reference(
+        features=((features - mean) @ whitening).astype(np.float32),
+        ids=tuple(ids),
+        families=tuple(families),
+        mean=mean,
+        whitening=whitening,
+        embeddings=((embeddings - embedding_mean) @ embedding_whitening).astype(np.float32),
+        embedding_mean=embedding_mean,
+        embedding_whitening=embedding_whitening,
+        traces=((features - mean) @ trace_whitening).astype(np.float32),
+        trace_whitening=trace_whitening,
+        trace_widths=np.array([block.shape[1] for block in blocks]),
+    )
+
+
+def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
+    """Return at most `rows` items, ascending: of each class an equal share, the first by their ids.
+
+    Ids are digests, so that the first of them are a draw.
+    """
+    by_family = {
+        f: sorted(np.flatnonzero(families == f), key=lambda i: str(ids[i])) for f in np.unique(families)
+    }
+    left, chosen = rows, []
+    for number, members in enumerate(sorted(by_family.values(), key=len)):
+        share = min(len(members), left // (len(by_family) - number))
+        chosen += [int(i) for i in members[:share]]
+        left -= share
+    return sorted(chosen)
