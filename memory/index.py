@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import structlog
@@ -12,18 +12,24 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from memory import snapshot
-from memory.cells import SAMPLED, Cells, Entries, Probing
+from memory.cells import SAMPLED, Cells
+from memory.one_list import MOST, OneList
+from memory.probing import Probing
 from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
 from memory.scaling import Scaling
 from memory.snapshot import Record, SnapshotError, Written
 from memory.store import Store, current_revision
+from memory.vector_records import Loading, facts_of, record_of, records_of
+from memory.vectors import Vectors
 
-_FORMAT = "2"
+_FORMAT = "3"
 _SEED = 0
 _SCALED_ON = 20_000
 """Rows that are enough to fit the scale, however many there are."""
 _MOST_PENDING = 20_000
-"""Entries that wait for the next snapshot: where more came, it is written whole."""
+"""Vectors that wait for the next snapshot: where more came, it is written whole."""
+_MOST_ADDED = 1 / 4
+"""Share of a snapshot of cells that may have been added to it: a start computes the codes of these anew."""
 _IN_PLACE = 2_000
 """Up to so many rows an index is made anew by the transaction that finds it outgrown; beyond, aside."""
 
@@ -52,11 +58,12 @@ class Index:
         self._mark = ""
         self._names: list[str] = []
         self._scaling: Scaling | None = None
-        self._cells: Cells | None = None
+        self._vectors: Cells | OneList | None = None
         self._made_for = 0
         self._written: Written | None = None
         self._saved_names = 0
-        self._pending: list[Entries | NDArray[np.int64]] | None = None
+        self._saved_whole = 0
+        self._pending: list[Vectors | NDArray[np.int64]] | None = None
 
     @classmethod
     def open(
@@ -88,7 +95,7 @@ class Index:
         return index
 
     def __len__(self) -> int:
-        return 0 if self._cells is None else len(self._cells)
+        return 0 if self._vectors is None else len(self._vectors)
 
     @property
     def ids(self) -> list[str]:
@@ -116,14 +123,14 @@ class Index:
         coming, raw float32 (n, F), are features that will soon be rows: they help to find the
         scale while there are few.
         """
-        if self._cells is None:
+        if self._vectors is None:
             self._build(connection, coming, beat)
             return
         try:
             self._take_in(connection, beat)
         except BaseException:
             # Half of a write must not pass for all of it.
-            self._cells = None
+            self._vectors = None
             raise
         expected = len(self) + (0 if coming is None else len(coming))
         if 2 * self._made_for <= expected <= _IN_PLACE:
@@ -151,44 +158,47 @@ class Index:
         self._scaling = Scaling.fit(some[:: max(1, len(some) // _SCALED_ON)])
         self._names, self._made_for, self.revision = [], len(names) + len(some) - len(sample), -1
         scaled = self.scaled(some)
-        self._cells = Cells.trained(scaled, len(names), _SEED, beat)
-        probing = Probing(self._cells, scaled, _SEED) if self._cells.count > 1 else None
+        probing = None
+        if len(names) <= MOST:
+            self._vectors = OneList(self.width)
+        else:
+            self._vectors = Cells.trained(scaled, len(names), _SEED, beat)
+            probing = Probing(self._vectors, scaled, _SEED)
         for block in stream_features(connection, self.feature_version):
             added = self._add(block)
             if probing is not None:
-                probing.see(*added)
+                probing.see(added)
             self.revision = max(self.revision, block.revision)
             beat()
         if probing is not None:
-            probing.fit()
-            log.info("index trained", exemplars=len(self), cells=self._cells.count, probed=self._cells.probed)
+            log.info("index trained", exemplars=len(self), **probing.fit())
         self._mark = newest_write(connection, self.feature_version, self.revision)
         self._written, self._pending = None, None
 
-    def _add(self, new: Features) -> tuple[NDArray[np.float32], Entries]:
-        assert self._cells is not None
+    def _add(self, new: Features) -> Vectors:
+        assert self._vectors is not None
         scaled = self.scaled(new.matrix) if new.ids else np.zeros((0, self.width), np.float32)
         places = np.arange(len(self._names), len(self._names) + len(new.ids))
-        entries = self._cells.encoded(scaled, places)
-        self._cells.add(entries)
+        added = Vectors(places, scaled.astype(self._vectors.kept_as, copy=False))
+        self._vectors.add(added)
         self._names.extend(new.ids)
-        self._note(entries)
-        return scaled, entries
+        self._note(added)
+        return added
 
     def _remove(self, dropped: frozenset[str]) -> None:
-        if not dropped or self._cells is None:
+        if not dropped or self._vectors is None:
             return
         gone = np.array([i for i, name in enumerate(self._names) if name in dropped], np.int64)
-        self._cells.remove(gone)
+        self._vectors.remove(gone)
         for place in gone:
             self._names[place] = ""
         self._note(gone)
 
-    def _note(self, change: Entries | NDArray[np.int64]) -> None:
+    def _note(self, change: Vectors | NDArray[np.int64]) -> None:
         if self._pending is None:
             return
         self._pending.append(change)
-        if sum(len(one.places if isinstance(one, Entries) else one) for one in self._pending) > _MOST_PENDING:
+        if sum(len(one.places if isinstance(one, Vectors) else one) for one in self._pending) > _MOST_PENDING:
             self._pending = None
 
     def scaled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -206,9 +216,9 @@ class Index:
 
         Among many it finds nearly all of them, and their distances to a thousandth.
         """
-        if not len(self) or self._cells is None:
+        if not len(self) or self._vectors is None:
             return [[] for _ in raw]
-        squared, places = self._cells.search(self.scaled(raw), min(k, len(self)))
+        squared, places = self._vectors.search(self.scaled(raw), min(k, len(self)))
         distances = np.sqrt(np.maximum(squared, 0))
         return [
             [
@@ -224,67 +234,64 @@ class Index:
 
         Raises OSError.
         """
-        if self._cells is None or self._scaling is None:
+        if self._vectors is None or self._scaling is None:
             return
         facts = {"revision": str(self.revision), "mark": self._mark}
         written = None
-        if self._written is not None and self._pending is not None:
+        if self._written is not None and self._pending is not None and self._may_grow:
             if not self._pending and path.exists():
                 return
             written = snapshot.add(path, self._written, self._changes(), facts)
-        self._written = written or snapshot.write_whole(path, self._everything(), facts)
-        self._pending, self._saved_names = [], len(self._names)
+        if written is None:
+            written, self._saved_whole = (
+                snapshot.write_whole(path, self._everything(), facts),
+                len(self._names),
+            )
+        self._written, self._pending, self._saved_names = written, [], len(self._names)
+
+    @property
+    def _may_grow(self) -> bool:
+        added = len(self._names) - self._saved_whole
+        return isinstance(self._vectors, OneList) or added <= _MOST_ADDED * len(self._names)
 
     def _changes(self) -> Iterator[Record]:
         yield Record({}, {"names": json.dumps(self._names[self._saved_names :])})
         for change in self._pending or ():
-            yield _entries(change) if isinstance(change, Entries) else Record({"removed": change}, {})
+            yield record_of(change) if isinstance(change, Vectors) else Record({"removed": change}, {})
 
     def _everything(self) -> Iterator[Record]:
-        assert self._cells is not None
+        assert self._vectors is not None
         assert self._scaling is not None
-        tensors: dict[str, NDArray[Any]] = {
-            "empty": self._cells.empty,
-            "centre": self._scaling.centre,
-            "scale": self._scaling.scale,
-        }
-        yield Record(
-            tensors,
-            {
-                "format": _FORMAT,
-                "feature_version": self.feature_version,
-                "made_for": str(self._made_for),
-                "probed": str(self._cells.probed),
-            },
-        )
+        codes = self._vectors.saved() if isinstance(self._vectors, Cells) else np.zeros(0, np.uint8)
+        facts = {"format": _FORMAT, "feature_version": self.feature_version, "made_for": str(self._made_for)}
+        scaling = {"centre": self._scaling.centre, "scale": self._scaling.scale}
+        yield Record(scaling, facts | facts_of(self._vectors, codes))
         for first in range(0, len(self._names), SAMPLED):
             yield Record({}, {"names": json.dumps(self._names[first : first + SAMPLED])})
-        yield from map(_entries, self._cells.entries())
+        yield from records_of(self._vectors, codes)
 
     def _load(self, path: Path, beat: Beat) -> None:
+        loading: Loading | None = None
         for record, written in snapshot.read(path):
             facts, tensors = record.facts, record.tensors
-            if "empty" in tensors:
+            if "centre" in tensors:
                 if facts["format"] != _FORMAT or facts["feature_version"] != self.feature_version:
                     raise SnapshotError("the snapshot is of another format or feature version")
                 self._scaling = Scaling(tensors["centre"], tensors["scale"])
-                self._cells = Cells.load(tensors["empty"], int(facts["probed"]))
                 self._made_for = int(facts["made_for"])
-            elif self._cells is None:
+                loading = Loading(facts, self.width)
+            elif loading is None:
                 raise SnapshotError("the snapshot does not begin as one")
-            elif "codes" in tensors:
-                self._cells.add(Entries(tensors["places"], tensors["codes"]))
-            elif "removed" in tensors:
-                self._cells.remove(tensors["removed"])
-                for place in tensors["removed"]:
-                    self._names[place] = ""
             elif "names" in facts:
                 self._names.extend(json.loads(facts["names"]))
+            else:
+                loading.take(record)
+                for place in tensors.get("removed", ()):
+                    self._names[place] = ""
             if snapshot.is_end(record):
+                assert loading is not None
+                if not loading.whole:
+                    self._vectors, self._saved_whole, loading.whole = loading.held, len(self._names), True
                 self.revision, self._mark = int(facts["revision"]), facts["mark"]
                 self._written, self._pending, self._saved_names = written, [], len(self._names)
             beat()
-
-
-def _entries(entries: Entries) -> Record:
-    return Record({"places": entries.places, "codes": entries.codes}, {})
