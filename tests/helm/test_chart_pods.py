@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ingest.settings import IngestSettings
+
 LONG_RUNNING = ("detector", "memory", "updater", "deploy")
 
 
@@ -228,3 +230,41 @@ def test_the_hook_migrates_and_creates_topics_before_any_new_pod_and_may_run_aga
         "3",
     ]
     assert "setup" not in render(over={"setup": {"enabled": False}}).pods()
+
+
+def mounted(template: Any, path: str) -> Any:
+    """The volume that a pod's one container has at a path, and whether it may write to it."""
+    spec = template["spec"]
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == path]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == mount["name"]]
+    return volume, not mount.get("readOnly", False)
+
+
+def test_who_decodes_media_reads_the_folder_of_claim_checks(render: Any) -> None:
+    found = render(over={"claimCheck": {"existingClaim": "media"}})
+    for component in ("detector", "memory"):
+        template = found.pods()[component]
+        variables = {e["name"]: e.get("value") for e in template["spec"]["containers"][0]["env"]}
+        volume, writable = mounted(template, variables["FORGEWATCH_INGEST_CLAIM_CHECK_DIR"])
+        assert volume["persistentVolumeClaim"] == {"claimName": "media", "readOnly": True}
+        assert not writable
+    for component in ("detector", "memory"):
+        template = render().pods()[component]
+        assert all("persistentVolumeClaim" not in volume for volume in template["spec"]["volumes"])
+
+
+def test_who_decodes_media_has_memory_for_itself_and_a_decoder(render: Any) -> None:
+    decoders = IngestSettings().decode_processes * IngestSettings().max_decode_memory_bytes
+    for name in ("detector/worker", "memory/memory"):
+        limit = render().container(name)["resources"]["limits"]["memory"]
+        assert int(limit.removesuffix("Gi")) * 2**30 >= decoders + 2 * 2**30, name
+
+
+def test_the_temporary_folders_of_the_updater_are_as_large_as_the_values_say(render: Any) -> None:
+    sizes = {"updater": {"tmpSize": "3Gi", "run": {"tmpSize": "50Gi"}}}
+    for found, updater, run in ((render(over=sizes), "3Gi", "50Gi"), (render(), "1Gi", "8Gi")):
+        assert mounted(found.pods()["updater"], "/tmp")[0]["emptyDir"] == {"sizeLimit": updater}
+        assert mounted(found.pods()["run"], "/tmp")[0]["emptyDir"] == {"sizeLimit": run}
+    # What a pod's folders hold counts towards this limit, and a pod above it is evicted.
+    limit = render().container("run/run")["resources"]["limits"]["ephemeral-storage"]
+    assert int(limit.removesuffix("Gi")) > 8
