@@ -3,6 +3,7 @@
 from detector.settings import DetectorSettings
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from ingest.topics import Topic, ingest_topics
+from memory.records import MAX_ALARM_BYTES
 from memory.settings import MemorySettings
 
 
@@ -17,6 +18,6 @@ def all_topics(
         *ingest_topics(ingest, partitions),
         Topic(detector.verdicts_topic, ingest.max_record_bytes, partitions),
         Topic(detector.unknowns_topic, detector.max_unknown_message_bytes + HEADER_ROOM_BYTES, partitions),
-        Topic(memory.alarms_topic, ingest.max_media_bytes),
+        Topic(memory.alarms_topic, MAX_ALARM_BYTES),
         Topic(detector.releases_topic, ingest.max_media_bytes, compacted=True),
     )

@@ -44,6 +44,10 @@ class Exemplar(BaseModel):
     received_at: AwareDatetime
 
 
+MAX_ALARM_BYTES = 65_536
+"""A record of the alarms topic with its key and headers: the source in both, and little else."""
+
+
 class ShiftAlarm(BaseModel):
     """What was found of a source whose items called real have shifted, with the cluster of the suspects."""
 

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from deploy.topics import all_topics
 from detector.architecture import FEATURE_VERSION
+from detector.settings import DetectorSettings
 from ingest.records import Decoded
+from ingest.settings import IngestSettings
 from memory.alarms import Alarm, Raised, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.clustering import renew
 from memory.crop_store import CropStore
@@ -21,6 +24,7 @@ from memory.review import list_clusters, members_of
 from memory.settings import MemorySettings
 from memory.shelving import ALARM_TYPE, Reread, event, plan_like, shelve
 from memory.store import Store
+from memory.watch import _MAX_SOURCE_CHARS
 from updater.training_data import suspects_labelled_since
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -169,6 +173,21 @@ def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(
         put_announced(connection, [told.id])
     with store.read() as connection:
         assert to_announce(connection) == []
+
+
+def test_the_longest_alarm_fits_into_its_topic() -> None:
+    # The most that is kept of a source, of characters that JSON takes six bytes for; the longest numbers.
+    source = "\x01" * _MAX_SOURCE_CHARS
+    most = dict.fromkeys(("items", "since", "suspects", "missing"), 2**62)
+    alarm = ShiftAlarm(
+        id=2**62, cohesion=1 / 3, cluster="c" * 64, **{**dict(RAISED), **most, "source": source}
+    )
+    record = event(alarm, "a" * 249)
+    written = [record.key or b"", record.value or b"", *(name.encode() + v for name, v in record.headers)]
+    assert sum(map(len, written)) > 6 * _MAX_SOURCE_CHARS
+    ingest, memory = IngestSettings(), MemorySettings()
+    (topic,) = [t for t in all_topics(ingest, DetectorSettings(), memory, 1) if t.name == memory.alarms_topic]
+    assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_record_bytes
 
 
 def test_media_is_cut_as_the_newest_exemplar_was(
