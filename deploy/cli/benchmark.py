@@ -12,7 +12,7 @@ from rich.console import Console
 
 from deploy.cli.learning import (
     Learning,
-    Training,
+    TrainingOptions,
     device_of,
     setup_of,
     share_of,
@@ -72,7 +72,7 @@ def synthetic(chosen: Learning) -> None:
 
 @app.command()
 @with_options
-def speed(chosen: Training) -> None:
+def speed(chosen: TrainingOptions) -> None:
     """Measure whether training waits for data, on the own stream's first task."""
     with one_line(), _prepared(chosen) as setup:
         _speed(setup, chosen.seed, chosen.report)
@@ -81,7 +81,7 @@ def speed(chosen: Training) -> None:
 @app.command()
 @with_options
 def size(
-    chosen: Training,
+    chosen: TrainingOptions,
     images: Annotated[int, typer.Option(min=1000, help="generated images of 32 px")] = 10_000,
 ) -> None:
     """Measure the memory that an update over so many images takes; their crops stay in .forgewatch."""
@@ -179,7 +179,7 @@ def _learn(source: "Dataset", chosen: Learning) -> None:
 
 
 @contextmanager
-def _prepared(chosen: Training) -> Iterator["Setup"]:
+def _prepared(chosen: TrainingOptions) -> Iterator["Setup"]:
     from updater.training.processes import joined
 
     with joined(device_of(chosen.device)) as own:

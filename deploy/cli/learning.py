@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingOptions:
     """Options of every benchmark: the network, and how it is trained."""
 
     scheme: Annotated[str, typer.Option(help="bc, mc or mt: binary, multi-class, multi-task")] = "mc"
@@ -75,7 +75,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning(Training):
+class Learning(TrainingOptions):
     """Options of the benchmarks that learn a stream of tasks."""
 
     preset: Annotated[
@@ -143,7 +143,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _with_preset(chosen: Training, context: typer.Context) -> Training:
+def _with_preset(chosen: TrainingOptions, context: typer.Context) -> TrainingOptions:
     """The options of a preset, where one is named, under those that were given. Raises UsageError."""
     if not isinstance(chosen, Learning) or chosen.preset is None:
         return chosen
@@ -163,7 +163,7 @@ def _given(context: typer.Context, option: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def setup_of(chosen: Training) -> "Setup":
+def setup_of(chosen: TrainingOptions) -> "Setup":
     """The Setup of these options, on `chosen.device` and without weights. Raises UsageError."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -204,7 +204,7 @@ def setup_of(chosen: Training) -> "Setup":
     return _trained(setup, chosen)
 
 
-def _trained(setup: "Setup", chosen: Training) -> "Setup":
+def _trained(setup: "Setup", chosen: TrainingOptions) -> "Setup":
     """The setup with what is said of how long and how fast to train. Raises UsageError."""
     from updater.settings import Augment
     from updater.training.schedules import SCHEDULES
@@ -277,7 +277,7 @@ def device_of(name: str) -> "torch.device":
     return found
 
 
-def weights_of(chosen: Training, architecture: "Architecture") -> "Weights | None":
+def weights_of(chosen: TrainingOptions, architecture: "Architecture") -> "Weights | None":
     """What training begins with; None for weights drawn at random. Raises UsageError."""
     from updater.training.weights import chosen as chosen_weights
 

@@ -84,9 +84,7 @@ class Setup:
             weight_decay=self.weight_decay,
             optimizer=self.optimizer,
             schedule=self.schedule,
-            flip=self.augment != "none",
-            shift_px=self.architecture.crop_px // 8 if self.augment == "flip-shift" else 0,
-        )
+        ).augmented(self.augment, self.architecture.crop_px)
 
     def trained_epochs(self, epochs: float) -> "Setup":
         """Return the setup in which an item is drawn so often to train the whole network.

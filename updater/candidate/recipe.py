@@ -59,6 +59,4 @@ class TrainingSettings:
             backbone_steps=steps(self.epochs, usual.backbone_steps),
             backbone_rate=self.rate or usual.backbone_rate,
             balanced_steps=steps(self.head_epochs, usual.balanced_steps),
-            flip=self.augment != "none",
-            shift_px=architecture.crop_px // 8 if self.augment == "flip-shift" else 0,
-        )
+        ).augmented(self.augment, architecture.crop_px)

@@ -1,7 +1,7 @@
 """What a learner is given and what it returns: one step of a stream, and the network after it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from detector.architecture import Architecture
 from detector.network import Network
+from updater.settings import Augment
 from updater.training.schedules import Schedule
 from updater.training.weights import Weights
 from updater.training_data import LabelledCrops
@@ -44,6 +45,11 @@ class Recipe:
     previous network says of them, stay those of the crop as it is"""
     shift_px: int = 0
     """most that crops are moved by while the backbone is trained, in each direction; black behind"""
+
+    def augmented(self, augment: Augment, crop_px: int) -> "Recipe":
+        """Return the recipe that does this to crops of that side; a shift is by at most an eighth of it."""
+        shift_px = crop_px // 8 if augment == "flip-shift" else 0
+        return replace(self, flip=augment != "none", shift_px=shift_px)
 
 
 FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
