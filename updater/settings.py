@@ -8,9 +8,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from detector.architecture import NO_BACKBONE, Architecture
+from updater.training.augmentations import Augment
 from updater.training.schedules import Schedule
-
-Augment = Literal["none", "flip", "flip-shift"]
 
 
 class UpdaterSettings(BaseSettings):

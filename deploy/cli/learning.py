@@ -206,7 +206,7 @@ def setup_of(chosen: TrainingOptions) -> "Setup":
 
 def _trained(setup: "Setup", chosen: TrainingOptions) -> "Setup":
     """The setup with what is said of how long and how fast to train. Raises UsageError."""
-    from updater.settings import Augment
+    from updater.training.augmentations import Augment
     from updater.training.schedules import SCHEDULES
     from updater.training.step import Optimizer
 

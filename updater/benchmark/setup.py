@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from detector.architecture import NO_BACKBONE, Architecture
 from ingest.records import PicturePlan
-from updater.settings import Augment
+from updater.training.augmentations import Augment
 from updater.training.schedules import Schedule
 from updater.training.step import Optimizer, Options, Recipe
 from updater.training.weights import Weights

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 from detector.architecture import NO_BACKBONE, Architecture
-from updater.settings import Augment, UpdaterSettings
+from updater.settings import UpdaterSettings
+from updater.training.augmentations import Augment
 from updater.training.schedules import Schedule
 from updater.training.step import Recipe
 

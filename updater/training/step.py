@@ -10,7 +10,7 @@ from torch import Tensor
 
 from detector.architecture import Architecture
 from detector.network import Network
-from updater.settings import Augment
+from updater.training.augmentations import Augment, shift_px
 from updater.training.schedules import Schedule
 from updater.training.weights import Weights
 from updater.training_data import LabelledCrops
@@ -47,9 +47,8 @@ class Recipe:
     """most that crops are moved by while the backbone is trained, in each direction; black behind"""
 
     def augmented(self, augment: Augment, crop_px: int) -> "Recipe":
-        """Return the recipe that does this to crops of that side; a shift is by at most an eighth of it."""
-        shift_px = crop_px // 8 if augment == "flip-shift" else 0
-        return replace(self, flip=augment != "none", shift_px=shift_px)
+        """Return the recipe that does this to crops of that side."""
+        return replace(self, flip=augment != "none", shift_px=shift_px(augment, crop_px))
 
 
 FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
