@@ -16,7 +16,7 @@ Deviations = tuple[_Positive, _Positive, _Positive]
 
 
 class Picture(BaseModel):
-    """A frozen timm model that looks at the whole picture, resized, beside the forensic network."""
+    """A timm model that looks at the whole picture, resized, beside the forensic network."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,6 +25,10 @@ class Picture(BaseModel):
     mean: Channels = Field(description="levels of 0..255 that it is shown as 0")
     deviation: Deviations = Field(description="levels that it is shown as 1")
     weights: str = Field(description="whose its weights are, and under what licence")
+    tuned: str = Field(
+        "none",
+        description="what of these was last trained further: none, whole, last-N (blocks), or adapters",
+    )
 
 
 class Architecture(BaseModel):

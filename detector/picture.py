@@ -1,4 +1,4 @@
-"""The picture branch: a frozen timm model on the whole picture, with a vote of its own.
+"""The picture branch: a timm model on the whole picture, with a vote of its own.
 
 It sees nothing of the crops, and the network nothing of it. Its logits are added to the network's, so it has
 a say in real or fake and in which family. The scores of unfamiliarity are the forensic network's alone: a

@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 import torch
 
+from detector.architecture import Picture
 from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
 from detector.backbone import BackboneError
 from detector.graph import DetectorGraph
@@ -30,11 +31,11 @@ from updater.candidate.builder import (
     Progress,
     Workshop,
     identity,
-    load_parent,
     with_features,
 )
 from updater.candidate.evaluate import judge
 from updater.candidate.gates import make_gates
+from updater.candidate.parent import load_parent
 from updater.candidate.picture import with_picture_features
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan, make_plan
 from updater.candidate.report import evaluation_markdown, model_card
@@ -47,6 +48,7 @@ from updater.records import Candidate, Evaluation, Power, UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.settings import UpdaterSettings
 from updater.training.processes import PeerLostError
+from updater.training.tuning import NONE, TuningError
 from updater.training.weights import WeightsError
 from updater.training_data import (
     PicturesLackingError,
@@ -92,7 +94,13 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
         except (DeployUnavailableError, StoreUnavailableError, CropsUnavailableError) as error:
             log.warning("update waits", run=lease.run, error=str(error))
             return table.release(lease, error=f"waits: {error}")
-        except (CandidateRefusedError, BackboneError, WeightsError, PicturesLackingError) as error:
+        except (
+            CandidateRefusedError,
+            BackboneError,
+            WeightsError,
+            TuningError,
+            PicturesLackingError,
+        ) as error:
             log.info("update refused", run=lease.run, reason=str(error))
             return table.finish(lease, "refused", error=str(error))
         except torch.OutOfMemoryError:
@@ -118,13 +126,14 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         shown = beginning.picture_plan or _pictures(parent)
         resting = _resting(parts, parent)
         splits = load_splits(parts.store, parts.crops, resting, report_at, picture=shown)
-        plan = begun(make_plan(settings, parent, splits), beginning)
+        plan = begun(make_plan(settings, parent, splits), beginning, settings)
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
         plan = with_features(plan, report_at)
-        plan = with_picture_features(plan, settings.work_dir / FROZEN, report_at)
+        branch = workshop.tuned(plan, report_at)
+        plan = with_picture_features(plan, branch, settings.work_dir / FROZEN, report_at)
         network = workshop.learnt(plan, report_at)
-        branch = workshop.pictured(plan, network, report_at)
+        branch = workshop.pictured(plan, branch, network, report_at)
     with timed("calibrate"):
         calibrated, reference = workshop.calibrated(plan, network, branch, report_at)
     with timed("power"):
@@ -216,7 +225,7 @@ def _evaluated(
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.described,
-        picture=plan.architecture.picture and plan.architecture.picture.weights,
+        picture=plan.architecture.picture and _said_of(plan.architecture.picture),
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),
         classes=plan.classes,
@@ -235,6 +244,11 @@ def _evaluated(
     write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
     write_durably(path, evaluation.model_dump_json(indent=1).encode())
     return evaluation
+
+
+def _said_of(picture: Picture) -> str:
+    """Return whose the weights of a model on whole pictures are, and what of them was trained further."""
+    return f"{picture.weights}, {'frozen' if picture.tuned == NONE else f'trained further ({picture.tuned})'}"
 
 
 def _power_of(release: Artifact) -> Power | None:

@@ -82,7 +82,7 @@ class Learning(TrainingOptions):
         str | None, typer.Option(help="published options under one name, such as cddb-lucir")
     ] = None
     picture_backbone: Annotated[
-        str | None, typer.Option(help="a timm model that looks at whole pictures, frozen, and votes")
+        str | None, typer.Option(help="a timm model that looks at whole pictures, and votes")
     ] = None
     picture_checkpoint: Annotated[
         Path | None, typer.Option(help="its weights: safetensors as timm or its authors name them")
@@ -93,6 +93,12 @@ class Learning(TrainingOptions):
     picture_px: Annotated[
         int, typer.Option(min=16, max=1024, help="side of the square that pictures are resized to")
     ] = 224
+    picture_tune: Annotated[
+        str,
+        typer.Option(help="what of it is trained further: none, whole, last-N of its blocks, or adapters"),
+    ] = "none"
+    picture_epochs: Annotated[float, typer.Option(help="times that a picture is drawn to train it")] = 10.0
+    picture_rate: Annotated[float | None, typer.Option(help="highest rate of that; else the default")] = None
     learner: Annotated[str, typer.Option(help="how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, typer.Option(min=0, help="exemplars of earlier tasks, all together")] = 500
     rejection: Annotated[

@@ -95,6 +95,8 @@ def sample(name: str, field: dict[str, Any]) -> Any:
         if name.endswith("_cron")
         else "http://127.0.0.1:1234"
         if name.endswith("url")
+        else "whole"
+        if name == "picture_tune"
         else "other"
     )
 

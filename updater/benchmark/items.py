@@ -24,6 +24,7 @@ def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
         crops += len(part.crops)
     features = [part.crop_features for part in parts if part.crop_features is not None]
     seen = [part.picture_features for part in parts if part.picture_features is not None]
+    pictures = [part.pictures for part in parts if part.pictures is not None]
     return LabelledCrops(
         ids=tuple(one for part in parts for one in part.ids),
         families=tuple(one for part in parts for one in part.families),
@@ -32,6 +33,7 @@ def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
         crops=joined_rows([part.crops for part in parts]),
         starts=np.concatenate(starts),
         crop_features=joined_rows(features) if len(features) == len(parts) else None,
+        pictures=joined_rows(pictures) if len(pictures) == len(parts) else None,
         picture_features=np.concatenate(seen) if len(seen) == len(parts) else None,
     )
 
@@ -39,8 +41,8 @@ def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
 def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path | None = None) -> Stream:
     """Return the stream with every crop's forensic features, computed once, whatever is trained on it.
 
-    Where a model looks at whole pictures, with what it makes of each item's, kept in the folder `frozen`, in
-    the place of the picture. Parts that have either keep it. Raises WeightsError.
+    Where a frozen model looks at whole pictures, with what it makes of each item's, kept in the folder
+    `frozen`, in the place of the picture. Parts that have either keep it. Raises WeightsError.
     """
     device = setup.torch_device
     with_crops = _in_every_part(
@@ -51,7 +53,7 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
         progress,
     )
     picture, weights = setup.architecture.picture, setup.picture_from
-    if picture is None or weights is None:
+    if picture is None or weights is None or setup.picture_tuning is not None:
         return with_crops
     branch = frozen_branch(picture, weights)
 

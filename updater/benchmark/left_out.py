@@ -18,6 +18,7 @@ from updater.benchmark.lone_source import lone_source_scores
 from updater.benchmark.results import RejectionScores, Unseen, WithinSource, measure_unseen, measure_within
 from updater.benchmark.scoring import Judge, JudgedItems, calibrated, energy_of
 from updater.benchmark.setup import Progress, Setup
+from updater.benchmark.vote import tuned_branch
 from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
 from updater.measures import auroc
@@ -84,7 +85,8 @@ def leave_out(
     learnt = _trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = joined([task.train for task in tasks])
     held = joined([task.calibration for task in tasks])
-    judge = calibrated(learnt, setup, train, held, without=kinds, seed=seed)
+    branch = tuned_branch(setup, train, learnt.classes, seed, folder / "left-out-picture.safetensors", say)
+    judge = calibrated(learnt, setup, train, held, without=kinds, branch=branch, seed=seed)
     known, of_family = [judge.judged(task.test) for task in tasks], judge.judged(unseen)
     own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
     energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None

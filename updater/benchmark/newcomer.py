@@ -25,9 +25,10 @@ from updater.benchmark.data.sources import load_sources
 from updater.benchmark.data.synthetic import load_library
 from updater.benchmark.data.tasks import hold_back
 from updater.benchmark.items import joined
-from updater.candidate.builder import Workshop, identity, load_network
+from updater.candidate.builder import Workshop, identity
 from updater.candidate.calibrate import reals
 from updater.candidate.evaluate import labelled, score_items
+from updater.candidate.parent import load_network
 from updater.candidate.plan import Parent, make_plan
 from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features

@@ -24,7 +24,7 @@ from updater.benchmark.results import Figures, Power, RejectionScores, Run, Unse
 from updater.benchmark.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
 from updater.benchmark.scoring import output_of, rightly_told
 from updater.benchmark.setup import Progress, Setup
-from updater.benchmark.vote import vote_of
+from updater.benchmark.vote import tuned_branch, vote_of
 from updater.learners.methods import LEARNERS
 from updater.measures import af, af_paper
 from updater.training.processes import is_first
@@ -243,7 +243,10 @@ def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progr
         if setup.architecture.picture is not None:
             held = joined([task.calibration for task in stream.tasks])
             logits = output_of(learnt, held, setup.torch_device).logits
-            vote = vote_of(learnt, setup, train, held, logits)
+            branch = tuned_branch(
+                setup, train, step.classes, seed, parts / "joint-picture.safetensors", step.progress
+            )
+            vote = vote_of(learnt, setup, train, held, logits, branch)
         told = [rightly_told(learnt, setup, task.test, vote) for task in stream.tasks]
         joint_aa = 100 * float(np.mean(told))
         if is_first():

@@ -11,6 +11,7 @@ from ingest.records import PicturePlan
 from updater.training.augmentations import Augment
 from updater.training.schedules import Schedule
 from updater.training.step import Optimizer, Options, Recipe
+from updater.training.tuning import Tuning
 from updater.training.weights import Weights
 
 Progress = Callable[[str, int, int], None]
@@ -47,15 +48,19 @@ class Setup:
     start_from: Weights | None = None
     """what a first network begins with; else at random"""
     picture_plan: PicturePlan | None = None
-    """how whole pictures are shown to the architecture's frozen model, where it has one"""
+    """how whole pictures are shown to the architecture's model of them, where it has one"""
     picture_from: Weights | None = None
-    """what that model is"""
+    """what that model begins as"""
+    picture_tuning: Tuning | None = None
+    """what of it is trained further on each task; None: it is frozen"""
 
     def described(self) -> dict[str, JsonValue]:
         """Return every option by name, for the record; weights by their digest, where there are some."""
         whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None))
         for name in ("start_from", "picture_plan", "picture_from"):
             del whole[name]
+        if self.picture_tuning is None:
+            del whole["picture_tuning"]
         if self.start_from is not None:
             whole["start_from"] = self.start_from.digest
         if self.picture_from is not None and self.picture_plan is not None:

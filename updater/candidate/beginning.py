@@ -9,6 +9,7 @@ from memory.settings import MemorySettings
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.settings import UpdaterSettings
 from updater.training.frozen import picture_of
+from updater.training.tuning import MOST_ITEMS, Tuning
 from updater.training.weights import Weights, chosen
 
 
@@ -53,13 +54,27 @@ def begin(settings: UpdaterSettings, memory: MemorySettings, parent: Parent | No
     return Beginning(weights, picture_of(name, plan.width_px, shown, found), plan, found)
 
 
-def begun(plan: Plan, beginning: Beginning) -> Plan:
-    """Return the plan of a release that begins so."""
-    if beginning.picture is not None:
-        plan = replace(
-            plan,
-            architecture=plan.architecture.model_copy(update={"picture": beginning.picture}),
-            picture_plan=beginning.picture_plan,
-            picture_from=beginning.picture_weights,
-        )
-    return replace(plan, start_from=beginning.weights)
+def begun(plan: Plan, beginning: Beginning, settings: UpdaterSettings) -> Plan:
+    """Return the plan of a release that begins so, and what of a model on whole pictures is trained further.
+
+    Raises CandidateRefusedError where there is no such model to train.
+    """
+    picture = beginning.picture or plan.architecture.picture
+    tuning = Tuning.of(
+        settings.picture_tune, settings.picture_epochs, settings.picture_rate, settings.batch or MOST_ITEMS
+    )
+    if tuning is not None:
+        if picture is None:
+            raise CandidateRefusedError(
+                f"FORGEWATCH_UPDATER_PICTURE_TUNE={tuning.what} is of a model on whole pictures, and there is"
+                " none: name a FORGEWATCH_UPDATER_PICTURE_BACKBONE, or unset it"
+            )
+        picture = picture.model_copy(update={"tuned": tuning.what})
+    return replace(
+        plan,
+        architecture=plan.architecture.model_copy(update={"picture": picture}),
+        picture_plan=beginning.picture_plan or plan.picture_plan,
+        picture_from=beginning.picture_weights,
+        picture_tuning=tuning,
+        start_from=beginning.weights,
+    )

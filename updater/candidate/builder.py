@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from detector.architecture import FEATURE_VERSION, Architecture, Picture
+from detector.architecture import FEATURE_VERSION
 from detector.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
 from detector.contract import Contract, crops_and_pooling, picture_and_pooling
 from detector.export import export, prove_equal
@@ -32,14 +32,14 @@ from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
 from updater.candidate.live import live_calls
-from updater.candidate.picture import branch_beside, vote_on
-from updater.candidate.plan import CandidateRefusedError, Parent, Plan
+from updater.candidate.parent import branch_of, load_network
+from updater.candidate.picture import fit_head, new_branch, tune_branch, vote_on
+from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power
 from updater.candidate.together import learn
 from updater.records import Power
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
-from updater.training.task_tokens import made
 from updater.training.weights import PICTURE
 from updater.training_data import LabelledCrops
 
@@ -65,6 +65,7 @@ def identity(plan: Plan, update: int) -> str:
         "features": FEATURE_VERSION,
         "picture": plan.picture_plan and plan.picture_plan.model_dump(),
         "picture_from": plan.picture_from and plan.picture_from.digest,
+        "picture_tuning": plan.picture_tuning and asdict(plan.picture_tuning),
         "start_from": plan.start_from and plan.start_from.digest,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -129,24 +130,45 @@ class Workshop:
             progress=progress,
         )
         network = learn(step, self.root / "step.safetensors").network
-        self._keep(network.state_dict())
+        self._keep(network.state_dict(), weights)
         return network
 
-    def pictured(self, plan: Plan, network: Network, progress: Progress) -> PictureBranch | None:
-        """Fit the picture branch, or load the one that was fitted here; None where there is none."""
-        picture = plan.architecture.picture
-        if picture is None:
+    def tuned(self, plan: Plan, progress: Progress) -> PictureBranch | None:
+        """Return the picture branch without its vote, trained further where that is asked; None without one.
+
+        Raises WeightsError and TuningError.
+        """
+        if plan.architecture.picture is None:
+            return None
+        branch, tuned = new_branch(plan), self.root / "picture.safetensors"
+        if plan.picture_tuning is None:
+            return branch
+        if not tuned.is_file():
+            checkpoint = self.root / "picture-checkpoint.safetensors"
+            tune_branch(plan, branch, checkpoint, progress)
+            self._keep(branch.backbone.state_dict(), tuned)
+            checkpoint.unlink(missing_ok=True)
+        branch.backbone.load_state_dict(load_file(tuned))
+        return branch
+
+    def pictured(
+        self, plan: Plan, branch: PictureBranch | None, network: Network, progress: Progress
+    ) -> PictureBranch | None:
+        """Give the branch its vote, or load the one that was fitted here; None without a branch."""
+        if branch is None:
             return None
         held = load_file(self.draft / WEIGHTS)
-        if (made := _branch_of(held, picture, plan.classes)) is None:
-            made = branch_beside(plan, network, progress)
-            self._keep(held | {PICTURE + name: value for name, value in made.state_dict().items()})
-        return made
+        if (made := branch_of(held, branch.picture, plan.classes)) is not None:
+            return made
+        fit_head(plan, branch, network, progress)
+        state = {PICTURE + name: value for name, value in branch.state_dict().items()}
+        self._keep(held | state, self.draft / WEIGHTS)
+        return branch
 
-    def _keep(self, state: Mapping[str, Tensor]) -> None:
-        aside = self.root / WEIGHTS
+    def _keep(self, state: Mapping[str, Tensor], path: Path) -> None:
+        aside = self.root / f"{path.name}{ASIDE}"
         save_file({name: value.cpu().contiguous() for name, value in state.items()}, aside)
-        rename_durably(aside, self.draft / WEIGHTS)
+        rename_durably(aside, path)
 
     def calibrated(
         self, plan: Plan, network: Network, branch: PictureBranch | None, progress: Progress
@@ -239,44 +261,6 @@ def with_features(plan: Plan, progress: Progress) -> Plan:
         splits.calibration, plan.device, lambda *at: progress("features held back", *at)
     )
     return replace(plan, splits=replace(splits, train=train, calibration=held))
-
-
-def load_parent(artifact: Artifact) -> Parent:
-    """Load the network of a release for training on.
-
-    Raises CandidateRefusedError where it reads other features.
-    """
-    manifest = artifact.manifest
-    if manifest.feature_version not in (None, FEATURE_VERSION):
-        raise CandidateRefusedError(
-            f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
-            f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
-        )
-    weights, architecture = artifact.folder / WEIGHTS, manifest.architecture
-    network = load_network(weights, architecture, manifest.classes)
-    picture = architecture.picture
-    branch = _branch_of(load_file(weights), picture, manifest.classes) if picture else None
-    return Parent(artifact, network, branch)
-
-
-def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
-    """Load a network without its picture branch on the CPU, in evaluation mode."""
-    network = made(architecture, len(classes))
-    held = load_file(weights)
-    network.load_state_dict({k: value for k, value in held.items() if not k.startswith(PICTURE)})
-    return network.eval()
-
-
-def _branch_of(
-    held: Mapping[str, Tensor], picture: Picture, classes: tuple[str, ...]
-) -> PictureBranch | None:
-    """Return the picture branch among a release's weights, on the CPU; None where none was kept yet."""
-    state = {k.removeprefix(PICTURE): value for k, value in held.items() if k.startswith(PICTURE)}
-    if not state:
-        return None
-    branch = PictureBranch(picture, len(classes))
-    branch.load_state_dict(state)
-    return branch
 
 
 def _spread(items: LabelledCrops, count: int) -> LabelledCrops:

@@ -12,20 +12,21 @@ from updater.candidate.calibrate import output_of
 from updater.candidate.plan import Plan
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.picture_vote import Vote, vote_beside
+from updater.training.schemes import targets
+from updater.training.step import Options
+from updater.training.tuning import tune
 from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
 
 
-def with_picture_features(plan: Plan, kept: Path, progress: Progress) -> Plan:
-    """Return the plan with what its frozen model makes of the pictures to train and to calibrate on.
+def with_picture_features(plan: Plan, branch: PictureBranch | None, kept: Path, progress: Progress) -> Plan:
+    """Return the plan with what the branch's model makes of the pictures to train and to calibrate on.
 
-    kept: the folder of what earlier updates computed. Raises WeightsError where release 0's weights are not
-    those of the model.
+    kept: the folder of what earlier updates computed.
     """
-    if plan.architecture.picture is None:
+    if branch is None:
         return plan
-    branch = new_branch(plan)
 
     def seen(items: LabelledCrops, stage: str) -> LabelledCrops:
         assert items.pictures is not None
@@ -38,9 +39,9 @@ def with_picture_features(plan: Plan, kept: Path, progress: Progress) -> Plan:
 
 
 def new_branch(plan: Plan) -> PictureBranch:
-    """Return the plan's branch with its frozen backbone, and a head that says nothing yet.
+    """Return the plan's branch with the backbone that it begins with, and a head that says nothing yet.
 
-    Raises WeightsError.
+    Raises WeightsError where release 0's weights are not those of the model.
     """
     picture, parent = plan.architecture.picture, plan.parent
     assert picture is not None
@@ -53,21 +54,48 @@ def new_branch(plan: Plan) -> PictureBranch:
     return branch
 
 
-def branch_beside(plan: Plan, network: Network, progress: Progress) -> PictureBranch:
-    """Return the plan's branch with a vote fitted to the training items, and its share to those held back.
+def tune_branch(plan: Plan, branch: PictureBranch, checkpoint: Path, progress: Progress) -> None:
+    """Train the branch's backbone further on the items to train on, as the plan says. Raises TuningError."""
+    train = plan.splits.train
+    assert plan.picture_tuning is not None
+    tune(
+        branch,
+        train,
+        targets(train.families, plan.classes, Options()),
+        plan.picture_tuning,
+        seed=plan.seed,
+        device=plan.device,
+        checkpoint=checkpoint,
+        progress=lambda *at: progress("picture tuning", *at),
+    )
 
-    The items have picture features.
+
+def fit_head(plan: Plan, branch: PictureBranch, network: Network, progress: Progress) -> None:
+    """Give the branch a vote fitted to the training items, with a share fitted to those held back.
+
+    The items have the branch's picture features.
     """
     held_back = plan.splits.calibration
     logits = output_of(network, held_back, plan.device, "share of the vote", progress).logits
     vote = vote_beside(logits, plan.splits.train, held_back, plan.classes)
-    branch = new_branch(plan)
     branch.head.load_state_dict({"weight": vote.weight, "bias": vote.bias})
-    return branch
 
 
 def vote_on(branch: PictureBranch | None, items: LabelledCrops) -> Tensor | None:
     """Return the branch's logits for items with picture features, float32 [n, K]; None without a branch."""
     if branch is None:
         return None
-    return Vote(branch.head.weight.detach(), branch.head.bias.detach()).on(items)
+    return Vote(branch.head.weight.detach().cpu(), branch.head.bias.detach().cpu()).on(items)
+
+
+def vote_of_live(plan: Plan, items: LabelledCrops) -> Tensor | None:
+    """Return the logits of the parent's branch for items of the plan, float32 [n, K]; None without one.
+
+    The items' picture features are the candidate's model's, which is the parent's unless it was tuned.
+    """
+    assert plan.parent is not None
+    branch = plan.parent.branch
+    if branch is not None and plan.picture_tuning is not None:
+        assert items.pictures is not None
+        items = replace(items, picture_features=frozen_rows(branch, items.pictures, plan.device))
+    return vote_on(branch, items)

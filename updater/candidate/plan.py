@@ -14,6 +14,7 @@ from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from updater.candidate.recipe import TrainingSettings
 from updater.settings import UpdaterSettings
+from updater.training.tuning import Tuning
 from updater.training.weights import Weights
 from updater.training_data import LabelledCrops, Splits
 
@@ -60,6 +61,8 @@ class Plan:
     """what is set of how it is trained"""
     picture_from: Weights | None = None
     """what the branch is where it begins; a later one is its parent's"""
+    picture_tuning: Tuning | None = None
+    """what of the branch is trained further; None: nothing"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:

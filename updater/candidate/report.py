@@ -81,9 +81,7 @@ def model_card(evaluation: Evaluation) -> str:
     bare = evaluation.backbone == NO_BACKBONE
     backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
     pictured = (
-        f"\nBeside it a frozen model looks at the whole picture: {evaluation.picture}."
-        if evaluation.picture
-        else ""
+        f"\nBeside it a model looks at the whole picture: {evaluation.picture}." if evaluation.picture else ""
     )
     begun = f"\nIt began with weights of {evaluation.begun_with}." if evaluation.begun_with else ""
     table = "\n".join(_card_row(name, evaluation) for name in evaluation.classes)

@@ -116,9 +116,12 @@ def keeping_fake(
     """Return the highest fake probability above which enough forgeries of live families are fake.
 
     Enough are as many as the live release calls so, on average over the families; but not more than a share
-    `reals` of the calibration reals may be above it. Arguments as of `unknown_threshold`.
+    `reals` of the calibration reals may be above it. 1 where no forgery of a live family is among them.
+    Arguments as of `unknown_threshold`.
     """
     forged = live.known & ~real
+    if not forged.any():
+        return 1.0
     weights = balanced_weights(families[forged], groups[forged])
     share = float(weights @ live.fake[forged])
     kept = weighted_quantile(fake_probability[forged], weights, 1 - share)

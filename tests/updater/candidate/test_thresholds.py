@@ -137,3 +137,10 @@ def test_what_is_kept_of_some_items_is_theirs_alone() -> None:
         [False, True],
         [True, True],
     ]
+
+
+def test_where_the_only_live_family_is_left_out_nothing_is_kept_of_its_forgeries() -> None:
+    families = np.array(["real", "real", "new"])
+    live = LiveCalls(*(np.array(one, bool) for one in ([1, 1, 0], [0, 0, 0], [0, 0, 1])))
+    probability = np.array([0.1, 0.2, 0.9], np.float32)
+    assert keeping_fake(probability, families, families, families == "real", live, reals=0.04) == 1

@@ -17,7 +17,7 @@ from detector.graph import DetectorGraph
 from detector.manifest import Manifest
 from detector.session import Session
 from ingest.records import CropPlan
-from updater.candidate.builder import load_parent
+from updater.candidate.parent import load_parent
 from updater.learners import dytox, softmax_rehearsal
 from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.step import FIRST, Learnt, Step

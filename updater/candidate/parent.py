@@ -1,0 +1,51 @@
+"""The live release, read for training on: its network, and its picture branch where it has one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from detector.architecture import FEATURE_VERSION, Architecture, Picture
+from detector.artifact import WEIGHTS, Artifact
+from detector.network import Network
+from detector.picture import PictureBranch
+from updater.candidate.plan import CandidateRefusedError, Parent
+from updater.training.task_tokens import made
+from updater.training.weights import PICTURE
+
+
+def load_parent(artifact: Artifact) -> Parent:
+    """Load the network of a release for training on.
+
+    Raises CandidateRefusedError where it reads other features.
+    """
+    manifest = artifact.manifest
+    if manifest.feature_version not in (None, FEATURE_VERSION):
+        raise CandidateRefusedError(
+            f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
+            f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
+        )
+    weights, architecture = artifact.folder / WEIGHTS, manifest.architecture
+    network = load_network(weights, architecture, manifest.classes)
+    picture = architecture.picture
+    branch = branch_of(load_file(weights), picture, manifest.classes) if picture else None
+    return Parent(artifact, network, branch)
+
+
+def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
+    """Load a network without its picture branch on the CPU, in evaluation mode."""
+    network = made(architecture, len(classes))
+    held = load_file(weights)
+    network.load_state_dict({k: value for k, value in held.items() if not k.startswith(PICTURE)})
+    return network.eval()
+
+
+def branch_of(held: Mapping[str, Tensor], picture: Picture, classes: tuple[str, ...]) -> PictureBranch | None:
+    """Return the picture branch among a release's weights, on the CPU; None where none was kept yet."""
+    state = {k.removeprefix(PICTURE): value for k, value in held.items() if k.startswith(PICTURE)}
+    if not state:
+        return None
+    branch = PictureBranch(picture, len(classes))
+    branch.load_state_dict(state)
+    return branch
