@@ -19,7 +19,7 @@ from updater.benchmark.data.crops import CropReader
 from updater.benchmark.setup import Setup
 from updater.benchmark.speed import measure_on_own_stream
 from updater.learners import softmax_rehearsal
-from updater.training.pools import by_rows
+from updater.training.crop_rows import by_rows
 from updater.training.step import Recipe, Step
 from updater.training_data import LabelledCrops
 

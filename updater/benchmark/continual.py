@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
@@ -23,7 +24,7 @@ from updater.learners.methods import LEARNERS
 from updater.measures import aa_m, auroc, mean_ap
 from updater.training import schemes, step
 from updater.training.learnt_file import load_learnt, save_learnt
-from updater.training.processes import first_ones, is_first
+from updater.training.processes import by_turns, first_ones, is_first
 from updater.training.step import Learnt
 from updater.training_data import LabelledCrops
 
@@ -136,11 +137,15 @@ class Continual:
         counts = {name: len(kept) for name, kept in self.memory.items()} | train.counts()
         # As the papers share it: the same for every class, and what one cannot fill stays empty.
         places = {name: min(self.setup.memory // len(counts), n) for name, n in counts.items()}
-        new = {
-            name: train.take(int(at) for at in mine[herd(features[mine], places[name])])
-            for name in train.counts()
-            for mine in [np.flatnonzero(families == name)]
-        }
+        mine = {name: np.flatnonzero(families == name) for name in train.counts()}
+        names = list(mine)
+
+        def herded(turn: int) -> torch.Tensor:
+            own = mine[names[turn]]
+            return torch.from_numpy(own[herd(features[own], places[names[turn]])])
+
+        chosen = by_turns(herded, [places[name] for name in names])
+        new = {name: train.take(rows.tolist()) for name, rows in zip(names, chosen, strict=True)}
         old = {name: kept.take(range(places[name])) for name, kept in self.memory.items()}
         self.memory = {name: kept for name, kept in (old | new).items() if len(kept)}
 

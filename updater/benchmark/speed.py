@@ -18,10 +18,11 @@ from updater.benchmark.data.synthetic import load_synthetic
 from updater.benchmark.setup import Progress, Setup
 from updater.training import loop
 from updater.training.checkpoint import Checkpoint
+from updater.training.crop_rows import Rows
 from updater.training.forward import Images, Pools
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
-from updater.training.pools import Rows, backbone_rows
+from updater.training.pools import backbone_rows
 from updater.training.step import Step
 
 _WARM = 16

@@ -37,10 +37,11 @@ from torch import Tensor
 from detector.network import NetworkOutput
 from updater.training import loop, two_stages
 from updater.training.boosted import Boosted
+from updater.training.crop_rows import Rows
 from updater.training.distillation import TEMPERATURE, distilled, soft_cross_entropy
 from updater.training.loop import Batch, Loss, Training, TrainingSet
 from updater.training.losses import classification
-from updater.training.pools import Rows, rows_at
+from updater.training.pools import rows_at
 from updater.training.step import Learnt, Step
 
 BOOSTING_BETA = 0.96

@@ -12,7 +12,7 @@ from torch import Tensor
 from updater.outliers.simulated_generator import simulated_generator
 from updater.outliers.source_compression import Saved, save, saved_as
 from updater.pretraining.media import UnlabelledMedia
-from updater.training.pools import as_images
+from updater.training.crop_rows import as_images
 
 _GENERATORS, _PICTURES = 4, 8
 _QUALITIES = (75, 97)

@@ -21,7 +21,7 @@ from torch import Tensor
 from detector.network import Network, NetworkOutput
 from updater.rejection import msp
 from updater.rejection.evidence import Known, Score
-from updater.training.pools import as_images
+from updater.training.crop_rows import as_images
 from updater.training_data import LabelledCrops
 
 TEMPERATURE = 1000.0

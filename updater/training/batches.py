@@ -14,7 +14,8 @@ from torch import Tensor
 
 from updater import draws
 from updater.outliers.exposure import Exposure
-from updater.training.pools import Crops, Rows, draw_crops
+from updater.training.crop_rows import Crops, Rows
+from updater.training.pools import draw_crops
 from updater.training.regularisers import augmix, regmixup
 from updater.training.step import Step
 

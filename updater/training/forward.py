@@ -14,7 +14,8 @@ from torch import Tensor
 
 from detector.network import Network, NetworkOutput
 from updater.training.batches import Drawn, TrainingSet
-from updater.training.pools import Rows, as_images, backbone_rows, forensic_rows, forensics_of, rows_at
+from updater.training.crop_rows import Rows, as_images
+from updater.training.pools import backbone_rows, forensic_rows, forensics_of, rows_at
 from updater.training.precision import half_precision
 from updater.training.processes import by_share
 from updater.training.regularisers import augmix, regmixup

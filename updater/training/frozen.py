@@ -21,7 +21,7 @@ from detector.backbone import Shown
 from detector.picture import PictureBranch
 from ingest.durable import write_durably
 from updater.stored_rows import StoredRows
-from updater.training.pools import by_rows
+from updater.training.crop_rows import by_rows
 from updater.training.processes import is_first
 from updater.training.weights import Weights, WeightsError, put_backbone
 

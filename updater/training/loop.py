@@ -22,6 +22,7 @@ from updater.training.allocation import keep_freed_memory
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.batches import ahead, at_once, draw
 from updater.training.checkpoint import Checkpoint
+from updater.training.crop_rows import DeviceMemoryError, Rows
 from updater.training.forward import Batch as Batch
 from updater.training.forward import (
     Images,
@@ -33,15 +34,7 @@ from updater.training.forward import (
     ready_pools,
 )
 from updater.training.heads import trained
-from updater.training.pools import (
-    DeviceMemoryError,
-    Rows,
-    crop_features,
-    forensic_rows,
-    joined_tensors,
-    pooled,
-    rows_of,
-)
+from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
 from updater.training.precision import loss_scale, unscale
 from updater.training.schedules import SCHEDULES
 from updater.training.step import Recipe, Step

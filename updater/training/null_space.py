@@ -21,7 +21,7 @@ from timm.layers.padding import pad_same
 from torch import Tensor, nn
 
 from detector.network import Network
-from updater.training.pools import Crops, Rows, as_images
+from updater.training.crop_rows import Crops, Rows, as_images
 
 SINGULAR_RATIO = 10.0
 """a, as in the published code"""

@@ -1,11 +1,7 @@
 """Items as pools of crops: what is computed once for all epochs, and the batches drawn from it."""
 
-import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +12,11 @@ from detector.backbone import NoBackbone
 from detector.forensics import ForensicFeatures
 from detector.network import Network, NetworkOutput
 from updater import stored_rows
-from updater.stored_rows import StoredRows, collected, joined_rows
+from updater.stored_rows import StoredRows, joined_rows
+from updater.training.crop_rows import Crops, Rows, by_rows, rows_at_once, shared_rows
 from updater.training_data import LabelledCrops
 
-T = TypeVar("T")
-Crops = npt.NDArray[np.uint8] | StoredRows
-"""uint8 [T, S, S, 3]"""
-
-_ROWS_AT_ONCE = 4
-"""of crops of 128 px or more on a CPU"""
-_PIXELS_AT_ONCE = 4 * 128 * 128
-"""smaller crops are taken so many at once, since a few of them cost more in calls than in arithmetic"""
-
-
-_ROWS_AT_FIRST, _MOST_ROWS = 64, 4096
-"""on a GPU"""
 _ITEMS_AT_ONCE = 2048
-
-
-class DeviceMemoryError(ValueError):
-    """A device's memory is too small for what it is to compute. Fatal until less is asked of it."""
-
-
-Rows = Tensor | StoredRows
-"""float32 [T, .], a row a crop: on the device, or on disk where they are too many"""
 
 
 def rows_at(rows: Rows, at: Tensor) -> Tensor:
@@ -72,19 +49,11 @@ def joined_tensors(parts: Sequence[Rows]) -> Rows:
     return held
 
 
-def as_images(crops: npt.NDArray[np.uint8] | npt.NDArray[np.float32], device: torch.device) -> Tensor:
-    """Levels 0..255 [N, S, S, 3] → float32 [N, 3, S, S] on the device, channel beside channel as they come.
-
-    Nothing is moved, and convolutions go up to one and a half times as fast so.
-    """
-    return torch.from_numpy(crops).to(device).float().permute(0, 3, 1, 2)
-
-
 def forensics_of(network: Network, images: Tensor) -> Tensor:
     """Return the raw forensic features of images, float32 [N, F], without a gradient; F may be 0."""
     if network.forensics is None:
         return images.new_zeros(len(images), 0)
-    at_once = _rows_at_once(images.shape[2]) if images.device.type == "cpu" else len(images)
+    at_once = rows_at_once(images.shape[2]) if images.device.type == "cpu" else len(images)
     with torch.no_grad():
         return torch.cat([network.forensics(part) for part in torch.split(images, at_once)])
 
@@ -95,11 +64,14 @@ def forensic_rows(
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Rows:
-    """Return the raw forensic features of each crop, float32 [T, F]; F is 0 where there are none."""
+    """Return the raw forensic features of each crop, float32 [T, F]; F is 0 where there are none.
+
+    Of several processes that train together each computes a share: all of them have to ask for it.
+    """
     forensics = network.forensics
     if forensics is None:
         return torch.zeros(len(crops), 0, device=device)
-    return by_rows(lambda images: forensics(images), crops, device, progress)
+    return shared_rows(lambda images: forensics(images), crops, device, progress)
 
 
 def crop_features(
@@ -138,11 +110,14 @@ def backbone_rows(
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Rows:
-    """Return the backbone's features of each crop in evaluation mode, float32 [T, B]."""
+    """Return the backbone's features of each crop in evaluation mode, float32 [T, B].
+
+    Of several processes that train together each computes a share: all of them have to ask for it.
+    """
     network.eval()
     if isinstance(network.backbone, NoBackbone):
         return torch.zeros(len(crops), 0, device=device)
-    return by_rows(lambda images: network.backbone(network.front(images)), crops, device, progress)
+    return shared_rows(lambda images: network.backbone(network.front(images)), crops, device, progress)
 
 
 def pooled(rows: Tensor, starts: npt.NDArray[np.int64]) -> Tensor:
@@ -201,98 +176,3 @@ def draw_crops(
     pooling = np.zeros((len(items), len(rows)), np.float32)
     pooling[owners, np.arange(len(rows))] = 1 / taken[owners]
     return rows, torch.from_numpy(pooling)
-
-
-def by_rows(
-    function: Callable[[Tensor], Tensor],
-    crops: Crops,
-    device: torch.device,
-    progress: Callable[[int, int], None],
-) -> Rows:
-    """Apply a function to a few crops at a time; on a CPU, several such batches beside one another.
-
-    Operations this small lose more by being shared out over threads than they gain: by a factor of
-    three on two cores. The result is on the device, or on disk where it would take too much memory.
-    """
-    threads, at_once = torch.get_num_threads(), _rows_at_once(crops.shape[1])
-
-    def apply(start: int) -> Tensor:
-        with torch.no_grad():
-            return function(as_images(crops[start : start + at_once], device))
-
-    def parts() -> Iterator[Tensor]:
-        done = 0
-        with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
-            for part in in_turn(pool, apply, range(0, len(crops), at_once), 4 * threads):
-                done += len(part)
-                progress(done, len(crops))
-                yield part
-
-    if device.type == "cuda":
-        return _put_together(fitting(function, crops, device, progress), len(crops))
-    torch.set_num_threads(1)
-    try:
-        return _put_together(parts(), len(crops))
-    finally:
-        torch.set_num_threads(threads)
-
-
-def fitting(
-    function: Callable[[Tensor], Tensor],
-    crops: Crops,
-    device: torch.device,
-    progress: Callable[[int, int], None],
-) -> Iterator[Tensor]:
-    """Yield a function's rows for more crops at a time each time, as long as the device's memory holds them.
-
-    Once it is full, for half as many. Raises DeviceMemoryError where it does not hold a single one.
-    """
-    at_once, grows, first = _ROWS_AT_FIRST, True, 0
-    while first < len(crops):
-        try:
-            with torch.no_grad():
-                part = function(as_images(crops[first : first + at_once], device))
-        except torch.OutOfMemoryError as error:
-            if at_once == 1:
-                raise DeviceMemoryError(
-                    f"{device} has too little memory for one crop: end what else runs on it, or choose a"
-                    " smaller backbone or crop"
-                ) from error
-            at_once, grows = at_once // 2, False
-            torch.cuda.empty_cache()
-            continue
-        first += len(part)
-        progress(first, len(crops))
-        yield part
-        if grows:
-            at_once = min(2 * at_once, _MOST_ROWS)
-
-
-def _put_together(parts: Iterator[Tensor], count: int) -> Rows:
-    first = next(parts)
-    nbytes = first[0].nbytes * count
-    if nbytes <= stored_rows.MAX_HELD_BYTES:
-        return torch.cat([first, *parts])
-    held = collected(part.cpu().numpy() for part in itertools.chain([first], parts))
-    assert isinstance(held, StoredRows)
-    return held
-
-
-def in_turn(
-    pool: ThreadPoolExecutor, do: Callable[[int], T], numbers: Iterable[int], most: int
-) -> Iterator[T]:
-    """Yield do(number) for each number in order, as `pool.map` does, with at most so many under way.
-
-    `pool.map` would keep what comes in faster than it is taken, all of it in memory.
-    """
-    waiting: deque[Future[T]] = deque()
-    for number in numbers:
-        waiting.append(pool.submit(do, number))
-        if len(waiting) > most:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
-
-
-def _rows_at_once(side: int) -> int:
-    return max(_ROWS_AT_ONCE, _PIXELS_AT_ONCE // side**2)

@@ -12,7 +12,7 @@ Without torchrun nothing here has an effect.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -89,9 +89,14 @@ def count() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+def number() -> int:
+    """Return which of them this process is, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
 def is_first() -> bool:
     """Return whether it is this process that writes what all of them found."""
-    return not dist.is_initialized() or dist.get_rank() == 0
+    return number() == 0
 
 
 def wait() -> None:
@@ -111,6 +116,22 @@ def first_ones(value: Tensor) -> Tensor:
     with with_peers():
         dist.broadcast(shared, 0)
     return shared.to(value.device)
+
+
+def by_turns(make: Callable[[int], Tensor], sizes: Sequence[int]) -> list[Tensor]:
+    """Return make(i), int64 [sizes[i]] on the CPU, for each i in order, each made by one of the processes.
+
+    For all processes at once.
+    """
+    made = [
+        make(turn) if turn % count() == number() else torch.zeros(size, dtype=torch.int64)
+        for turn, size in enumerate(sizes)
+    ]
+    if count() == 1 or not made:
+        return made
+    whole = torch.cat(made).to("cuda" if dist.get_backend() == "nccl" else "cpu")
+    _add(whole)
+    return list(torch.split(whole.cpu(), list(sizes)))
 
 
 def agree(network: nn.Module) -> None:
@@ -147,6 +168,25 @@ def by_share(function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     with _WholeBatchStatistics():
         own = function(images[first:end])
     return cast(Tensor, _Gathered.apply(own, first, total))
+
+
+def from_all(own: Callable[[slice], Tensor], ends: Sequence[int], most: int) -> Iterator[Tensor]:
+    """Yield the rows of all processes in their order, at most so many at a time.
+
+    own: reads some of this process's rows, float32 [n, B]. ends: int [processes + 1], where those of each
+    process begin among all, and where the last ends; none has no row. For all processes at once.
+    """
+    like = own(slice(0, 1))
+    for rank, first in enumerate(ends[:-1]):
+        for at in range(first, ends[rank + 1], most):
+            end = min(at + most, ends[rank + 1])
+            if rank == number():
+                part = own(slice(at - first, end - first)).contiguous()
+            else:
+                part = like.new_empty(end - at, *like.shape[1:])
+            with with_peers():
+                dist.broadcast(part, rank)
+            yield part
 
 
 class _Gathered(torch.autograd.Function):

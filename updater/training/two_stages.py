@@ -14,8 +14,9 @@ import torch
 from detector.backbone import NoBackbone
 from detector.network import Network, NetworkOutput
 from updater.training import loop
+from updater.training.crop_rows import Rows
 from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights
-from updater.training.pools import Rows, backbone_rows, classify_items
+from updater.training.pools import backbone_rows, classify_items
 from updater.training.step import Step
 
 STAGES = ("backbone", "balanced")

@@ -7,7 +7,7 @@ from torch import nn
 from detector.architecture import Architecture
 from updater.learners import fine_tuning, nscil
 from updater.training import null_space
-from updater.training.pools import as_images
+from updater.training.crop_rows import as_images
 from updater.training.step import FIRST, Options, Step
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)

@@ -11,13 +11,7 @@ from detector.architecture import Architecture
 from detector.network import Network
 from updater.learners import softmax_rehearsal
 from updater.training.distillation import distillation
-from updater.training.pools import (
-    backbone_rows,
-    classify_items,
-    draw_crops,
-    forensic_rows,
-    pooled,
-)
+from updater.training.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pooled
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training_data import LabelledCrops
 

@@ -10,7 +10,10 @@ from safetensors.torch import save_file
 
 from detector.architecture import Architecture
 from detector.network import Network
+from updater import stored_rows
+from updater.stored_rows import stored
 from updater.training import loop, processes
+from updater.training.crop_rows import shared_rows
 from updater.training.distillation import interpolated
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
@@ -81,6 +84,39 @@ def normalised(seed: int = 0) -> dict[str, torch.Tensor]:
     return {"rows": rows.detach(), **found, **network.state_dict()}
 
 
+def rows_of_crops(items: LabelledCrops) -> dict[str, torch.Tensor]:
+    """Compute a row a crop, in memory and on disk, and the features of a backbone."""
+    passed = []
+
+    def row(images: torch.Tensor) -> torch.Tensor:
+        passed.append(len(images))
+        return torch.nn.functional.conv2d(images, torch.ones(5, 3, 3, 3) / 7).mean((2, 3))
+
+    found = {"held": shared_rows(row, items.crops, torch.device("cpu"), lambda done, total: None)}
+    most, stored_rows.MAX_HELD_BYTES = stored_rows.MAX_HELD_BYTES, 64
+    on_disk = shared_rows(row, stored(items.crops), torch.device("cpu"), lambda done, total: None)
+    stored_rows.MAX_HELD_BYTES = most
+    torch.manual_seed(0)
+    network = Network(Architecture(backbone="test_efficientnet", crop_px=64, width=8), 2)
+    return {
+        **found,
+        "on_disk": torch.from_numpy(on_disk[:]),
+        "backbone": backbone_rows(network, items.crops, torch.device("cpu")),
+        "passed": torch.tensor(sum(passed)),
+    }
+
+
+def numbers() -> dict[str, torch.Tensor]:
+    """Have three rows of numbers made by turns; says how many of them this process made."""
+    made = []
+
+    def make(turn: int) -> torch.Tensor:
+        made.append(turn)
+        return torch.arange(turn + 1) + 10 * turn
+
+    return {"found": torch.cat(processes.by_turns(make, [1, 2, 3])), "made": torch.tensor(len(made))}
+
+
 def load(folder: Path) -> LabelledCrops:
     """Read the items that the test wrote."""
     arrays = np.load(folder / "items.npz")
@@ -97,7 +133,9 @@ def main(folder: Path) -> None:
         trained = two_steps(load(folder), folder / "checkpoint.safetensors")
         save_file(
             {f"trained.{k}": v.contiguous() for k, v in trained.items()}
-            | {f"normalised.{k}": v.contiguous() for k, v in normalised().items()},
+            | {f"normalised.{k}": v.contiguous() for k, v in normalised().items()}
+            | {f"numbers.{k}": v for k, v in numbers().items()}
+            | {f"rows.{k}": v.contiguous() for k, v in rows_of_crops(load(folder)).items()},
             folder / f"{rank}.safetensors",
         )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from updater.training.pools import DeviceMemoryError, fitting
+from updater.training.crop_rows import DeviceMemoryError, fitting
 
 CROPS = np.random.default_rng(0).integers(0, 256, (700, 4, 4, 3), np.uint8)
 

@@ -13,7 +13,7 @@ from detector.forensics import ForensicFeatures
 from updater.benchmark.data.cache import made_once
 from updater.shards import Shard, read_shard
 from updater.stored_rows import StoredRows
-from updater.training.pools import by_rows
+from updater.training.crop_rows import by_rows
 
 _OF = "of"
 

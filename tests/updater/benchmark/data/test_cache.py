@@ -13,7 +13,7 @@ from updater.benchmark.data.crops import ChangedMediaError, CropReader
 from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.files import MediaFile
 from updater.stored_rows import StoredRows
-from updater.training.pools import by_rows
+from updater.training.crop_rows import by_rows
 
 
 def piece(seed=0):
