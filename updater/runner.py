@@ -47,6 +47,7 @@ from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
 from updater.records import Candidate, Evaluation, Power, UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.settings import UpdaterSettings
+from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
 from updater.training.tuning import NONE, TuningError
 from updater.training.weights import WeightsError
@@ -103,7 +104,7 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
         ) as error:
             log.info("update refused", run=lease.run, reason=str(error))
             return table.finish(lease, "refused", error=str(error))
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, DeviceMemoryError):
             log.exception("update failed", run=lease.run)
             return table.finish(lease, "failed", error=NO_MEMORY)
         except Exception as error:  # whatever training raises ends this run, not the process

@@ -5,6 +5,7 @@ import socket
 import threading
 
 import httpx
+import pytest
 import torch
 
 from detector.artifact import verify
@@ -14,6 +15,7 @@ from updater.candidate.plan import CandidateRefusedError
 from updater.parts import open_parts
 from updater.records import Candidate
 from updater.runner import work
+from updater.training.crop_rows import DeviceMemoryError
 from updater.worker import run_once
 
 
@@ -127,14 +129,18 @@ def test_while_deploy_is_down_the_run_waits_in_the_queue_and_says_so(
     assert "deploy does not answer" in run.error
 
 
+@pytest.mark.parametrize(
+    "full",
+    [torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much."), DeviceMemoryError("full")],
+)
 def test_what_is_set_of_training_reaches_it_and_a_gpu_with_too_little_memory_is_one_line(
-    make_settings, remember, memory_settings, deploy_server, monkeypatch
+    full, make_settings, remember, memory_settings, deploy_server, monkeypatch
 ):
     steps = []
 
     def learn(step, file):
         steps.append(step)
-        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
+        raise full
 
     monkeypatch.setattr("updater.candidate.builder.learn", learn)
     remember("real", 40)

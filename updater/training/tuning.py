@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from detector.picture import PictureBranch
 from updater.training.allocation import keep_freed_memory
 from updater.training.checkpoint import Checkpoint
+from updater.training.crop_rows import as_images
 from updater.training.frozen import digest_of
 from updater.training.loop import item_weights
-from updater.training.pools import as_images
 from updater.training.precision import half_precision, loss_scale, unscale
 from updater.training.schedules import one_cycle
 from updater.training_data import LabelledCrops

@@ -93,7 +93,14 @@ def read_weights(path: Path) -> Weights:
     tensors = {name: value for name, value in tensors.items() if not name.startswith(PICTURE)}
     if not tensors:
         raise WeightsError(f"{path} holds no tensor")
-    classes = tuple(json.loads(metadata["classes"])) if "classes" in metadata else None
+    for name, value in tensors.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise WeightsError(f"{path} has numbers in {name} that are none or infinite: take other weights")
+    try:
+        classes = tuple(map(str, json.loads(metadata["classes"]))) if "classes" in metadata else None
+    except (ValueError, TypeError) as error:
+        told = metadata["classes"][:40]
+        raise WeightsError(f"{path} names as its classes {told!r}, which is no JSON list: mend it") from error
     return Weights(str(path), tensors, classes, metadata.get("license"))
 
 

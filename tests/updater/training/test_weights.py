@@ -196,6 +196,19 @@ def test_a_backbones_weights_are_nothing_for_a_network_without_one(items):
         start(a_step(items, Weights("w", of_timm().state_dict()), none))
 
 
+def test_a_file_that_says_or_holds_nonsense_is_one_line(tmp_path):
+    file, good = tmp_path / "w.safetensors", {"x": torch.ones(2)}
+    for classes in ("real, fake", "3"):
+        save_file(good, file, {"classes": classes})
+        with pytest.raises(WeightsError, match=r"names as its classes .* no JSON list: mend it"):
+            read_weights(file)
+    save_file(good, file, {"classes": '["real", "fake"]'})
+    assert read_weights(file).classes == ("real", "fake")
+    save_file({"x": torch.tensor([1.0, float("nan")])}, file)
+    with pytest.raises(WeightsError, match="numbers in x that are none or infinite: take other weights"):
+        read_weights(file)
+
+
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x02}q\x00."])
 def test_what_is_no_safetensors_file_is_one_line(tmp_path, content):
     file = tmp_path / "w.pt"

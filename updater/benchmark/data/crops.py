@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,7 +29,8 @@ Progress = Callable[[str, int, int], None]
 """Takes (stage, done, total)."""
 
 # Small enough that an interrupted reading loses little, large enough to be few files.
-_PIECE_MEDIA = 256
+_MOST_MEDIA = 256
+_ENDS_ONE_IN = 256
 _MOST_PENDING = 64
 
 
@@ -80,8 +82,14 @@ class CropReader:
         are held in memory: 49 kB a crop of 128 px. Raises UnreadableMediaError for the first file that gives
         no picture, ChangedMediaError, CacheError and SandboxUnavailableError.
         """
-        starts = range(0, len(files), _PIECE_MEDIA)
-        pieces = [_Wanted(self, stage, files[at : at + _PIECE_MEDIA], at, len(files)) for at in starts]
+        digests = []
+        for number, file in enumerate(files, 1):
+            digests.append(hashlib.sha256(self.bytes_of(file)).hexdigest())
+            self.progress(f"{stage}: what is there", number, len(files))
+        pieces = [
+            _Wanted(self, stage, files[first:end], digests[first:end], first, len(files))
+            for first, end in pairwise([0, *_ends(digests)])
+        ]
         if self.cache is not None:
             # Several processes share the making: each passes by what another is at, and comes back to it.
             for one in pieces:
@@ -120,22 +128,39 @@ class CropReader:
                 return opened.read(self._limits.max_fetched_bytes + 1)
         except OSError as error:
             raise UnreadableMediaError(
-                f"{file.path} cannot be read ({error.strerror}): mend or remove it"
+                f"{file.path} cannot be read ({error.strerror}): mend or remove it, and run again"
             ) from error
+
+
+def _ends(digests: Sequence[str]) -> Iterator[int]:
+    """Yield where each piece of these media ends: by the media themselves, and before it has too many.
+
+    So a file that comes, goes or changes has a few pieces made anew, and not all that follow it.
+    """
+    last = 0
+    for number, digest in enumerate(digests, 1):
+        if int(digest[:8], 16) % _ENDS_ONE_IN == 0 or number - last == _MOST_MEDIA or number == len(digests):
+            yield number
+            last = number
 
 
 class _Wanted:
     """A few files whose crops are wanted as one piece; `found` is where it was found already."""
 
     def __init__(
-        self, reader: CropReader, stage: str, files: Sequence[MediaFile], before: int, total: int
+        self,
+        reader: CropReader,
+        stage: str,
+        files: Sequence[MediaFile],
+        digests: Sequence[str],
+        before: int,
+        total: int,
     ) -> None:
         self.files, self.before = files, before
         self.found: Piece | None = None
         self._reader, self._stage, self._total = reader, stage, total
-        self._digests = [hashlib.sha256(reader.bytes_of(file)).hexdigest() for file in files]
-        self.key = identity(reader.plan, reader.picture, self._digests)
-        reader.progress(f"{stage}: what is there", before + len(files), total)
+        self._digests = digests
+        self.key = identity(reader.plan, reader.picture, digests)
 
     def make(self) -> Piece:
         """Decode the files. Raises ChangedMediaError where one is no longer what it was known by."""

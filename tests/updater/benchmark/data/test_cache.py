@@ -1,5 +1,6 @@
 """Pieces are made once, by whichever process comes first, and are found again by all."""
 
+import hashlib
 import multiprocessing
 import time
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from ingest.records import Decoded
 from updater.benchmark.data import features as features_module
 from updater.benchmark.data.cache import CacheError, Piece, fetch, fetch_unless_at_work
 from updater.benchmark.data.crops import ChangedMediaError, CropReader
@@ -92,6 +94,38 @@ def test_a_file_that_changes_while_it_is_read_is_told_of_and_kept_out_of_the_cac
         with pytest.raises(ChangedMediaError, match="changed while it was read"):
             reader.read("read", "a", [MediaFile(path, "a.png", "a/real")])
     assert not list((tmp_path / "crops").iterdir())
+
+
+def test_a_folder_that_changed_is_read_anew_where_it_changed(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(2000):
+        (data / f"{number:04}.png").write_bytes(str(number).encode())
+    decoded = []
+
+    def read():
+        files = [MediaFile(path, path.name, "a/real") for path in sorted(data.iterdir())]
+        with CropReader(cache=tmp_path / "crops") as reader:
+
+            def decode(contents):
+                for name, content in contents:
+                    decoded.append(name)
+                    crop = np.full((1, 8, 8, 3), int(content) % 251, np.uint8)
+                    yield hashlib.sha256(content).hexdigest(), Decoded("image", "PNG", 8, 8, 1, crop, ())
+
+            monkeypatch.setattr(reader, "decode", decode)
+            items = reader.read("read", "a", files)
+        kept = [int(path.read_bytes()) % 251 for path in sorted(data.iterdir())]
+        assert items.crops[:][:, 0, 0, 0].tolist() == kept
+        return decoded.copy(), decoded.clear()
+
+    assert len(read()[0]) == 2000
+    assert read()[0] == []
+    (data / "!first.png").write_bytes(b"5000")
+    (data / "1000.png").unlink()
+    (data / "1500.png").write_bytes(b"6000")
+    again, _ = read()
+    assert 0 < len(again) < 1200, "three changes, each at the price of its piece and at most a few more"
 
 
 def test_crops_in_a_cache_stay_on_disk(tmp_path):
