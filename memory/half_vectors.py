@@ -32,7 +32,7 @@ class HalfVectors:
             self._held[block][within] = True
 
     def remove(self, places: NDArray[np.int64]) -> None:
-        """Let go of what is at these places. Their memory stays until all are let go of."""
+        """Let go of what is at these places. Their memory stays as long as this object does."""
         for block, mine in self._by_block(places):
             self._held[block][places[mine] % _BLOCK] = False
 
