@@ -187,7 +187,7 @@ def test_the_longest_alarm_fits_into_its_topic() -> None:
     assert sum(map(len, written)) > 6 * _MAX_SOURCE_CHARS
     ingest, memory = IngestSettings(), MemorySettings()
     (topic,) = [t for t in all_topics(ingest, DetectorSettings(), memory, 1) if t.name == memory.alarms_topic]
-    assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_record_bytes
+    assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_media_bytes
 
 
 def test_media_is_cut_as_the_newest_exemplar_was(
