@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ingest.crops import cut, enlarge, face_grid, grid
 from ingest.decode import DecodeError, Frame, image_frames
 from ingest.faces import find_faces
-from ingest.pictures import resized
+from ingest.pictures import shown
 from ingest.records import CropPlan, Decoded, MediaPlan, Region
 from ingest.video import demuxer, video_frames
 
@@ -35,7 +35,7 @@ def extract(data: bytes, plan: MediaPlan, max_pixels: int) -> Decoded:
         first = first or frame
         numbers.append(frame.index)
         for name, wanted in plan.pictures.items():
-            pictures[name].append(resized(frame.pixels, wanted))
+            pictures[name].append(shown(frame.pixels, wanted))
         for region, cuts in _cut_frame(frame, plan.crops, rows):
             rows += len(cuts)
             crops.append(cuts)

@@ -1,9 +1,10 @@
-"""Whole pictures at one size, for models that look at the scene. Forensic traces do not survive it. Pure."""
+"""Pictures at one size for models of whole pictures: resized, which no trace survives, or cut. Pure."""
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ingest.crops import cut, grid
 from ingest.records import Interpolation, PicturePlan
 
 _RESAMPLING: dict[Interpolation, Image.Resampling] = {
@@ -13,7 +14,14 @@ _RESAMPLING: dict[Interpolation, Image.Resampling] = {
 }
 
 
-def resized(picture: NDArray[np.uint8], plan: PicturePlan) -> NDArray[np.uint8]:
-    """Resize uint8 RGB (height, width, 3) to (height_px, width_px, 3); what is made smaller is averaged."""
+def shown(picture: NDArray[np.uint8], plan: PicturePlan) -> NDArray[np.uint8]:
+    """Show uint8 RGB (height, width, 3) as (height_px, width_px, 3).
+
+    What is made smaller is averaged. A native crop is the middle, as `ingest.crops` lays and cuts it.
+    """
+    if plan.interpolation == "none":
+        height, width, _ = picture.shape
+        (crop,) = cut(picture, grid(width, height, plan.width_px, 1), plan.width_px)
+        return np.asarray(crop)
     size = (plan.width_px, plan.height_px)
     return np.asarray(Image.fromarray(picture).resize(size, _RESAMPLING[plan.interpolation]))

@@ -59,7 +59,9 @@ class MemorySettings(BaseSettings):
         "release with a picture branch; 0 keeps none; where the live release has one, it says what is kept",
     )
     picture_interpolation: Interpolation = Field(
-        "bicubic", description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants"
+        "bicubic",
+        description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants; or none: "
+        "its middle is kept at native size",
     )
     near_duplicate_distance: float = Field(
         0.1,

@@ -93,6 +93,7 @@ class Learning(TrainingOptions):
     picture_px: Annotated[
         int, typer.Option(min=16, max=1024, help="side of the square that pictures are resized to")
     ] = 224
+    picture_native: Annotated[bool, typer.Option("--picture-native", help="or its middle, unresized")] = False
     picture_tune: Annotated[
         str,
         typer.Option(help="what of it is trained further: none, whole, last-N of its blocks, or adapters"),

@@ -36,7 +36,8 @@ def with_pictures(setup: "Setup", chosen: "Learning") -> "Setup":
         raise UsageError("--calibration-share 0 leaves nothing to set the share of --picture-backbone by")
     try:
         shown = shown_to(name)
-        if shown.interpolation not in get_args(Interpolation):
+        how = "none" if chosen.picture_native else shown.interpolation
+        if how not in get_args(Interpolation):
             raise UsageError(f"--picture-backbone {name} wants pictures resized {shown.interpolation}")
         weights = chosen_weights(name, chosen.picture_checkpoint, chosen.picture_pretrained)
         assert weights is not None
@@ -50,7 +51,7 @@ def with_pictures(setup: "Setup", chosen: "Learning") -> "Setup":
     return replace(
         setup,
         architecture=setup.architecture.model_copy(update={"picture": picture}),
-        picture_plan=PicturePlan(width_px=side_px, height_px=side_px, interpolation=shown.interpolation),
+        picture_plan=PicturePlan(width_px=side_px, height_px=side_px, interpolation=how),
         picture_from=weights,
         picture_tuning=tuning,
     )

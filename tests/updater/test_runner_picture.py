@@ -35,11 +35,15 @@ TUNED = {"picture_tune": "last-1", "picture_epochs": 2.0}
 
 
 @pytest.mark.parametrize(
-    ("name", "further", "trained"),
-    [("test_vit", {}, ()), ("test_efficientnet", TUNED, ("blocks.4.", "conv_head.", "bn2."))],
+    ("name", "how", "further", "trained"),
+    [
+        ("test_vit", "bicubic", {}, ()),
+        ("test_efficientnet", "none", TUNED, ("blocks.4.", "conv_head.", "bn2.")),
+    ],
 )
 def test_a_checkpoint_votes_on_whole_pictures_release_after_release(
     name,
+    how,
     further,
     trained,
     published,
@@ -51,6 +55,7 @@ def test_a_checkpoint_votes_on_whole_pictures_release_after_release(
     store,
     crops,
 ):
+    pictures = pictures.model_copy(update={"picture_interpolation": how})
     remember("real", 60, shown=RED)
     remember("blocky", 50, shown=GREEN)
     with deploy_server() as (url, parts):
@@ -69,7 +74,7 @@ def test_a_checkpoint_votes_on_whole_pictures_release_after_release(
 
     for artifact in (release_0, release_1):
         manifest = artifact.manifest
-        plan = PicturePlan(width_px=SIDE, height_px=SIDE, interpolation="bicubic")
+        plan = PicturePlan(width_px=SIDE, height_px=SIDE, interpolation=how)
         assert manifest.contract.picture_plan == plan
         assert manifest.architecture.picture.weights.endswith("licence CC0-1.0)")
         assert "looks at the whole picture" in (artifact.folder / "model_card.md").read_text()

@@ -43,7 +43,7 @@ def begin(settings: UpdaterSettings, memory: MemorySettings, parent: Parent | No
             f"the memory keeps no pictures for {name}: set FORGEWATCH_MEMORY_PICTURE_PX, and import into"
             " an empty memory, or unset FORGEWATCH_UPDATER_PICTURE_BACKBONE"
         )
-    if plan.interpolation != shown.interpolation:
+    if plan.interpolation not in (shown.interpolation, "none"):
         raise CandidateRefusedError(
             f"{name} wants pictures resized {shown.interpolation}, and the memory keeps them"
             f" {plan.interpolation}: set FORGEWATCH_MEMORY_PICTURE_INTERPOLATION, and import"

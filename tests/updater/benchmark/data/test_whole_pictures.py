@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from ingest.pictures import resized
+from ingest.pictures import shown
 from ingest.records import CropPlan, PicturePlan
 from updater.benchmark.data import crops as crops_module
 from updater.benchmark.data.cddb import load_cddb
@@ -33,7 +33,7 @@ def test_media_is_also_shown_whole_and_kept_so(tmp_path, monkeypatch):
     assert plain.pictures is None
     assert items.pictures.shape == (len(items), 16, 24, 3)
     source = np.asarray(Image.open(folder / items.ids[2].partition("@")[0]))
-    assert np.array_equal(items.pictures[2:3][0], resized(source, SHOWN))
+    assert np.array_equal(items.pictures[2:3][0], shown(source, SHOWN))
     assert np.array_equal(items.take([2, 1]).pictures[:], items.pictures[[2, 1]])
     monkeypatch.setattr(crops_module, "Sandbox", None)
     assert np.array_equal(load(SHOWN).pictures[:], items.pictures[:])
