@@ -26,7 +26,8 @@ class GateParameters(BaseModel):
     """Everything between a network's outputs and a label.
 
     The unknown score is the sum over the terms, each of them a score by its name in
-    `detector/scores/registry.py`; higher means less familiar.
+    `detector/scores/registry.py`; higher means less familiar. Where the gate knows the item's surroundings
+    (`detector/surroundings.py`), it is less the level around the item.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -35,6 +36,7 @@ class GateParameters(BaseModel):
     clip: float = Field(gt=0, description="a standardised score is cut at this many scales, both sides")
     unknown_threshold: float = Field(description="unknown above this unknown score")
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
+    surroundings: bool = Field(False, description="whether an item's nearest known items shift its bounds")
 
     @model_validator(mode="after")
     def _something_weighs(self) -> Self:

@@ -10,6 +10,7 @@ from detector.reference import Reference as Reference
 from detector.scores import novelty
 from detector.scores.fused import fused
 from detector.scores.registry import fitted
+from detector.surroundings import Surroundings, leaning
 
 
 class DetectorGraph(nn.Module):
@@ -42,6 +43,10 @@ class DetectorGraph(nn.Module):
                 f"the gate has terms that this network cannot make: {', '.join(sorted(lacking))}"
             )
         self.search = None if reference is None else novelty.search(reference)
+        if gate.surroundings and reference is None:
+            raise ValueError("the gate knows surroundings, which there are none of without a reference set")
+        self.surroundings = Surroundings(reference) if gate.surroundings and reference is not None else None
+        self.levels = None if self.surroundings is None else self.surroundings.levels(gate)
 
     def forward(
         self,
@@ -61,10 +66,16 @@ class DetectorGraph(nn.Module):
             _, index, distance = self.search(output.features)
         if self.branch is not None:
             output = output._replace(logits=output.logits + self.branch(picture, picture_pooling))
+        unknown = fused(found, self.gate)
+        if self.surroundings is not None and self.levels is not None:
+            near = self.surroundings.near(output)
+            level = near.mean(self.levels)
+            unknown = unknown - level
+            output = output._replace(logits=leaning(output.logits, self.surroundings.lean(near, level)))
         return {
             **output._asdict(),
             **found,
-            "unknown_score": fused(found, self.gate),
+            "unknown_score": unknown,
             "neighbour_index": index,
             "neighbour_distance": distance,
         }

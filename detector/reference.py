@@ -73,6 +73,11 @@ class Reference:
         whitened: NDArray[np.float32] = ((raw - self.mean) @ self.trace_whitening).astype(np.float32)
         return whitened
 
+    @property
+    def forged(self) -> NDArray[np.bool_]:
+        """Which exemplars are forgeries, bool (R,): a class of reals is "real", or ends in "/real"."""
+        return np.array([name.rpartition("/")[2] != "real" for name in self.families], bool)
+
     def save(self, path: Path) -> None:
         """Write the arrays; ids and families belong into the manifest."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}

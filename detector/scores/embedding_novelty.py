@@ -6,8 +6,11 @@ outlier factor as `detector/scores/novelty.py`; Sun et al. 2022, "Out-of-distrib
 nearest neighbors", take the bare distance in an embedding of length 1.
 """
 
+import torch
+from torch import Tensor
+
 from detector.reference import Reference
-from detector.scores.neighbours import search_of
+from detector.scores.neighbours import own_novelty, search_of
 from detector.scores.score import Score
 
 
@@ -17,3 +20,8 @@ def fit(reference: Reference | None) -> Score | None:
         return None
     found = search_of(reference.embedding_mean, reference.embedding_whitening, reference.embeddings)
     return lambda output: found(output.embedding).novelty
+
+
+def own(reference: Reference) -> Tensor:
+    """Return the score of each exemplar among all others, float32 [R]."""
+    return own_novelty(torch.from_numpy(reference.embeddings).float())

@@ -10,7 +10,9 @@ from detector.gate import GateParameters
 
 
 def fused(scores: Mapping[str, Tensor], gate: GateParameters) -> Tensor:
-    """Return the gate's unknown score, float32 [M]: sum of weight * clip((s - median) / scale).
+    """Return the sum of the gate's terms, float32 [M]: weight * clip((s - median) / scale).
+
+    An unknown score is this less the level around the item (`detector/surroundings.py`).
 
     scores: float32 [M] of every term of the gate, by its name; more are left alone. Raises KeyError where
     one is missing.

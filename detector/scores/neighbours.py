@@ -33,7 +33,7 @@ def nearest(rows: Tensor, reference: Tensor, own: Tensor, neighbours: int = NEIG
     density-based local outliers"). A bare distance is larger in a class with few exemplars or a wide
     spread, so that one threshold for all classes lets most unknowns pass or turns that class away.
     """
-    index, distance = _search(rows, reference, neighbours)
+    index, distance = nearest_rows(rows, reference, neighbours)
     return Nearest(distance.mean(1) / own[index].mean(1), index, distance)
 
 
@@ -44,8 +44,17 @@ def own_distance(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
     look empty. Raises ValueError where R <= neighbours. Not for the exported graph.
     """
     # The nearest row is the row itself, at a distance of about 0.
-    own = _search(reference, reference, neighbours + 1)[1][:, 1:].mean(1)
+    own = nearest_rows(reference, reference, neighbours + 1)[1][:, 1:].mean(1)
     return own.clamp_min(0.2 * float(own.median())).clamp_min(1e-6)
+
+
+def own_novelty(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
+    """Return each reference row's novelty among all others, float32 [R], from [R, F].
+
+    Raises ValueError where R <= neighbours. Not for the exported graph.
+    """
+    index, distance = nearest_rows(reference, reference, neighbours + 1)
+    return distance[:, 1:].mean(1) / own_distance(reference, neighbours)[index[:, 1:]].mean(1)
 
 
 def search_of(
@@ -60,7 +69,11 @@ def search_of(
     return lambda raw: nearest((raw - centre) @ matrix, known, own)
 
 
-def _search(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def nearest_rows(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the places int64 [M, count] of each row's nearest reference rows, and their distances, float32.
+
+    rows: float32 [M, F]; reference: float32 [R, F]; nearest first. Raises ValueError where R < count.
+    """
     if reference.shape[0] < count:
         raise ValueError(f"a reference of {reference.shape[0]} rows cannot give {count} neighbours")
     # |a - b|^2 = |a|^2 + |b|^2 - 2ab is one matrix product, and cdist does not export everywhere. Whitening

@@ -8,10 +8,11 @@ density-based local outliers"); `detector/scores/neighbours.py` has it.
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from detector.reference import Reference
-from detector.scores.neighbours import Nearest, search_of
+from detector.scores.neighbours import Nearest, own_novelty, search_of
 from detector.scores.score import Score
 
 
@@ -29,3 +30,8 @@ def fit(reference: Reference | None) -> Score | None:
         return None
     found = search(reference)
     return lambda output: found(output.features).novelty
+
+
+def own(reference: Reference) -> Tensor:
+    """Return the score of each exemplar among all others, float32 [R]."""
+    return own_novelty(torch.from_numpy(reference.features).float())

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from detector.reference import Reference
 from detector.scores import embedding_novelty, energy, novelty, pseudo, trace_novelty
-from detector.scores.score import Fit, Score
+from detector.scores.score import Fit, Own, Score
 
 
 @dataclass(frozen=True)
@@ -13,14 +13,16 @@ class Entry:
 
     fit: Fit
     weight: float
+    own: Own | None = None
+    """of a score that measures a distance to the reference set"""
 
 
 SCORES: dict[str, Entry] = {
     "energy": Entry(energy.fit, weight=1.0),
     "pseudo": Entry(pseudo.fit, weight=1.0),
-    "novelty": Entry(novelty.fit, weight=2.0),
-    "embedding_novelty": Entry(embedding_novelty.fit, weight=2.0),
-    "trace_novelty": Entry(trace_novelty.fit, weight=3.0),
+    "novelty": Entry(novelty.fit, weight=2.0, own=novelty.own),
+    "embedding_novelty": Entry(embedding_novelty.fit, weight=2.0, own=embedding_novelty.own),
+    "trace_novelty": Entry(trace_novelty.fit, weight=3.0, own=trace_novelty.own),
 }
 
 

@@ -13,3 +13,6 @@ Score = Callable[[NetworkOutput], Tensor]
 Fit = Callable[[Reference | None], Score | None]
 """Makes a score from the reference set, or None where it needs one and there is none. Raises ValueError
 where the set is too small."""
+
+Own = Callable[[Reference], Tensor]
+"""The scores of the reference set's own rows, each among all others, float32 [R]."""

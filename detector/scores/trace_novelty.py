@@ -9,7 +9,7 @@ import torch
 
 from detector.network import NetworkOutput
 from detector.reference import Reference
-from detector.scores.neighbours import nearest, own_distance
+from detector.scores.neighbours import nearest, own_distance, own_novelty
 from detector.scores.score import Score
 
 
@@ -17,11 +17,10 @@ def fit(reference: Reference | None) -> Score | None:
     """Measure the reference set's own distances in each group."""
     if reference is None:
         return None
-    widths = [int(width) for width in reference.trace_widths]
     mean = torch.from_numpy(reference.mean).float()
     whitening = torch.from_numpy(reference.trace_whitening).float()
-    groups = torch.split(torch.from_numpy(reference.traces).float(), widths, 1)
-    known = [(group, own_distance(group)) for group in groups]
+    known = [(group, own_distance(group)) for group in _groups(reference)]
+    widths = [group.shape[1] for group, _ in known]
 
     def score(output: NetworkOutput) -> torch.Tensor:
         traced = torch.split((output.features - mean) @ whitening, widths, 1)
@@ -29,3 +28,13 @@ def fit(reference: Reference | None) -> Score | None:
         return torch.stack(found).mean(0)
 
     return score
+
+
+def own(reference: Reference) -> torch.Tensor:
+    """Return the score of each exemplar among all others, float32 [R]."""
+    return torch.stack([own_novelty(group) for group in _groups(reference)]).mean(0)
+
+
+def _groups(reference: Reference) -> tuple[torch.Tensor, ...]:
+    widths = [int(width) for width in reference.trace_widths]
+    return torch.split(torch.from_numpy(reference.traces).float(), widths, 1)

@@ -42,12 +42,15 @@ OF_THE_REFERENCE = {
 }
 
 
-def gate(terms: dict[str, Term] = OF_THE_LOGITS | OF_THE_REFERENCE) -> GateParameters:
+def gate(
+    terms: dict[str, Term] = OF_THE_LOGITS | OF_THE_REFERENCE, *, surroundings: bool = False
+) -> GateParameters:
     return GateParameters(
         terms=terms,
         clip=50,
         unknown_threshold=0,
         fake_threshold=0.5,
+        surroundings=surroundings,
     )
 
 
@@ -64,7 +67,7 @@ def bare() -> DetectorGraph:
 def graph_on(backbone: str) -> DetectorGraph:
     torch.manual_seed(0)
     network = Network(Architecture(backbone=backbone, crop_px=64), 4).eval()
-    return DetectorGraph(network, gate(), reference_of(network))
+    return DetectorGraph(network, gate(surroundings=True), reference_of(network))
 
 
 def reference_of(network: Network) -> Reference:
@@ -81,7 +84,7 @@ def reference_of(network: Network) -> Reference:
     return Reference(
         features,
         names,
-        names,
+        tuple("real" if i % 2 else "blended" for i in range(32)),
         raw.mean(0),
         whitening,
         ((embeddings - embeddings.mean(0)) @ embedded).astype(np.float32),
@@ -161,9 +164,30 @@ def test_the_novelty_and_the_neighbours_share_one_search(forensic: DetectorGraph
         nodes = onnx.load(tmp_path / "detector.onnx").graph.node
         return [node.op_type for node in nodes].count("TopK")
 
-    without_neighbours = DetectorGraph(forensic.network, gate(), reference_of(forensic.network))
+    without_neighbours = DetectorGraph(forensic.network, forensic.gate, reference_of(forensic.network))
     without_neighbours.search = None
     assert searches(forensic) == searches(without_neighbours)
+
+
+def test_a_release_exported_without_surroundings_keeps_its_scores(
+    forensic: DetectorGraph, tmp_path: Path
+) -> None:
+    """As releases were before gates knew surroundings, whose manifests do not speak of any."""
+    older = DetectorGraph(forensic.network, gate(), reference_of(forensic.network))
+    contract = export(older, INPUTS, tmp_path / "detector.onnx")
+    request = asked(7, 3)
+    scored = Session(tmp_path / "detector.onnx", contract, threads=1).score(request)
+    terms = [
+        term.weight * np.clip((scored[name] - term.median) / term.scale, -50, 50)
+        for name, term in gate().terms.items()
+    ]
+    np.testing.assert_allclose(scored["unknown_score"], sum(terms), atol=1e-4)
+    younger = run(forensic, request)
+    np.testing.assert_allclose(scored["logits"][:, 0], younger["logits"][:, 0], atol=1e-4)
+    added = younger["logits"][:, 1:] - scored["logits"][:, 1:]
+    assert np.abs(added).min() > 0.01
+    np.testing.assert_allclose(added, added[:, :1].repeat(3, 1), atol=1e-4)
+    assert np.abs(younger["unknown_score"] - scored["unknown_score"]).max() > 0.1
 
 
 def test_a_score_does_not_depend_on_its_company(exported: Exported) -> None:
@@ -194,3 +218,8 @@ def test_a_gate_with_a_term_that_cannot_be_made_is_refused(forensic: DetectorGra
 def test_a_network_and_a_reference_that_do_not_belong_together_are_refused(forensic: DetectorGraph) -> None:
     with pytest.raises(ValueError, match="reference"):
         DetectorGraph(forensic.network, gate(), None)
+
+
+def test_surroundings_without_a_reference_set_are_refused(plain: DetectorGraph) -> None:
+    with pytest.raises(ValueError, match="without a reference set"):
+        DetectorGraph(plain.network, gate(OF_THE_LOGITS, surroundings=True), None)

@@ -51,3 +51,9 @@ def test_a_gate_survives_its_manifest() -> None:
 def test_a_gate_that_cannot_decide_is_refused(broken: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         GateParameters.model_validate(GATE.model_dump() | broken)
+
+
+def test_a_gate_that_was_written_before_surroundings_were_known_knows_none() -> None:
+    older = {name: value for name, value in GATE.model_dump().items() if name != "surroundings"}
+    assert GateParameters.model_validate(older) == GATE
+    assert not GATE.surroundings

@@ -20,6 +20,7 @@ from detector.network import Network, NetworkOutput
 from detector.reference import Reference
 from detector.scores.fused import fused
 from detector.scores.registry import SCORES, fitted
+from detector.surroundings import Around, around
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,
     CalibrationError,
@@ -102,9 +103,11 @@ class GateInputs:
     scores: dict[str, NDArray[np.float32]]
     """[n] each, by the names of detector/scores/registry.py; higher means less familiar"""
     fake_probability: NDArray[np.float32]
-    """[n]"""
+    """[n], by the logits alone"""
     logits: NDArray[np.float32]
     """[n, K]"""
+    around: Around | None = None
+    """None where there is no reference set"""
 
 
 def score(
@@ -146,6 +149,7 @@ def gate_inputs(output: NetworkOutput, reference: Reference | None, vote: Tensor
         },
         fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
         logits=logits.numpy(),
+        around=None if reference is None else around(reference, _in_parts(output)),
     )
 
 
@@ -180,6 +184,7 @@ def fit_gate(
         classes=targets.classes_unknown,
         confidence=targets.confidence,
     )
+    # By the logits alone: else what the surroundings spare a new source's reals is spent on all others.
     fake = fake_threshold(
         measured.fake_probability,
         families,
@@ -207,14 +212,27 @@ def common_scales(measured: GateInputs, weights: NDArray[np.float64], targets: T
         clip=targets.clip,
         unknown_threshold=0.0,
         fake_threshold=1.0,
+        surroundings=measured.around is not None,
     )
 
 
 def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
-    """Return the gate's unknown score of each item, float32 [n]."""
+    """Return the gate's unknown score of each item, float32 [n]: over the level around it."""
     found = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
-    unknown: NDArray[np.float32] = fused(found, gate).numpy()
-    return unknown
+    unknown = fused(found, gate)
+    if gate.surroundings and measured.around is not None:
+        unknown = unknown - measured.around.level(gate)
+    return np.asarray(unknown.numpy(), np.float32)
+
+
+def fake_probabilities(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
+    """Return how probably each item is a forgery, float32 [n], given its surroundings too."""
+    if not gate.surroundings or measured.around is None:
+        return measured.fake_probability
+    # What is added to the logits of all forgeries multiplies the odds.
+    told = measured.fake_probability.astype(float)
+    forged = told * np.exp(measured.around.lean(gate).numpy().astype(float))
+    return np.asarray(forged / (forged + 1 - told), np.float32)
 
 
 def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: float) -> Term:
@@ -227,9 +245,8 @@ def _figures(
     measured: GateInputs, families: NDArray[np.str_], classes: tuple[str, ...], gate: GateParameters
 ) -> dict[str, float]:
     unknown = unknown_scores(measured, gate)
-    labels = np.array(
-        [decide(float(u), float(f), gate) for u, f in zip(unknown, measured.fake_probability, strict=True)]
-    )
+    probabilities = fake_probabilities(measured, gate)
+    labels = np.array([decide(float(u), float(f), gate) for u, f in zip(unknown, probabilities, strict=True)])
     named = np.array(classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)
     figures = {

@@ -116,8 +116,8 @@ def keeping_fake(
     """Return the highest fake probability above which enough forgeries of live families are fake.
 
     Enough are as many as the live release calls so, on average over the families; but not more than a share
-    `reals` of the calibration reals may be above it. 1 where no item is of a live family. Arguments as of
-    `unknown_threshold`.
+    `reals` of the calibration reals may be above it. 1 where no forgery of a live family is among them.
+    Arguments as of `unknown_threshold`.
     """
     forged = live.known & ~real
     if not forged.any():

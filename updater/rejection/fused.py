@@ -1,7 +1,8 @@
 """Fused: the gate of a release.
 
 s(x) = sum over the gate's scores of weight * z(score), with z(v) = (v - median) / (q84 - median) cut to
--6..6, both quantiles of calibration items, every class weighing the same. The scores and their weights are
+-6..6, both quantiles of calibration items, every class weighing the same; less the level around the item
+(detector/surroundings.py). The scores and their weights are
 detector/scores/registry.py's, the scales and the reference set updater/candidate/calibrate.py's, and the sum
 is detector/scores/fused.py's, so a benchmark measures what a stream uses; only that here every calibration
 item is its own group. Without forensic features the scores that search the reference set are not among them.

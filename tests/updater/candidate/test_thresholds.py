@@ -129,15 +129,6 @@ def test_as_many_forgeries_of_live_families_stay_fake_as_the_reals_allow() -> No
     assert keeping(90, reals_at=0.3) == pytest.approx(0.3)
 
 
-def test_where_no_item_is_of_a_live_family_no_fake_threshold_is_asked_for() -> None:
-    """Such as where an update's power leaves out the only family that is live."""
-    families = np.array(["real"] * 10 + ["new"] * 5)
-    groups = np.array([str(number) for number in range(15)])
-    live = LiveCalls(families == "real", np.zeros(15, bool), np.zeros(15, bool))
-    probability = np.linspace(0, 1, 15).astype("f")
-    assert keeping_fake(probability, families, groups, families == "real", live, reals=0.04) == 1.0
-
-
 def test_what_is_kept_of_some_items_is_theirs_alone() -> None:
     calls = LiveCalls(*(np.array(one, bool) for one in ([1, 1, 0], [0, 1, 1], [1, 0, 1])))
     some = calls.take(np.array([True, False, True]))
@@ -146,3 +137,10 @@ def test_what_is_kept_of_some_items_is_theirs_alone() -> None:
         [False, True],
         [True, True],
     ]
+
+
+def test_where_the_only_live_family_is_left_out_nothing_is_kept_of_its_forgeries() -> None:
+    families = np.array(["real", "real", "new"])
+    live = LiveCalls(*(np.array(one, bool) for one in ([1, 1, 0], [0, 0, 0], [0, 0, 1])))
+    probability = np.array([0.1, 0.2, 0.9], np.float32)
+    assert keeping_fake(probability, families, families, families == "real", live, reals=0.04) == 1

@@ -12,7 +12,14 @@ from sklearn.neighbors import NearestNeighbors
 from detector.feature_columns import TRACES, WIDTH
 from detector.scores.neighbours import nearest, own_distance
 from detector.scores.registry import SCORES
-from updater.candidate.calibrate import GateInputs, Targets, fit_gate, gate_inputs, unknown_scores
+from updater.candidate.calibrate import (
+    GateInputs,
+    Targets,
+    common_scales,
+    fit_gate,
+    gate_inputs,
+    unknown_scores,
+)
 from updater.candidate.reference_set import CalibrationError, make_reference
 from updater.measures import balanced_weights, weighted_quantile
 from updater.rejection import forensic_knn, fused, mahalanobis
@@ -136,7 +143,7 @@ def test_the_fused_score_is_what_a_fitted_gate_gives() -> None:
     assert fused.fit(KNOWN)(FRESH) == pytest.approx(unknown_scores(gate_parts(FRESH), gate), abs=1e-5)
 
 
-def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
+def test_the_fused_score_is_the_sum_of_its_clipped_standards_over_the_level_around() -> None:
     assert KNOWN.calibration is not None
     weights, held, fresh = (
         balanced_weights(np.arange(30) % 2),
@@ -149,6 +156,8 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
         middle = weighted_quantile(held.scores[name], weights, 0.5)
         spread = weighted_quantile(held.scores[name], weights, 0.84) - middle
         expected += entry.weight * np.clip((fresh.scores[name] - middle) / spread, -6, 6)
+    assert fresh.around is not None
+    expected -= fresh.around.level(common_scales(held, weights, Targets())).numpy()
     assert fused.fit(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 
