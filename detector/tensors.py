@@ -21,6 +21,8 @@ ModelOutput = Mapping[str, NDArray[Any]]
 
 _CLOSE, _FAR = 1e-3, 1e-2
 _CLOSE_OUTPUTS = frozenset({"logits", "pseudo_logit", "embedding", "features", "energy"})
+_NETWORKS_OWN = _CLOSE_OUTPUTS - {"logits"}
+"""what no neighbour has a say in; logits are told with an item's surroundings"""
 _TIED, _TIED_SHARE = 0.5, 1 / 4
 
 
@@ -62,11 +64,11 @@ def differences(a: ModelOutput, b: ModelOutput) -> dict[str, float]:
     Infinite where a has it not, the shapes differ or a value is not finite. Whole numbers are left out:
     two exemplars at the same distance may change places, which their distances cover. Rounding also
     decides which of two at nearly the same distance is the last of the neighbours, and a score jumps with it
-    (in five rows of 1,000, where features were moved by 1e-5 of themselves). So of outputs that distances are
-    part of, a quarter of the rows is left out, unless they are off by a half and more.
+    (in five rows of 1,000, where features were moved by 1e-5 of themselves). So of outputs that neighbours
+    have a say in, a quarter of the rows is left out, unless they are off by a half and more.
     """
     return {
-        name: _worst(a.get(name), value, name in _CLOSE_OUTPUTS)
+        name: _worst(a.get(name), value, ties=name not in _NETWORKS_OWN)
         for name, value in b.items()
         if value.dtype.kind == "f"
     }
@@ -81,11 +83,11 @@ def beyond_tolerance(worst: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _worst(a: NDArray[Any] | None, b: NDArray[Any], close: bool) -> float:
+def _worst(a: NDArray[Any] | None, b: NDArray[Any], *, ties: bool) -> float:
     if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     rows = np.sort((np.abs(a - b) / (1 + np.abs(b))).reshape(len(b), -1).max(1, initial=0.0))
     if not len(rows):
         return 0.0
-    tied = 0 if close or rows[-1] > _TIED else int(len(rows) * _TIED_SHARE)
+    tied = int(len(rows) * _TIED_SHARE) if ties and rows[-1] <= _TIED else 0
     return float(rows[len(rows) - 1 - tied])

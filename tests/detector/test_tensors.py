@@ -71,7 +71,9 @@ def test_neighbours_at_the_same_distance_may_change_places() -> None:
 
 def off(name: str, rows: int, by: float) -> list[str]:
     """What is said of eight rows where so many are off by this in one output."""
-    one = {"logits": np.zeros((8, 3), np.float32), "novelty": np.zeros(8, np.float32)}
+    one = {"logits": np.zeros((8, 3), np.float32)} | {
+        output: np.zeros(8, np.float32) for output in ("energy", "novelty")
+    }
     moved = {key: value.copy() for key, value in one.items()}
     moved[name][:rows] += by
     return [phrase.split()[0] for phrase in beyond_tolerance(differences(moved, one))]
@@ -81,7 +83,9 @@ def test_rounding_may_choose_another_neighbour_in_a_quarter_of_the_rows_and_no_m
     assert off("novelty", rows=2, by=0.3) == []
     assert off("novelty", rows=3, by=0.3) == ["novelty"]
     assert off("novelty", rows=1, by=0.6) == ["novelty"]
-    assert off("logits", rows=1, by=0.3) == ["logits"]
+    assert off("logits", rows=2, by=0.3) == []
+    assert off("logits", rows=3, by=0.002) == ["logits"]
+    assert off("energy", rows=1, by=0.3) == ["energy"]
 
 
 def test_a_score_that_nobody_named_a_tolerance_for_is_held_to_one() -> None:
