@@ -41,8 +41,13 @@ def test_many_records_that_name_one_large_file_cost_its_size_and_little_more(
 def test_media_that_is_taken_at_once_is_held_at_once(
     settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submit = Sandbox.submit
-    monkeypatch.setattr(Sandbox, "submit", lambda self, media, plan: submit(self, media(), plan))
+    submit, held = Sandbox.submit, []
+
+    def submit_at_once(self: Sandbox, media: Media, plan: MediaPlan) -> Any:
+        held.append(media())  # however quick the decoding is, as it would be of media that wait for it
+        return submit(self, held[-1], plan)
+
+    monkeypatch.setattr(Sandbox, "submit", submit_at_once)
     with Sandbox(settings) as sandbox:
         assert peak_bytes(sandbox, settings, records(settings, "decodes")) > 8 * FILE_BYTES
 
