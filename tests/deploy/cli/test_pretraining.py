@@ -14,6 +14,8 @@ from safetensors import safe_open
 from deploy.cli.main import main
 from updater.pretraining import pretrain as module
 
+pytestmark = pytest.mark.slow  # it trains networks
+
 
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
