@@ -19,15 +19,7 @@ from memory.store import Store
 from updater.settings import UpdaterSettings
 
 _ROOM = Path(__file__).parent
-_TRAIN_NETWORKS = (
-    "training",
-    "pretraining",
-    "learners",
-    "rejection/heads",
-    "benchmark",
-    "test_runner",
-    "outliers/test_autoencoder",
-)
+_TRAIN_NETWORKS = ("training", "pretraining", "learners", "rejection/heads", "benchmark", "test_runner")
 
 
 def pytest_collection_modifyitems(items):

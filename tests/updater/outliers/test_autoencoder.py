@@ -1,9 +1,12 @@
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from updater.outliers.autoencoder import Autoencoder, train_autoencoder
+
+pytestmark = pytest.mark.slow  # it trains networks
 
 CPU = torch.device("cpu")
 
