@@ -1,0 +1,167 @@
+"""Files distorted: each step stored again as the data sets were, by the seed, whole or not at all."""
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from updater.distortions import files
+from updater.distortions.apply import distort
+from updater.distortions.distortion import DistortionError
+from updater.distortions.files import distort_file, generator_of
+from updater.distortions.media import rgb
+from updater.distortions.media.clip import Clip, ClipError
+from updater.distortions.media.writing import STORED_AS, h264, write_clip
+from updater.distortions.methods import step
+
+LIMIT = 10_000_000
+
+
+def made(source, target, *steps, seed=0, via_xvid=False):
+    distort_file(source, target, steps, generator_of(seed, source.name), via_xvid=via_xvid, max_pixels=LIMIT)
+    return target
+
+
+def pictures(path):
+    return np.stack([rgb.to_rgb(frame) for frame in Clip(path, LIMIT).frames()]).astype(float)
+
+
+@pytest.mark.parametrize("level", [1, 5])
+def test_vc_codes_the_decoded_frames_with_no_detour(write, tmp_path, level):
+    source = write("a.mp4", sound=True)
+    found = made(source, tmp_path / "vc.mp4", step("VC", level))
+    clip = Clip(source, LIMIT)
+    factor = {1: 30, 5: 40}[level]
+    for name, frames in {
+        "straight.mp4": clip.frames(),
+        "detour.mp4": (rgb.to_frame(rgb.to_rgb(frame), frame) for frame in clip.frames()),
+    }.items():
+        write_clip(tmp_path / name, "mp4", frames, clip, h264(factor), sound=True)
+    assert found.read_bytes() == (tmp_path / "straight.mp4").read_bytes()
+    assert (tmp_path / "detour.mp4").read_bytes() != found.read_bytes()
+
+
+def test_through_xvid_is_two_encodings_without_a_detour_between_them(write, tmp_path):
+    source = write("a.mp4", sound=True)
+    found = made(source, tmp_path / "x.mp4", step("CC", 2), via_xvid=True)
+    clip = Clip(source, LIMIT)
+    dark = distort(np.random.default_rng(0), pictures(source).astype(np.uint8), [step("CC", 2)])
+    write_clip(
+        tmp_path / "1.avi",
+        "avi",
+        map(rgb.to_plain_frame, dark),
+        clip,
+        STORED_AS["mpeg4"],
+        sound=False,
+    )
+    avi = Clip(tmp_path / "1.avi", LIMIT)
+    assert avi.codec == "mpeg4"
+    write_clip(tmp_path / "2.mp4", "mp4", avi.frames(), avi, h264(23), sound=False)
+    assert (pictures(tmp_path / "2.mp4") == pictures(found)).all()
+    assert (pictures(made(source, tmp_path / "once.mp4", step("CC", 2))) != pictures(found)).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "via_xvid", "kept"),
+    [("VC", False, True), ("VC", True, True), ("CC", False, True), ("CC", True, False)],
+)
+def test_sound_is_kept_unless_frames_go_through_xvid(write, tmp_path, name, via_xvid, kept):
+    found = made(write("a.mp4", sound=True), tmp_path / "b.mp4", step(name, 1), via_xvid=via_xvid)
+    with av.open(str(found)) as container:
+        assert len(container.streams.audio) == kept
+
+
+def test_each_step_of_a_mix_reads_what_the_one_before_wrote(write, tmp_path):
+    source = write("a.mkv")
+    steps = (step("CS", 3), step("VC", 5), step("CC", 1))
+    mixed = made(source, tmp_path / "mix.mkv", *steps)
+    for number, one in enumerate(steps):
+        source = made(source, tmp_path / f"{number}.mkv", one)
+    assert mixed.read_bytes() == source.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.mkv", "1.mkv", "2.mkv", "a.mkv", "mix.mkv"]
+
+
+@pytest.mark.parametrize("name", ["GNC", "elastic", "row_jitter"])
+def test_a_long_clip_in_pieces_is_the_clip_at_once(write, tmp_path, monkeypatch, name):
+    source = write("a.mp4", 7)
+    whole = made(source, tmp_path / "whole.mp4", step(name, 3))
+    monkeypatch.setattr(rgb, "_BYTES_AT_A_TIME", 2 * 64 * 96 * 3)
+    assert made(source, tmp_path / "pieces.mp4", step(name, 3)).read_bytes() == whole.read_bytes()
+
+
+def test_a_file_is_the_same_by_its_seed_and_its_name(write, tmp_path):
+    source = write("a.mp4", 3)
+    first, again, other = (
+        made(source, tmp_path / f"{number}.mp4", step("GNC", 3), seed=seed).read_bytes()
+        for number, seed in enumerate((1, 1, 2))
+    )
+    assert first == again != other
+    draws = {generator_of(0, name).random() for name in ("a.mp4", "b.mp4", "x/a.mp4", "\udc80")}
+    assert len(draws) == 4
+
+
+def test_a_lossless_picture_is_what_memory_has(tmp_path):
+    levels = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "a.png")
+    steps = (step("CS", 2), step("elastic", 2), step("VC", 3))
+    found = made(tmp_path / "a.png", tmp_path / "b.png", *steps)
+    expected = distort(generator_of(0, "a.png"), levels[None], steps)[0]
+    assert (np.asarray(Image.open(found)) == expected).all()
+
+
+@pytest.mark.parametrize(("quality", "subsampling"), [(40, 0), (85, 1), (93, 2)])
+def test_a_jpeg_is_stored_with_its_own_tables(tmp_path, quality, subsampling):
+    levels = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "a.jpg", quality=quality, subsampling=subsampling)
+    found = made(tmp_path / "a.jpg", tmp_path / "b.jpg", step("CC", 1))
+    with Image.open(tmp_path / "a.jpg") as old, Image.open(found) as new:
+        assert old.quantization == new.quantization
+        assert old.layer == new.layer
+
+
+@pytest.mark.parametrize("ending", ["webp", "png", "jpg", "bmp"])
+def test_a_picture_becomes_what_its_new_name_says(tmp_path, ending):
+    Image.new("RGB", (40, 30), (200, 100, 50)).save(tmp_path / "a.jpg")
+    found = made(tmp_path / "a.jpg", tmp_path / f"b.{ending}", step("grey", 5))
+    with Image.open(found) as image:
+        assert image.size == (40, 30)
+        assert np.ptp(np.asarray(image.convert("RGB")), -1).max() < 12
+
+
+def test_where_nothing_is_to_be_done_the_bytes_are_copied(write, tmp_path):
+    source = write("a.mp4", sound=True)
+    assert made(source, tmp_path / "b.mp4").read_bytes() == source.read_bytes()
+
+
+def test_what_fails_names_the_file_and_leaves_what_was_there(write, tmp_path):
+    # The first step of the second mix can be a WebM.
+    source = write("a.mp4", codec="libvpx-vp9")
+    target = tmp_path / "out" / "b.webm"
+    target.parent.mkdir()
+    target.write_text("before")
+    for steps in ([step("VC", 1)], [step("CC", 1), step("VC", 1)]):
+        with pytest.raises(ClipError, match=r"^[^.]+/a\.mp4 cannot be written as webm of libx264"):
+            made(source, target, *steps)
+    assert [path.name for path in target.parent.iterdir()] == ["b.webm"]
+    assert target.read_text() == "before"
+
+
+def test_what_is_no_picture_or_no_video_is_told(write, tmp_path):
+    (tmp_path / "a.jpg").write_text("no picture")
+    frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (0, 250)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:], duration=40)
+    frames[0].save(tmp_path / "a.png")
+    Image.new("RGB", (20_000, 2)).save(tmp_path / "w.png")
+    for source, target, told, via_xvid in (
+        ("a.jpg", "b.jpg", r"a\.jpg: ", False),
+        ("a.gif", "b.gif", r"a\.gif is an animation", False),
+        ("a.png", "b.nosuch", r"b\.nosuch: no format of pictures", False),
+        ("w.png", "b.png", r"w\.png: 20000 x 2 px cannot go through CC:1 webp:1: .*16383", False),
+        ("a.png", "b.png", r"a\.png is no video, so it cannot go through XVID", True),
+    ):
+        with pytest.raises(DistortionError, match=told):
+            made(tmp_path / source, tmp_path / target, step("CC", 1), step("webp", 1), via_xvid=via_xvid)
+    with pytest.raises(DistortionError, match=r"b\.txt: a video's file ends with \.mp4"):
+        made(write("v.mp4"), tmp_path / "b.txt", step("CC", 1))
+    assert not [*tmp_path.glob("b.*"), *tmp_path.glob(".*")]
+    assert files.CONTAINERS[".mkv"] == "matroska"

@@ -1,0 +1,1 @@
+"""Our perturbations by lens, sensor and camera."""

@@ -1,0 +1,1 @@
+"""Our perturbations of levels and colours."""

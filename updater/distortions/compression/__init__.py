@@ -1,0 +1,1 @@
+"""Our perturbations by coding and resampling."""

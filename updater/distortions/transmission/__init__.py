@@ -1,0 +1,1 @@
+"""Our perturbations by what is lost on the way."""
