@@ -48,7 +48,7 @@ def test_of_several_processes_one_makes_a_piece_and_all_find_it(tmp_path):
     # Whoever does not wait goes on to what nobody is at.
     assert fetch_unless_at_work(tmp_path / "crops", "0" * 64, piece) is None
     assert fetch_unless_at_work(tmp_path / "crops", "1" * 64, piece) is not None
-    found = [queue.get(timeout=120) for _ in children]
+    found = [queue.get(timeout=180) for _ in children]
     for child in children:
         child.join()
     assert sum(made for made, _ in found) == 1
