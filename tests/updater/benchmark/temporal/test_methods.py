@@ -1,0 +1,125 @@
+"""The methods that find forged stretches: each learns, answers for any length, and inherits no slip."""
+
+import numpy as np
+import pytest
+import torch
+
+from updater.benchmark.temporal.bmn import BoundaryMatching, map_loss, proposals, sampling
+from updater.benchmark.temporal.bsn import _weights
+from updater.benchmark.temporal.figures import Told, by_family, figures
+from updater.benchmark.temporal.frames import segments_of
+from updater.benchmark.temporal.method import by_segments
+from updater.benchmark.temporal.methods import METHODS
+from updater.benchmark.temporal.rescaled import POINTS, Rescaling, balanced
+from updater.scan.clips import ScannedClip, scanned
+
+FAST = sorted(METHODS.keys() - {"bmn"})
+
+
+def clips_of(seed: int, count: int) -> list[ScannedClip]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        frames = int(rng.integers(60, 90))
+        features = rng.normal(size=(frames, 6)) + rng.normal(0, 0.3, 6)
+        stretch = []
+        if number % 2:
+            first, length = int(rng.integers(0, frames - 30)), int(rng.integers(20, 30))
+            features[first : first + length, :3] += 3
+            stretch = [(first, first + length)]
+        made.append(scanned(features.astype(np.float32), stretch))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAST)
+def test_a_method_finds_stretches_that_stand_out(name):
+    localize = METHODS[name](clips_of(0, 60), 0, lambda done, total: None)
+    told = []
+    for clip in clips_of(1, 20):
+        answer = localize(clip.features)
+        assert answer.frame_scores.shape == (len(clip.features),)
+        assert len(answer.segments) <= 10
+        assert (np.diff(answer.segments[:, 2]) <= 1e-12).all()
+        told.append(Told("made up" if len(clip.segments) else "real", clip, answer))
+    found = figures(told)
+    assert found["ap_0.5"] > 0.5
+    assert found["frame_auc"] > 0.8
+    assert by_family(told) == {"made up": found}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_method_refuses_clips_without_a_forged_stretch(name):
+    with pytest.raises(ValueError, match="training needs"):
+        METHODS[name](clips_of(0, 1), 0, lambda done, total: None)
+
+
+def test_runs_of_the_frame_method_are_counted_once_and_scored_by_their_mean():
+    scores = np.zeros(40)
+    scores[5:15] = 0.5
+    scores[17:30] = 0.3  # a gap of two: closed from a tolerance of 3 on
+    found = segments_of(scores)
+    whole = scores[5:30].mean()
+    assert found.tolist() == [[5, 15, 0.5], [17, 30, pytest.approx(0.3)], [5, 30, pytest.approx(whole)]] or (
+        whole > 0.3
+    )
+    assert {(first, end) for first, end, _ in found} == {(5, 15), (17, 30), (5, 30)}
+
+
+def test_what_is_scored_below_a_quarter_is_no_forged_frame():
+    assert len(segments_of(np.full(30, 0.249))) == 0
+    assert len(segments_of(np.full(30, 0.25))) == 1
+
+
+def test_segments_score_the_frames_that_they_hold():
+    scores = by_segments(np.array([[2, 5, 0.5], [4, 8.5, 0.9], [-1, 1, 0.2]]), 10)
+    assert scores.tolist() == [0.2, 0, 0.5, 0.5, 0.9, 0.9, 0.9, 0.9, 0.9, 0]
+
+
+def test_a_clip_of_any_length_comes_onto_the_grid():
+    clips = clips_of(0, 4)
+    rescaling = Rescaling(clips)
+    for frames in (1, 5, 9, 300):
+        raw = np.random.default_rng(0).normal(size=(frames, 6)).astype(np.float32)
+        assert rescaling.features(raw).shape == (12, POINTS)
+    assert np.allclose(rescaling.grid(clips[1]).segments * len(clips[1].features), clips[1].segments)
+
+
+def test_a_loss_without_positives_is_a_number():
+    said = torch.full((2, 7), 0.4)
+    for truth in (torch.zeros(2, 7), torch.ones(2, 7)):
+        assert torch.isfinite(balanced(said, truth))
+    maps = torch.full((1, 2, POINTS - 1, POINTS - 1), 0.4)
+    assert torch.isfinite(map_loss(maps, torch.zeros(1, POINTS - 1, POINTS - 1)))
+
+
+def test_of_bsns_overlaps_the_middle_class_is_not_empty_and_the_low_one_does_not_take_all():
+    overlaps = torch.tensor([0.9] * 4 + [0.4] * 4 + [0.1] * 32)
+    weights = _weights(overlaps)
+    assert weights[4:8].sum() == pytest.approx(4)
+    assert weights[8:].sum() == pytest.approx(8)
+
+
+def test_bmn_proposes_segments_that_end_with_the_video():
+    edges = np.full((2, POINTS), 0.01)
+    edges[0, 30] = edges[1, POINTS - 1] = 0.9
+    found = proposals(np.full((2, POINTS - 1, POINTS - 1), 0.5), edges)
+    assert [30 / (POINTS - 1), 1.0, pytest.approx(0.9 * 0.9 * 0.25)] in found.tolist()
+
+
+def test_bmn_samples_a_ramp_along_each_segment():
+    ramp = torch.arange(POINTS, dtype=torch.float32) @ sampling()
+    along = ramp.reshape(32, POINTS - 1, POINTS - 1)
+    # From point 20 to 30, half of it more on both sides: 15 to 35.
+    wanted = np.linspace(15, 35, 96).reshape(32, 3).mean(1)
+    assert np.allclose(along[:, 9, 20].numpy(), wanted, atol=1e-4)
+    assert along[:, 40, 20].abs().max() == 0, "a segment beyond the clip is nothing"
+
+
+def test_bmn_has_the_papers_sizes():
+    network = BoundaryMatching(400, (256, 128, 512))
+    counted = sum(one.numel() for one in network.sum_up.parameters())
+    assert counted == 128 * 32 * 512 + 512
+    maps, edges = network(torch.zeros(1, 400, POINTS))
+    assert maps.shape == (1, 2, POINTS - 1, POINTS - 1)
+    assert edges.shape == (1, 2, POINTS)

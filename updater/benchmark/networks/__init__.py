@@ -1,0 +1,1 @@
+"""The networks of ForgeryNet's and DeeperForensics' benchmarks, by name."""

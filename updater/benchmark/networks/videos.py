@@ -1,0 +1,113 @@
+"""Networks that say what a clip is, by name: what each is made of, and which frames it is shown."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from detector.backbone import check_name
+from updater.benchmark.networks import c3d, i3d, lstm, tsn
+from updater.benchmark.networks.classifier import HIGHPASS, NetworkError, make_features
+from updater.benchmark.networks.frames import Frames
+from updater.benchmark.networks.slow import Slow
+from updater.benchmark.networks.slowfast import SlowFast
+from updater.benchmark.networks.tsm import TSM
+from updater.benchmark.networks.x3d import X3D
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which frames of a video a network is published to see; None: those that the recipe names."""
+
+    frames: int | None = None
+    stride: int | None = None
+    segments: bool = False
+    """one frame of each of equal segments, and no clip"""
+    px: int | None = None
+
+
+WHOLE: Mapping[str, Callable[[int], nn.Module]] = {
+    "x3d_m": X3D,
+    "slowfast_r50": SlowFast,
+    "slow_r50": Slow,
+    "tsm_r50": TSM,
+    "c3d": c3d.C3D,
+    "i3d": i3d.I3D,
+}
+"""written here"""
+TORCHVISION = ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s")
+OF_FRAMES: Mapping[str, Callable[[nn.Module, int, int], nn.Module]] = {
+    "frames": Frames,
+    "tsn": tsn.TSN,
+    "lstm": lstm.Recurrent,
+}
+"""on any model of timm's: NAME:BACKBONE, or NAME:highpass:BACKBONE"""
+
+_MVIT_PX, _MVIT_FRAMES = 224, 16
+_SAMPLINGS = {
+    "c3d": Sampling(c3d.FRAMES, 1, px=c3d.PX),
+    "i3d": Sampling(i3d.FRAMES, 1),
+    "lstm": Sampling(stride=lstm.STRIDE),
+    "tsn": Sampling(tsn.SEGMENTS, segments=True),
+}
+
+
+def check(name: str) -> None:
+    """Raise NetworkError for a name that is none, and BackboneError for a backbone that is none."""
+    kind, _, backbone = name.partition(":")
+    if kind in OF_FRAMES and backbone:
+        check_name(backbone.removeprefix(f"{HIGHPASS}:"))
+    elif name not in (*WHOLE, *TORCHVISION):
+        ways = (f"{one}:BACKBONE" for one in OF_FRAMES)
+        known = ", ".join([*WHOLE, *TORCHVISION, *ways])
+        raise NetworkError(f"--model {name} looks at no videos: choose of {known} (any model of timm's)")
+
+
+def sampling_of(name: str) -> Sampling:
+    """Return which frames a network is published to see."""
+    kind, _, backbone = name.partition(":")
+    found = _SAMPLINGS.get(kind, Sampling())
+    return Sampling(found.frames, found.stride, found.segments, 299) if "xception" in backbone else found
+
+
+def make_video_network(
+    name: str, classes: int, px: int, frames: int, weights: Path | None = None, *, pretrained: bool = False
+) -> nn.Module:
+    """Return a network by name, float32 RGB [B, 3, frames, px, px] (0..1) → logits [B, classes].
+
+    weights: of the backbone of a network on frames, safetensors; pretrained: timm's or torchvision's, which
+    are downloaded. Raises NetworkError where a network cannot begin so or see such clips, BackboneError and
+    WeightsError.
+    """
+    check(name)
+    kind, _, backbone = name.partition(":")
+    if backbone:
+        return OF_FRAMES[kind](*make_features(backbone, 3, px, weights, pretrained=pretrained), classes)
+    if weights is not None or (pretrained and name in WHOLE):
+        raise NetworkError(
+            f"{name} begins at random: give weights to a network on frames, such as frames:resnet18"
+        )
+    if name in WHOLE:
+        return WHOLE[name](classes)
+    return _of_torchvision(name, classes, px, frames, pretrained=pretrained)
+
+
+def _of_torchvision(name: str, classes: int, px: int, frames: int, *, pretrained: bool) -> nn.Module:
+    from torchvision.models import video  # it takes seconds, and most networks do not need it
+
+    if name == "mvit_v2_s" and (px, frames) != (_MVIT_PX, _MVIT_FRAMES):
+        raise NetworkError(
+            f"mvit_v2_s sees {_MVIT_FRAMES} frames of {_MVIT_PX} px alone, not {frames} of {px} px"
+        )
+    network: Any = getattr(video, name)(weights="DEFAULT" if pretrained else None)
+    if name == "s3d":
+        # As it is at 224 px, it then takes any size.
+        network.avgpool = nn.AdaptiveAvgPool3d(1)
+        network.classifier[1] = nn.Conv3d(network.classifier[1].in_channels, classes, 1)
+    elif name == "mvit_v2_s":
+        network.head[1] = nn.Linear(network.head[1].in_features, classes)
+    else:
+        network.fc = nn.Linear(network.fc.in_features, classes)
+    return network  # type: ignore[no-any-return]  # torchvision's own classes

@@ -1,0 +1,183 @@
+"""BMN: every segment of a grid of starts and lengths is judged at once, from features sampled along it.
+
+Lin et al. 2019, "BMN: Boundary-Matching Network for Temporal Action Proposal Generation", with the constants
+of its code as He et al. 2021 use it. Of that code two slips are not inherited: segments that end with the
+video are judged too, and a batch without positives has a loss that is a number.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from detector.stretches import soft_nms
+from updater.benchmark.measures.segments import tiou
+from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress, by_segments
+from updater.benchmark.temporal.rescaled import POINTS, Rescaling, balanced, peaks, usable, within
+from updater.scan.clips import ScannedClip
+
+HIDDEN = (256, 128, 512)
+"""channels of the base, of what is sampled, and of what sums the samples up: the paper's"""
+SMALL = (64, 32, 128)
+"""a quarter of each, for two cores"""
+_SAMPLES, _BIN, _BESIDE = 32, 3, 0.5
+_EPOCHS, _BATCH, _RATE, _DECAY, _FALLS_AFTER = 9, 8, 1e-3, 1e-4, 7
+_HIGH, _LOW = 0.7, 0.3
+_SURE = 0.9
+_ALPHA, _BOUNDS = 0.4, (0.5, 0.9)
+_BINS = POINTS - 1
+
+
+class BoundaryMatching(nn.Module):
+    """Features float32 [B, C, POINTS] → maps float32 [B, 2, D, S]; starts and ends, float32 [B, 2, POINTS].
+
+    The cell (d, s) is the segment from point s to point s + d + 1; the two maps are classification and
+    regression of its IoU with the truth. All are probabilities.
+    """
+
+    def __init__(self, channels: int, hidden: tuple[int, int, int]) -> None:
+        super().__init__()
+        base, sampled, summed = hidden
+        self.base = nn.Sequential(
+            nn.Conv1d(channels, base, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv1d(base, base, 3, padding=1, groups=4),
+            nn.ReLU(),
+        )
+        self.edges = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv1d(base, base, 3, padding=1, groups=4), nn.ReLU(), nn.Conv1d(base, 1, 1), nn.Sigmoid()
+            )
+            for _ in range(2)
+        )
+        self.reduce = nn.Sequential(nn.Conv1d(base, sampled, 3, padding=1), nn.ReLU())
+        self.sum_up = nn.Sequential(nn.Conv3d(sampled, summed, (_SAMPLES, 1, 1)), nn.ReLU())
+        self.judge = nn.Sequential(
+            nn.Conv2d(summed, sampled, 1),
+            nn.ReLU(),
+            nn.Conv2d(sampled, sampled, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(sampled, sampled, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(sampled, 2, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return maps, and edges."""
+        base = self.base(features)
+        sampled = self.reduce(base) @ sampling()
+        along = sampled.unflatten(2, (_SAMPLES, _BINS, _BINS))
+        edges = torch.cat([edge(base) for edge in self.edges], 1)
+        return self.judge(self.sum_up(along)[:, :, 0]), edges
+
+
+@lru_cache(maxsize=1)
+def sampling() -> Tensor:
+    """Return the weights of points in each sample of each segment, float32 [POINTS, samples · D · S].
+
+    A segment is sampled from half its length before it to half its length after it, at `_SAMPLES` places,
+    each the mean of three; a place between two points takes from both, one beyond the clip is 0.
+    """
+    starts = np.arange(_BINS)[None, :]
+    lengths = np.arange(1, _BINS + 1)[:, None]
+    count = _SAMPLES * _BIN
+    shares = np.linspace(-_BESIDE, 1 + _BESIDE, count)[:, None, None]
+    places = starts + shares * lengths
+    weights = np.maximum(0, 1 - np.abs(places[..., None] - np.arange(POINTS)))
+    weights *= (starts + lengths <= _BINS)[..., None]
+    means = weights.reshape(_SAMPLES, _BIN, _BINS, _BINS, POINTS).mean(1)
+    return torch.from_numpy(means.reshape(-1, POINTS).T.astype(np.float32).copy())
+
+
+def with_hidden(hidden: tuple[int, int, int]) -> Method:
+    """Make the method with networks of this width."""
+
+    def method(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
+        return _trained(clips, seed, progress, hidden)
+
+    return method
+
+
+def _trained(
+    clips: Sequence[ScannedClip], seed: int, progress: Progress, hidden: tuple[int, int, int]
+) -> Localizer:
+    forged = usable(clips)
+    rescaling = Rescaling(forged)
+    grids = [rescaling.grid(clip) for clip in forged]
+    features = torch.stack([grid.features for grid in grids])
+    overlaps = torch.stack([_overlaps(grid.segments) for grid in grids])
+    edges = torch.stack([within(grid.segments, 1.5 / _BINS) for grid in grids])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = BoundaryMatching(rescaling.channels, hidden)
+        optimiser = torch.optim.Adam(network.parameters(), _RATE, weight_decay=_DECAY)
+        falls = torch.optim.lr_scheduler.StepLR(optimiser, _FALLS_AFTER)
+        for epoch in range(_EPOCHS):
+            for chosen in torch.split(torch.randperm(len(grids)), _BATCH):
+                maps, said = network(features[chosen])
+                loss = balanced(said[:, 0], edges[chosen, 0]) + balanced(said[:, 1], edges[chosen, 1])
+                loss = loss + map_loss(maps, overlaps[chosen])
+                optimiser.zero_grad()
+                torch.autograd.backward(loss)
+                optimiser.step()
+            falls.step()
+            progress(epoch + 1, _EPOCHS)
+    network.eval()
+
+    def localize(raw: NDArray[np.float32]) -> Answer:
+        with torch.inference_mode():
+            maps, said = network(rescaling.features(raw)[None])
+        segments = proposals(maps[0].double().numpy(), said[0].double().numpy())
+        kept = soft_nms(segments, _ALPHA, _BOUNDS) * [len(raw), len(raw), 1]
+        return Answer(by_segments(kept, len(raw)), kept)
+
+    return localize
+
+
+def map_loss(maps: Tensor, overlaps: Tensor) -> Tensor:
+    """Return 10 · regression + classification, over the segments that lie within the clip.
+
+    maps: float32 [B, 2, D, S]; overlaps: float32 [B, D, S], the IoU with the truth. In the regression high,
+    middle and low overlaps weigh the same, as far as there are any.
+    """
+    possible = _possible()
+    said, truth = maps[..., possible], overlaps[..., possible]
+    high, low = truth > _HIGH, truth <= _LOW
+    kinds = (high, ~high & ~low, low)
+    weights = sum((kind.float() / kind.sum().clamp_min(1) for kind in kinds), torch.zeros_like(truth))
+    regression = (F.mse_loss(said[:, 1], truth, reduction="none") * weights).sum() / 3
+    return 10 * regression + balanced(said[:, 0], (truth > _SURE).float())
+
+
+def proposals(maps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the segments in 0..1 from likely starts to likely ends, those that end with the clip too.
+
+    Their score is start · end · classification · regression.
+    """
+    starts, ends = peaks(edges[0]), peaks(edges[1])
+    found = [
+        (start, end, edges[0, start] * edges[1, end] * maps[:, end - start - 1, start].prod())
+        for start in starts
+        for end in ends
+        if start < end
+    ]
+    return np.asarray(np.array(found, np.float64).reshape(-1, 3) / [_BINS, _BINS, 1])
+
+
+@lru_cache(maxsize=1)
+def _possible() -> Tensor:
+    starts, lengths = torch.arange(_BINS)[None, :], torch.arange(1, _BINS + 1)[:, None]
+    return starts + lengths <= _BINS
+
+
+def _overlaps(segments: NDArray[np.float64]) -> Tensor:
+    """Return the best IoU of each segment of the grid with a true one, float32 [D, S]."""
+    starts, lengths = np.meshgrid(np.arange(_BINS), np.arange(1, _BINS + 1))
+    of_grid = np.stack([starts, starts + lengths], -1).reshape(-1, 2) / _BINS
+    best = tiou(of_grid, segments).max(1, initial=0)
+    return torch.from_numpy(best.reshape(_BINS, _BINS).astype(np.float32))

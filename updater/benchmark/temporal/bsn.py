@@ -1,0 +1,174 @@
+"""BSN: boundaries are found first, and proposals between them are then judged.
+
+Lin et al. 2018, "BSN: Boundary Sensitive Network for Temporal Action Proposal Generation", with the
+constants of its code as He et al. 2021 use it. Of that code two slips are not inherited: the low bound of the
+IoU is 0.2 (there 2.2, which leaves the middle class empty), and each proposal's loss is weighted before the
+mean.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from detector.stretches import Segments, soft_nms
+from updater.benchmark.measures.segments import tiou
+from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
+from updater.benchmark.temporal.rescaled import POINTS, Grid, Rescaling, balanced, peaks, usable, within
+from updater.scan.clips import ScannedClip
+
+_HIDDEN, _JUDGE_HIDDEN = 512, 256
+_EPOCHS, _BATCH = 20, 16
+_TEM_RATE, _PEM_RATE, _FALLS_AFTER = 1e-3, 1e-2, (7, 10)
+_LOW, _HIGH = 0.2, 0.6
+_ALPHA, _BOUNDS = 0.75, (0.65, 0.9)
+_INSIDE, _BESIDE, _REACH = 16, 8, 0.2
+_MOST_PROPOSALS = 200
+
+
+class Boundaries(nn.Module):
+    """TEM: features float32 [B, C, POINTS] → action, start and end, probabilities float32 [B, 3, POINTS]."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv1d(channels, _HIDDEN, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv1d(_HIDDEN, _HIDDEN, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv1d(_HIDDEN, 3, 1),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the three curves."""
+        return torch.sigmoid(0.01 * self.layers(features))
+
+
+class Judge(nn.Module):
+    """PEM: 32 numbers of a proposal → how much of a true segment it is, float32 [N]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(_INSIDE + 2 * _BESIDE, _JUDGE_HIDDEN), nn.ReLU(), nn.Linear(_JUDGE_HIDDEN, 1)
+        )
+
+    def forward(self, proposals: Tensor) -> Tensor:
+        """Return the IoU that is expected."""
+        return torch.sigmoid(0.1 * self.layers(proposals))[:, 0]
+
+
+def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
+    """Train both networks; see `updater.benchmark.temporal.method.Method`."""
+    forged = usable(clips)
+    rescaling = Rescaling(forged)
+    grids = [rescaling.grid(clip) for clip in forged]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        boundaries, judge = Boundaries(rescaling.channels), Judge()
+        _train_boundaries(boundaries, grids, progress)
+        _train_judge(judge, boundaries, grids, progress)
+    boundaries.eval()
+    judge.eval()
+
+    def localize(features: NDArray[np.float32]) -> Answer:
+        curves = _curves(boundaries, rescaling.features(features))
+        segments = _proposals(curves)
+        with torch.inference_mode():
+            judged = judge(torch.from_numpy(_described(curves[0], segments))).double().numpy()
+        segments[:, 2] *= judged
+        kept = soft_nms(segments, _ALPHA, _BOUNDS) * [len(features), len(features), 1]
+        return Answer(by_segments(kept, len(features)), kept)
+
+    return localize
+
+
+def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
+    features = torch.stack([grid.features for grid in grids])
+    truth = torch.stack([torch.cat([_action(grid.segments)[None], _edges(grid.segments)]) for grid in grids])
+    optimiser = torch.optim.Adam(network.parameters(), _TEM_RATE, weight_decay=1e-4)
+    falls = torch.optim.lr_scheduler.MultiStepLR(optimiser, _FALLS_AFTER)
+    for epoch in range(_EPOCHS):
+        for chosen in torch.split(torch.randperm(len(grids)), _BATCH):
+            said = network(features[chosen])
+            action, start, end = (balanced(said[:, i], truth[chosen, i]) for i in range(3))
+            _step(optimiser, 2 * action + start + end)
+        falls.step()
+        progress(epoch + 1, 2 * _EPOCHS)
+
+
+def _train_judge(network: Judge, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
+    described, overlaps = [], []
+    for grid in grids:
+        curves = _curves(boundaries, grid.features)
+        segments = _proposals(curves)
+        described.append(_described(curves[0], segments))
+        overlaps.append(tiou(segments[:, :2], grid.segments).max(1, initial=0))
+    rows = torch.from_numpy(np.concatenate(described))
+    truth = torch.from_numpy(np.concatenate(overlaps)).float()
+    weights = _weights(truth)
+    optimiser = torch.optim.Adam(network.parameters(), _PEM_RATE, weight_decay=1e-4)
+    falls = torch.optim.lr_scheduler.MultiStepLR(optimiser, _FALLS_AFTER)
+    for epoch in range(_EPOCHS):
+        for chosen in torch.split(torch.randperm(len(rows)), 256):
+            loss = F.smooth_l1_loss(network(rows[chosen]), truth[chosen], reduction="none")
+            _step(optimiser, (loss * weights[chosen]).sum() / weights[chosen].sum().clamp_min(1e-6))
+        falls.step()
+        progress(_EPOCHS + epoch + 1, 2 * _EPOCHS)
+
+
+def _weights(overlaps: Tensor) -> Tensor:
+    """Return what proposals weigh: those of high overlap as much as the middle ones, half of the low ones."""
+    high, low = overlaps > _HIGH, overlaps < _LOW
+    middle = ~high & ~low
+    count = float(high.sum().clamp_min(1))
+    weights = high.float()
+    weights[middle] = min(1.0, count / max(1.0, float(middle.sum())))
+    weights[low] = min(1.0, 2 * count / max(1.0, float(low.sum())))
+    return weights
+
+
+def _action(segments: NDArray[np.float64]) -> Tensor:
+    points = np.linspace(0, 1, POINTS)[:, None]
+    inside = (points >= segments[:, 0]) & (points < segments[:, 1])
+    return torch.from_numpy(inside.any(1).astype(np.float32))
+
+
+def _edges(segments: NDArray[np.float64]) -> Tensor:
+    return within(segments, 1.5 / (POINTS - 1))
+
+
+def _curves(network: Boundaries, features: Tensor) -> NDArray[np.float64]:
+    with torch.inference_mode():
+        return np.asarray(network(features[None])[0].double().numpy())
+
+
+def _proposals(curves: NDArray[np.float64]) -> Segments:
+    """Return segments in 0..1 from every likely start to every likely end, scored by both; the best."""
+    starts, ends = peaks(curves[1]), peaks(curves[2])
+    pairs = [
+        (start, end, curves[1, start] * curves[2, end]) for start in starts for end in ends if start < end
+    ]
+    found = np.array(pairs, np.float64).reshape(-1, 3) / [POINTS - 1, POINTS - 1, 1]
+    return np.asarray(found[np.argsort(-found[:, 2], kind="stable")[:_MOST_PROPOSALS]])
+
+
+def _described(action: NDArray[np.float64], segments: Segments) -> NDArray[np.float32]:
+    """Return 16 numbers of the action inside each segment and 8 about each end, float32 [n, 32]."""
+    points = np.linspace(0, 1, POINTS)
+    first, end = segments[:, :1], segments[:, 1:2]
+    reach = _REACH * (end - first)
+    inside = first + (end - first) * np.linspace(0, 1, _INSIDE)
+    about = [edge + reach * np.linspace(-1, 1, _BESIDE) for edge in (first, end)]
+    places = np.concatenate([inside, *about], 1)
+    # What lies beyond the clip is no action.
+    return np.asarray(np.interp(places, points, action, left=0, right=0), np.float32)
+
+
+def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimiser.zero_grad()
+    torch.autograd.backward(loss)
+    optimiser.step()

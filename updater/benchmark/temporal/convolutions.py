@@ -1,0 +1,27 @@
+"""Our own method: dilated convolutions over features and their deviation from the clip's median.
+
+The head and its training are those of production: `detector.scanner`, `updater.scan.training`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from detector.stretches import stretches
+from updater.benchmark.temporal.method import Answer, Localizer, Progress
+from updater.scan.clips import ScannedClip
+from updater.scan.training import train_scanner
+
+
+def convolutions(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
+    """Train the head over time; see `updater.benchmark.temporal.method.Method`."""
+    scanner = train_scanner(clips, seed, progress=progress)
+
+    def localize(features: NDArray[np.float32]) -> Answer:
+        with torch.inference_mode():
+            scores = scanner(torch.from_numpy(features))["frame_score"].double().numpy()
+        return Answer(scores, stretches(scores))
+
+    return localize

@@ -1,0 +1,67 @@
+"""The paper's frame method: each frame is scored by itself, and runs of forged frames are segments.
+
+He et al. 2021, "ForgeryNet", section 5.4 and appendix I: a frame is forged from a score of .25; runs are
+taken with a tolerance of 1, 3, 5 and 7 real frames, at least 5 frames long, their score the mean. The paper
+scores frames by an image network; ours is a perceptron on the forensic features of the frame's crop.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import nn
+
+from detector.scanner import CLIPPED_AT
+from detector.stretches import MOST, Segments, runs
+from updater.benchmark.temporal.method import Answer, Localizer, Progress
+from updater.scan.clips import ScannedClip
+
+FORGED_FROM = 0.25
+TOLERANCES = (1, 3, 5, 7)
+SHORTEST = 5
+_HIDDEN = 64
+_EPOCHS, _BATCH, _RATE, _DECAY = 20, 256, 1e-3, 1e-2
+
+
+def frames(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
+    """Train the classifier of frames; see `updater.benchmark.temporal.method.Method`."""
+    rows = torch.from_numpy(np.concatenate([clip.features for clip in clips]))
+    truth = torch.from_numpy(np.concatenate([clip.forged for clip in clips])).float()
+    if not 0 < float(truth.mean()) < 1:
+        raise ValueError("training needs forged frames and others")
+    mean, deviation = rows.mean(0), rows.std(0).clamp_min(1e-6)
+
+    def standard(features: torch.Tensor) -> torch.Tensor:
+        return ((features - mean) / deviation).clamp(-CLIPPED_AT, CLIPPED_AT)
+
+    rows = standard(rows)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = nn.Sequential(
+            nn.Linear(rows.shape[1], _HIDDEN), nn.ReLU(), nn.Dropout(0.2), nn.Linear(_HIDDEN, 1)
+        )
+        optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
+        for epoch in range(_EPOCHS):
+            for chosen in torch.split(torch.randperm(len(rows)), _BATCH):
+                loss = F.binary_cross_entropy_with_logits(network(rows[chosen])[:, 0], truth[chosen])
+                optimiser.zero_grad()
+                torch.autograd.backward(loss)
+                optimiser.step()
+            progress(epoch + 1, _EPOCHS)
+    network.eval()
+
+    def localize(features: NDArray[np.float32]) -> Answer:
+        with torch.inference_mode():
+            scores = network(standard(torch.from_numpy(features)))[:, 0].sigmoid().double().numpy()
+        return Answer(scores, segments_of(scores))
+
+    return localize
+
+
+def segments_of(scores: NDArray[np.float64]) -> Segments:
+    """Return the ten best runs of forged frames over all tolerances, each once; scores: [T] in 0..1."""
+    found = {run for tolerance in TOLERANCES for run in runs(scores >= FORGED_FROM, tolerance, SHORTEST)}
+    scored = sorted((-float(scores[first:end].mean()), first, end) for first, end in found)
+    return np.array([(first, end, -negative) for negative, first, end in scored[:MOST]]).reshape(-1, 3)

@@ -1,0 +1,89 @@
+"""Listed videos as the temporal task sees them: their annotated frames, whose features a cache keeps."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
+
+from detector.architecture import FEATURE_VERSION
+from ingest.durable import write_durably
+from ingest.settings import IngestSettings
+from memory.features import ItemFeatures
+from updater.benchmark.data.entries import Entry, Segment, SegmentsError, with_frames
+from updater.benchmark.data.listed import Tally
+from updater.distortions.media.clip import ClipError
+from updater.scan.clips import ScannedClip, scanned
+from updater.scan.reading import CROP_PX, frame_features
+
+_NAME = "features"
+
+
+@dataclass(frozen=True)
+class Video:
+    """A listed video, and what is seen of it."""
+
+    entry: Entry
+    clip: ScannedClip
+
+
+def videos(
+    entries: Sequence[Entry],
+    cache: Path,
+    tally: Tally,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Video]:
+    """Return the videos whose stretches are known: from the first annotated frame to the last.
+
+    Left out and counted: those that are labelled as a whole only, those of one frame or none, those that
+    cannot be decoded, and those whose list tells of frames that they do not have.
+    """
+    features = ItemFeatures(CROP_PX)
+    known = [entry for entry in entries if entry.annotated is not None]
+    for entry in entries:
+        if entry.annotated is None:
+            tally.add("videos are labelled as a whole, and left out of the temporal task", entry.path)
+    found = []
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        read = threads.map(lambda entry: _read(entry, features, cache), known)
+        for done, (entry, rows) in enumerate(zip(known, read, strict=True), start=1):
+            if isinstance(rows, str):
+                tally.add(rows, entry.path)
+            else:
+                found.append(Video(entry, _seen(entry, rows)))
+            progress(done, len(known))
+    return found
+
+
+def _read(entry: Entry, features: ItemFeatures, cache: Path) -> NDArray[np.float32] | str:
+    """Return the features of a video's annotated frames, or what is wrong with it."""
+    first, end = entry.annotated or Segment(0, 1)
+    try:
+        key = hashlib.sha256(entry.path.read_bytes())
+    except OSError:
+        return "videos cannot be read, and are left out"
+    key.update(f"{first} {end} {CROP_PX} {FEATURE_VERSION}".encode())
+    kept = cache / f"{key.hexdigest()}.safetensors"
+    if kept.is_file():
+        return np.asarray(load_file(kept)[_NAME], np.float32)
+    try:
+        rows = frame_features(entry.path, features, first, end, IngestSettings().max_pixels)
+        with_frames(entry, first + len(rows))
+    except ClipError:
+        return "videos cannot be decoded, or change their size, and are left out"
+    except SegmentsError:
+        return "videos have fewer frames than their list tells of, and are left out"
+    if len(rows) < 2:
+        return "videos have one annotated frame, and are left out"
+    write_durably(kept, save({_NAME: rows}))
+    return rows
+
+
+def _seen(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
+    start = entry.annotated.first if entry.annotated is not None else 0
+    return scanned(rows, [(first - start, end - start) for first, end in entry.segments])
