@@ -1,4 +1,4 @@
-"""`forgewatch benchmark cddb|opencil|synthetic|speed|size|memory|shift`: what is learnt, rejected, spent."""
+"""`forgewatch benchmark cddb|opencil|synthetic|size|memory|shift`: what is learnt, rejected, spent."""
 
 import sys
 from collections.abc import Iterator
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from deploy.cli.devices import device_of, weights_of
 from deploy.cli.learning import (
     Learning,
     TrainingOptions,
-    device_of,
     setup_of,
     share_of,
-    weights_of,
     with_options,
 )
 from deploy.cli.output import CommandError, print_table, progress_bar, say, writable
@@ -72,20 +71,12 @@ def synthetic(chosen: Learning) -> None:
 
 @app.command()
 @with_options
-def speed(chosen: TrainingOptions) -> None:
-    """Measure whether training waits for data, on the own stream's first task."""
-    with one_line(), _prepared(chosen) as setup:
-        _speed(setup, chosen.seed, chosen.report)
-
-
-@app.command()
-@with_options
 def size(
     chosen: TrainingOptions,
     images: Annotated[int, typer.Option(min=1000, help="generated images of 32 px")] = 10_000,
 ) -> None:
     """Measure the memory that an update over so many images takes; their crops stay in .forgewatch."""
-    with one_line(), _prepared(chosen) as setup:
+    with one_line(), prepared(chosen) as setup:
         _size(setup, images, chosen.seed, chosen.report)
 
 
@@ -174,12 +165,13 @@ def shift(
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
-    with one_line(), _prepared(chosen) as setup:
+    with one_line(), prepared(chosen) as setup:
         _run(source, with_pictures(setup, chosen), chosen)
 
 
 @contextmanager
-def _prepared(chosen: TrainingOptions) -> Iterator["Setup"]:
+def prepared(chosen: TrainingOptions) -> Iterator["Setup"]:
+    """Join the processes that train together, and give the setup that the options stand for."""
     from updater.training.processes import joined
 
     with joined(device_of(chosen.device)) as own:
@@ -248,29 +240,6 @@ def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
     if others:
         compare([folder, *others]).show(Console())
     say(f"the page of it: {folder / 'report.html'}")
-
-
-def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
-    from updater.benchmark.data.crops import CropReader
-    from updater.benchmark.speed import measure_on_own_stream, speed_json
-    from updater.benchmark.streams import Dataset
-    from updater.training.processes import is_first
-
-    for file in (HOME / "report.json", report):
-        writable(file)
-    plan = Dataset("synthetic", crop_px=setup.architecture.crop_px).plan
-    with (
-        progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
-        CropReader(plan, HOME / "crops", progress) as reader,
-    ):
-        found = measure_on_own_stream(reader, setup, seed, progress)
-    if not is_first():
-        return
-    columns = ("stage", "training, images/s", "same steps on a fixed batch", "share")
-    rows = ((one.stage, f"{one.loop:.0f}", f"{one.fixed:.0f}", f"{one.share:.2f}") for one in found)
-    print_table(f"training of {setup.architecture.backbone} on {setup.device}", columns, rows)
-    if report:
-        report.write_text(speed_json(found, setup))
 
 
 def _size(setup: "Setup", images: int, seed: int, report: Path | None) -> None:

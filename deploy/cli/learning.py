@@ -1,7 +1,6 @@
 """What the benchmarks are told of a network and its training: the options, and the Setup made of them."""
 
 import inspect
-import logging
 import math
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields, replace
@@ -14,12 +13,9 @@ import typer
 from deploy.cli.output import UsageError, say
 
 if TYPE_CHECKING:
-    import torch
-
-    from detector.architecture import Architecture
     from updater.benchmark.setup import Setup
+    from updater.training.augmentations import Distorted
     from updater.training.schedules import Schedule
-    from updater.training.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +96,12 @@ class Learning(TrainingOptions):
     ] = "none"
     picture_epochs: Annotated[float, typer.Option(help="times that a picture is drawn to train it")] = 10.0
     picture_rate: Annotated[float | None, typer.Option(help="highest rate of that; else the default")] = None
+    distorted: Annotated[
+        float, typer.Option(min=0, max=10, help="distorted copies of each item that are trained on beside it")
+    ] = 0.0
+    distorted_strength: Annotated[
+        str, typer.Option(help="of these: sing, rand, mix2, mix3 or mix4, as DeeperForensics names them")
+    ] = "rand"
     learner: Annotated[str, typer.Option(help="how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, typer.Option(min=0, help="exemplars of earlier tasks, all together")] = 500
     rejection: Annotated[
@@ -207,8 +209,18 @@ def setup_of(chosen: TrainingOptions) -> "Setup":
         raise UsageError(f"--backbone {error}") from error
     except ValueError as error:
         raise UsageError(f"--crop-px {chosen.crop_px}: {error}") from error
-    setup = Setup(learning.learner, of_training, architecture, learning.memory, rejection=names)
+    copies = _distorted(learning)
+    setup = Setup(
+        learning.learner, of_training, architecture, learning.memory, rejection=names, distorted=copies
+    )
     return _trained(setup, chosen)
+
+
+def _distorted(chosen: Learning) -> "Distorted":
+    from updater.training.augmentations import Distorted, Strength
+
+    _one_of("distorted-strength", chosen.distorted_strength, get_args(Strength))
+    return Distorted(chosen.distorted, cast("Strength", chosen.distorted_strength))
 
 
 def _trained(setup: "Setup", chosen: TrainingOptions) -> "Setup":
@@ -267,32 +279,6 @@ def share_of(chosen: Learning) -> float | None:
     if share == 0 and chosen.leave_out:
         raise UsageError("--calibration-share 0 leaves nothing to set thresholds by: add --no-leave-out")
     return share
-
-
-def device_of(name: str) -> "torch.device":
-    """The device of that name, or the best one for auto. Raises UsageError."""
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"--device {name} is none: choose of cpu, cuda, auto") from error
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()} GPUs that torch can use")
-    return found
-
-
-def weights_of(chosen: TrainingOptions, architecture: "Architecture") -> "Weights | None":
-    """What training begins with; None for weights drawn at random. Raises UsageError."""
-    from updater.training.weights import chosen as chosen_weights
-
-    if chosen.checkpoint and chosen.pretrained:
-        raise UsageError("--checkpoint and --pretrained are two ways to begin: choose one")
-    # It tells of each try to reach the hub; what came of them is told once.
-    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
-    return chosen_weights(architecture.backbone, chosen.checkpoint, chosen.pretrained)
 
 
 def _one_of(option: str, name: str, known: Collection[str]) -> None:

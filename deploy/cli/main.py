@@ -11,10 +11,15 @@ import typer
 
 from deploy.cli import (
     benchmark,
+    deeperforensics,
+    distortions,
+    forgerynet,
+    gate_weights,
     memory,
     newcomer,
     pretraining,
     releases,
+    speed,
     stack,
     status,
     stream,
@@ -67,7 +72,7 @@ _PANELS = {
         releases.reject,
         releases.rollback,
     ),
-    "Research": (pretraining.pretrain,),
+    "Research": (pretraining.pretrain, distortions.distort),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
@@ -75,6 +80,10 @@ for _panel, _commands in _PANELS.items():
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
 benchmark.app.command()(newcomer.newcomer)
+benchmark.app.command()(forgerynet.forgerynet)
+benchmark.app.command()(speed.speed)
+benchmark.app.command()(gate_weights.weights)
+benchmark.app.command()(deeperforensics.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.learning import device_of
+from deploy.cli.devices import device_of
 from deploy.cli.output import CommandError, UsageError, progress_bar, say, warn, writable
 
 _NAMED = 5

@@ -73,21 +73,45 @@ def send(
     _finish(failed, "sent")
 
 
-def score(files: Files, as_json: JsonFlag = False) -> None:
+def score(
+    files: Files,
+    map_dir: Annotated[
+        Path | None, typer.Option("--map", metavar="DIR", help="draw each map over its picture there")
+    ] = None,
+    dense: Annotated[
+        bool, typer.Option("--dense", help="map also what is called real, which the stream does not")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Score files by the live release, here and without Kafka: the same verdict as the stream's."""
+    from deploy.client.map_picture import drawn
     from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
+    from ingest.decode import DecodeError
+
+    if map_dir is not None:
+        if map_dir.exists() and not map_dir.is_dir():
+            raise CommandError(f"{map_dir} is a file: name a folder")
+        map_dir.mkdir(parents=True, exist_ok=True)
 
     failed = 0
     found = []
     try:
         with client() as api, open_scorer(api) as scorer:
+            if (map_dir is not None or dense) and not scorer.maps:
+                warn("the live release makes no maps: it has no localizer (updater/README.md says how)")
             for path in files:
                 try:
-                    verdict = scorer.score(path)
+                    verdict = scorer.score(path, dense=dense)
                 except (NoVerdictError, OSError) as error:
                     warn(_why(path, error))
                     failed += 1
                     continue
+                if map_dir is not None and verdict.map is not None:
+                    try:
+                        picture = drawn(scorer.picture(path, verdict), verdict.width, verdict.map)
+                        picture.save(_free(map_dir, path))
+                    except (DecodeError, OSError) as error:
+                        warn(f"no map drawn of {_why(path, error)}")
                 if as_json:
                     print_json({"file": str(path), "verdict": verdict.model_dump(mode="json")})
                 else:
@@ -99,7 +123,7 @@ def score(files: Files, as_json: JsonFlag = False) -> None:
     _finish(failed, "scored")
 
 
-_COLUMNS = ("label", "family", "p(family)", "p(fake)", "u", "threshold", "release")
+_COLUMNS = ("label", "family", "p(family)", "p(fake)", "u", "threshold", "marked", "release")
 
 
 def _cells(v: Verdict) -> list[object]:
@@ -110,6 +134,7 @@ def _cells(v: Verdict) -> list[object]:
         v.fake_probability,
         v.unknown_score,
         v.unknown_threshold,
+        None if v.map is None else f"{v.map.share:.1%}",
         short(v.release),
     ]
 
@@ -132,6 +157,12 @@ def _media(v: Verdict) -> str:
 
 def _why(path: Path, error: Exception) -> str:
     return f"{path}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _free(folder: Path, path: Path) -> Path:
+    """Return where the map of a file goes: files of one name in several folders keep one each."""
+    names = (f"{path.name}.map.png", *(f"{path.name}-{number}.map.png" for number in range(2, 10_000)))
+    return next(folder / name for name in names if not (folder / name).exists())
 
 
 def _finish(failed: int, what: str) -> None:

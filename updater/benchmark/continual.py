@@ -23,6 +23,7 @@ from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
 from updater.measures import aa_m, auroc, mean_ap
 from updater.training import schemes, step
+from updater.training.distorted import with_distorted
 from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.processes import by_turns, first_ones, is_first
 from updater.training.step import Learnt
@@ -92,7 +93,7 @@ class Continual:
         with timed(self._seconds_file(number)):
             learnt = LEARNERS[setup.learner](
                 step.Step(
-                    train,
+                    self._distorted(number, train),
                     names,
                     setup.architecture,
                     previous=previous,
@@ -110,6 +111,17 @@ class Continual:
         if is_first():
             save_learnt(weights, learnt)
         return learnt
+
+    def _distorted(self, number: int, train: LabelledCrops) -> LabelledCrops:
+        task, setup = self.stream.tasks[number].name, self.setup
+        return with_distorted(
+            train,
+            setup.distorted,
+            frozenset(),
+            self.seed,
+            setup.torch_device,
+            lambda stage, *at: self.progress(f"{task}: {stage}", *at),
+        )
 
     def _tuned(self, number: int, train: LabelledCrops) -> PictureBranch | None:
         """Train a model on whole pictures further on one task, as far as it was not done here before."""

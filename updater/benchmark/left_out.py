@@ -1,7 +1,7 @@
 """Rejection of a family that nothing was trained on: each family of a stream left out once."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from updater.benchmark.vote import tuned_branch
 from updater.candidate.calibrate import reals
 from updater.learners.methods import LEARNERS
 from updater.measures import auroc
+from updater.training.distorted import with_distorted
 from updater.training.processes import is_first
-from updater.training.step import Learnt, Options, Step
+from updater.training.step import Learnt, Options, Recipe, Step
 from updater.training_data import LabelledCrops
 
 PLAIN_BACKBONE = "lcnet_050"
@@ -75,14 +76,14 @@ def leave_out(
     done = folder / f"without-{family}{'-source-known' if source_known else ''}"
     if (found := _load(done)) is not None:
         return found
-    tasks, unseen = _parts(stream, family, source_known)
+    tasks, unseen = without_families(stream, [family], source_known)
 
     what = f"the forgeries of {family}" if source_known else family
 
     def say(stage: str, *at: int) -> None:
         progress(f"without {what}: {stage}", *at)
 
-    learnt = _trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
+    learnt = trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = joined([task.train for task in tasks])
     held = joined([task.calibration for task in tasks])
     branch = tuned_branch(setup, train, learnt.classes, seed, folder / "left-out-picture.safetensors", say)
@@ -109,32 +110,50 @@ def leave_out(
     return results
 
 
-def _parts(stream: Stream, family: str, source_known: bool) -> tuple[list[Task], LabelledCrops]:
-    """Return the tasks to train on, and everything of the family that they leave out."""
-    (left,) = (task for task in stream.tasks if task.name == family)
-    tasks = [task for task in stream.tasks if task.name != family]
-    everything = joined([left.train, left.calibration, left.test])
+def without_families(
+    stream: Stream, families: Collection[str], source_known: bool
+) -> tuple[list[Task], LabelledCrops]:
+    """Return the tasks to train on, and everything of the families that they leave out.
+
+    source_known: the families' reals are trained on, as further tasks, and what is left out are forgeries.
+    """
+    left = [task for task in stream.tasks if task.name in families]
+    tasks = [task for task in stream.tasks if task.name not in families]
+    everything = joined([part for task in left for part in (task.train, task.calibration, task.test)])
     if not source_known:
         return tasks, everything
-    known = Task(family, *(_only_reals(part) for part in (left.train, left.calibration, left.test)))
+    for task in left:
+        tasks.append(
+            Task(task.name, *(_only_reals(part) for part in (task.train, task.calibration, task.test)))
+        )
     fakes = (i for i, name in enumerate(everything.families) if not is_real(name))
-    return [*tasks, known], everything.take(fakes)
+    return tasks, everything.take(fakes)
 
 
 def _only_reals(items: LabelledCrops) -> LabelledCrops:
     return items.take(i for i, name in enumerate(items.families) if is_real(name))
 
 
-def _trained(
-    tasks: list[Task], setup: Setup, seed: int, kinds: frozenset[str], checkpoint: Path, progress: Progress
+def trained(
+    tasks: list[Task],
+    setup: Setup,
+    seed: int,
+    kinds: frozenset[str],
+    checkpoint: Path,
+    progress: Progress,
+    recipe: Recipe | None = None,
 ) -> Learnt:
+    """Train a first network on these tasks.
+
+    kinds: of the pseudo-forgeries that are left out. recipe: in the place of the setup's.
+    """
     train = joined([task.train for task in tasks])
     step = Step(
-        train,
+        with_distorted(train, setup.distorted, kinds, seed, setup.torch_device, progress),
         tuple(name for task in tasks for name in task.classes),
         setup.architecture,
         options=setup.options,
-        recipe=setup.recipe(len(train), first=True),
+        recipe=recipe or setup.recipe(len(train), first=True),
         without=kinds,
         seed=seed,
         device=setup.torch_device,
@@ -165,7 +184,7 @@ def _plain_energies(
     def say(stage: str, *at: int) -> None:
         progress(f"plain network: {stage}", *at)
 
-    learnt = _trained(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
+    learnt = trained(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
     of_tests = [energy_of(learnt, task.test, setup.torch_device) for task in tasks]
     return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
 

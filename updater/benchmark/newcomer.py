@@ -22,9 +22,9 @@ from memory.records import REAL
 from memory.shelves import split_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
-from updater.benchmark.data.synthetic import load_library
 from updater.benchmark.data.tasks import hold_back
 from updater.benchmark.items import joined
+from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import Workshop, identity
 from updater.candidate.calibrate import reals
 from updater.candidate.evaluate import labelled, score_items

@@ -22,31 +22,53 @@ _BINS = 30
 def heat_map(runs: Sequence[Run]) -> str:
     """B as a map, mean over the runs: a task a row, the step after which it was tested a column."""
     mean, tasks = mean_matrix(runs), runs[0].tasks
-    side = max(3.2, 0.62 * len(tasks) + 1.6)
-    figure, axes = _figure(side + 1.2, side)
     lowest = min(50.0, float(np.nanmin(mean)))
-    drawn = axes.pcolormesh(mean, cmap="viridis", vmin=lowest, vmax=100, edgecolors="white", linewidth=1)
-    for (row, column), accuracy in np.ndenumerate(mean):
-        if np.isfinite(accuracy):
-            ink = "white" if accuracy < lowest + 0.6 * (100 - lowest) else "black"
-            axes.text(
-                column + 0.5, row + 0.5, f"{accuracy:.0f}", ha="center", va="center", color=ink, fontsize=8
-            )
-    middles = np.arange(len(tasks)) + 0.5
-    _name_ticks(axes, middles, tasks)
-    axes.set_yticks(middles, tasks, parse_math=False)
+    return shaded_table(
+        mean,
+        tasks,
+        tasks,
+        ("after learning", "accuracy on", "accuracy, points"),
+        span=(lowest, 100),
+        digits=0,
+    )
+
+
+def shaded_table(
+    cells: NDArray[np.float64],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    labels: tuple[str, str, str],
+    *,
+    span: tuple[float, float],
+    digits: int,
+) -> str:
+    """A table as a map. cells: [rows, columns], nan where there is none; labels: of columns, rows, cells.
+
+    span: the values that the colours go from and to.
+    """
+    width, height = (max(3.2, 0.62 * len(names) + 1.6) for names in (columns, rows))
+    figure, axes = new_figure(width + 1.2, height)
+    lowest, highest = span
+    drawn = axes.pcolormesh(cells, cmap="viridis", vmin=lowest, vmax=highest, edgecolors="white", linewidth=1)
+    for (row, column), value in np.ndenumerate(cells):
+        if np.isfinite(value):
+            ink = "white" if value < lowest + 0.6 * (highest - lowest) else "black"
+            text = f"{value:.{digits}f}"
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=8)
+    _name_ticks(axes, np.arange(len(columns)) + 0.5, columns)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, parse_math=False)
     axes.set_aspect("equal")
     axes.invert_yaxis()
-    axes.set_xlabel("after learning")
-    axes.set_ylabel("accuracy on")
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
     axes.spines[:].set_visible(False)
-    figure.colorbar(drawn, ax=axes, shrink=0.8, label="accuracy, points")
-    return _svg(figure)
+    figure.colorbar(drawn, ax=axes, shrink=0.8, label=labels[2])
+    return svg(figure)
 
 
 def aa_over_time(runs: Sequence[Run]) -> str:
     """AA over the tasks learnt so far after each step, mean and standard deviation; and joint training's."""
-    figure, axes = _figure(6.2, 3.4)
+    figure, axes = new_figure(6.2, 3.4)
     steps = np.arange(1, len(runs[0].tasks) + 1)
     curves = np.array([run.aa_over_time() for run in runs])
     _banded(axes, steps.astype(np.float64), curves, _GATE, "after each task")
@@ -58,7 +80,7 @@ def aa_over_time(runs: Sequence[Run]) -> str:
     _name_ticks(axes, steps, runs[0].tasks)
     axes.set_ylabel("AA, points")
     axes.legend(frameon=False)
-    return _svg(figure)
+    return svg(figure)
 
 
 def roc(scores: Sequence[RejectionScores]) -> str:
@@ -67,7 +89,7 @@ def roc(scores: Sequence[RejectionScores]) -> str:
     Scores of different runs have different scales, so it is the mean of their curves, with the standard
     deviation; the AUC told is the mean of theirs.
     """
-    figure, axes = _figure(4.4, 4.2)
+    figure, axes = new_figure(4.4, 4.2)
     pairs = {
         "gate": (_GATE, [(one.unknown, one.known) for one in scores]),
         "energy": (_ENERGY, [(one.unknown_energy, one.known_energy) for one in scores]),
@@ -84,7 +106,7 @@ def roc(scores: Sequence[RejectionScores]) -> str:
     axes.axvline(0.05, color="#a0aec0", linewidth=0.8)
     axes.set(xlabel="known called unknown", ylabel="unknown called unknown", xlim=(0, 1), ylim=(0, 1.01))
     axes.legend(frameon=False, loc="lower right")
-    return _svg(figure)
+    return svg(figure)
 
 
 def energy_histograms(scores: Sequence[RejectionScores]) -> str:
@@ -103,7 +125,7 @@ def energy_histograms(scores: Sequence[RejectionScores]) -> str:
         axes.spines[["top", "right"]].set_visible(False)
         # Above the bars, which may stand anywhere.
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=1)
-    return _svg(figure)
+    return svg(figure)
 
 
 def _histogram(axes: Axes, groups: dict[str, list[NDArray[np.float32]]]) -> None:
@@ -143,14 +165,16 @@ def _name_ticks(axes: Axes, places: NDArray[np.generic], names: Sequence[str]) -
     axes.set_xticks(places, names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty plot of that size, inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
+    """The text of a plot."""
     out = io.StringIO()
     # Letters as shapes: no font of the reader's machine. No date, fixed ids: the same picture, the same text.
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "forgewatch"}):

@@ -28,7 +28,7 @@ def resampled(
     AA and real/fake AUC are of on_tests, the tests of each task after the last; AUC and share caught at 5 %
     are means over the families left out, or where none is over the steps (scores: by `step NUMBER`).
     """
-    images = _images(stream)
+    images = images_of(stream)
     unseen = [_of_left_out(stream, one, images, source_known=False) for one in left_out]
     known = [_of_left_out(stream, one, images, source_known=True) for one in left_out_source_known]
     figures = _continual(on_tests, images)
@@ -38,7 +38,8 @@ def resampled(
     return {name: tuple(values.tolist()) for name, values in figures.items()}
 
 
-def _images(stream: Stream) -> Resamples:
+def images_of(stream: Stream) -> Resamples:
+    """Return draws of all images of a stream, the same for all that is measured on it."""
     # Each class of each part of a task keeps its own number.
     parts = [
         (f"{part} {name}", group)

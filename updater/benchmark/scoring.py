@@ -18,7 +18,7 @@ from updater.candidate.calibrate import (
     GateInputs,
     Targets,
     common_scales,
-    fake_probabilities,
+    fake_probabilities_around,
     fit_gate,
     gate_inputs,
     reals,
@@ -104,7 +104,7 @@ class Judge:
             groups=np.array(groups, str),
             column=np.asarray(logits.argmax(1).numpy()),
             right=_right(self.learnt, self.setup, logits, families),
-            fake_probability=fake_probabilities(measured, self.gate),
+            fake_probability=fake_probabilities_around(measured, self.gate),
             fake_by_maxima=schemes.fake_by_maxima(logits, self.fake).numpy(),
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
@@ -287,7 +287,7 @@ def _measured(
 
 def _labels(measured: GateInputs, gate: GateParameters) -> NDArray[np.str_]:
     unknown = unknown_scores(measured, gate)
-    pairs = zip(unknown, fake_probabilities(measured, gate), strict=True)
+    pairs = zip(unknown, fake_probabilities_around(measured, gate), strict=True)
     return np.array([decide(float(u), float(f), gate) for u, f in pairs], str)
 
 

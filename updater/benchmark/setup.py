@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from detector.architecture import NO_BACKBONE, Architecture
 from ingest.records import PicturePlan
-from updater.training.augmentations import Augment
+from updater.training.augmentations import NO_COPIES, Augment, Distorted
 from updater.training.schedules import Schedule
 from updater.training.step import Optimizer, Options, Recipe
 from updater.training.tuning import Tuning
@@ -39,6 +39,8 @@ class Setup:
     """items of a training step"""
     augment: Augment = "none"
     """what is done to crops while the backbone is trained; they are shifted by an eighth of their side"""
+    distorted: Distorted = NO_COPIES
+    """copies of the items that are trained on beside them"""
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "one-cycle"
     weight_decay: float = 0.02
@@ -59,6 +61,8 @@ class Setup:
         whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None))
         for name in ("start_from", "picture_plan", "picture_from"):
             del whole[name]
+        if not self.distorted.share:
+            del whole["distorted"]
         if self.picture_tuning is None:
             del whole["picture_tuning"]
         if self.start_from is not None:

@@ -10,12 +10,13 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import JsonValue
 
 from detector.backbone import NoBackbone
 from detector.network import Network
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.synthetic import load_synthetic
 from updater.benchmark.setup import Progress, Setup
+from updater.benchmark.synthetic.tasks import load_synthetic
 from updater.training import loop
 from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import Rows
@@ -108,7 +109,7 @@ def measure_on_own_stream(reader: CropReader, setup: Setup, seed: int, progress:
     )
 
 
-def speed_json(speeds: Sequence[Speed], setup: Setup) -> str:
+def speed_json(speeds: Sequence[Speed], device: str, options: dict[str, JsonValue]) -> str:
     """Return the speeds, and the options that they are of."""
     stages = {
         one.stage: {
@@ -118,7 +119,7 @@ def speed_json(speeds: Sequence[Speed], setup: Setup) -> str:
         }
         for one in speeds
     }
-    about = {"benchmark": "speed", "device": setup.device, "options": setup.described()}
+    about = {"benchmark": "speed", "device": device, "options": options}
     return json.dumps(about | {"stages": stages}, indent=1) + "\n"
 
 

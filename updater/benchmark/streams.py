@@ -8,8 +8,8 @@ from ingest.records import CropPlan
 from updater.benchmark.data.cddb import load_cddb, with_unseen_families
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_folders
-from updater.benchmark.data.synthetic import load_synthetic
 from updater.benchmark.data.tasks import LayoutError, Stream
+from updater.benchmark.synthetic.tasks import load_synthetic
 
 Which = Literal["cddb", "opencil", "synthetic"]
 

@@ -19,7 +19,7 @@ LOADED = (
 def loaded(*arguments: str) -> tuple[int, set[str]]:
     """The exit code, and the packages that a command leaves loaded."""
     code = LOADED.format(arguments=list(arguments))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     return done.returncode, set(done.stderr.splitlines())
 
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 import pytest
 
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.synthetic import load_synthetic
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.items import with_features
 from updater.benchmark.left_out import leave_out
@@ -26,6 +25,7 @@ from updater.benchmark.results import Figures
 from updater.benchmark.run import run_benchmark
 from updater.benchmark.setup import Setup
 from updater.benchmark.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.tasks import load_synthetic
 
 TASKS = ("recompressed", "upsampled", "smoothed", "periodic")
 SETUP = Setup(memory=32, head_epochs=10, least_steps=150, rejection=("fused", "energy"))

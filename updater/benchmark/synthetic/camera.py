@@ -54,21 +54,28 @@ CAMERAS: tuple[Camera, ...] = (
 )
 
 
-def photograph(rng: np.random.Generator, scene: Light, camera: Camera) -> Picture:
-    """Take the scene [3, H, W] (linear light; H and W even) as the camera delivers it, uint8 [H, W, 3]."""
+def photograph(
+    rng: np.random.Generator, scene: Light, camera: Camera, noise: np.random.Generator | None = None
+) -> Picture:
+    """Take the scene [3, H, W] (linear light; H and W even) as the camera delivers it, uint8 [H, W, 3].
+
+    noise: what the noise is drawn from, if not from rng. So generators that begin alike give pictures that
+    only their noise tells apart: frames that one camera took in one state.
+    """
     light = _lens(rng, scene, camera)
+    noise = noise or rng
     speed = float(np.exp(rng.uniform(-0.5, 0.7)))
     if camera.sensor == "grey":
-        return _develop(np.stack([_measured(rng, _luma(light), camera, speed)] * 3), camera)
+        return _develop(np.stack([_measured(noise, _luma(light), camera, speed)] * 3), camera)
     illuminant = np.array([np.exp(rng.normal(0, 0.12)), 1, np.exp(rng.normal(0, 0.12))], np.float32)
     sensitivity = np.array([0.6, 1.0, 0.7], np.float32) * illuminant
     light *= sensitivity[:, None, None]
     if camera.sensor == "layered":
-        colours = _measured(rng, light, camera, speed)
+        colours = _measured(noise, light, camera, speed)
     else:
         red, blue = _sites(light.shape[1], light.shape[2], camera.red_at)
         mosaic = np.where(red, light[0], np.where(blue, light[2], light[1]))
-        raw = _measured(rng, mosaic, camera, speed)
+        raw = _measured(noise, mosaic, camera, speed)
         colours = _demosaic(raw, red, blue, camera.sensor == "edge-aware")
     colours *= (np.exp(rng.normal(0, 0.02, 3)) / sensitivity).astype(np.float32)[:, None, None]
     return _develop(colours, camera)

@@ -1,7 +1,7 @@
 """The forgery families of the demonstration: each a different way in which forged pictures betray themselves.
 
-A family takes a picture and gives the forged picture, both uint8 [H, W, 3]; what it draws comes from the
-generator alone. `kinds` say what it does in the words that the pseudo-forgeries use too
+A family takes a picture, uint8 [H, W, 3], and gives the forged picture and where it forged; what it draws
+comes from the generator alone. `kinds` say what it does in the words that the pseudo-forgeries use too
 (`updater.outliers.pseudo_forgeries`), so that while a family is measured as unseen, nothing of its kinds is
 trained on.
 """
@@ -9,6 +9,7 @@ trained on.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -30,16 +31,31 @@ from updater.filters import (
 )
 
 
+class Forged(NamedTuple):
+    """A forged picture, and the truth of it."""
+
+    picture: Picture
+    """uint8 [H, W, 3]"""
+    mask: Pixels
+    """float32 [H, W, 1] in 0..1: how much of each pixel is forged"""
+
+
 @dataclass(frozen=True)
 class Family:
     """One way to forge, and the kinds of operation that it consists of."""
 
     name: str
     kinds: frozenset[str]
-    forge: Callable[[np.random.Generator, Picture], Picture]
+    local: bool
+    """whether it forges a part of the picture by its own doing"""
+    forge_where: Callable[[np.random.Generator, Picture], Forged]
+
+    def forge(self, rng: np.random.Generator, picture: Picture) -> Picture:
+        """Return the forged picture alone."""
+        return self.forge_where(rng, picture).picture
 
 
-def upsampled(rng: np.random.Generator, picture: Picture) -> Picture:
+def upsampled(rng: np.random.Generator, picture: Picture) -> Forged:
     """A generator's last layer: a transposed convolution of stride 2, with the checkerboard that it leaves.
 
     Odena, Dumoulin and Olah, "Deconvolution and checkerboard artifacts", 2016.
@@ -52,10 +68,10 @@ def upsampled(rng: np.random.Generator, picture: Picture) -> Picture:
     tent = np.outer([0.5, 1, 0.5], [0.5, 1, 0.5])
     uneven = rng.normal(0, 0.05, (3, 3))
     kernel = tent + uneven - uneven.mean()
-    return to_picture(correlate(spread, kernel.astype(np.float32)))
+    return _whole(correlate(spread, kernel.astype(np.float32)))
 
 
-def blended(rng: np.random.Generator, picture: Picture) -> Picture:
+def blended(rng: np.random.Generator, picture: Picture) -> Forged:
     """A region of another picture, by another camera at a much higher speed, behind a feathered edge."""
     height, width = picture.shape[:2]
     camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
@@ -70,10 +86,10 @@ def blended(rng: np.random.Generator, picture: Picture) -> Picture:
     weight = float(mask.sum()) + 1e-6
     wanted = (host * mask).sum((0, 1)) / weight
     found = (donor * mask).sum((0, 1)) / weight
-    return to_picture(host + mask * (donor - found + wanted - host))
+    return Forged(to_picture(host + mask * (donor - found + wanted - host)), mask)
 
 
-def inpainted(rng: np.random.Generator, picture: Picture) -> Picture:
+def inpainted(rng: np.random.Generator, picture: Picture) -> Forged:
     """Regions removed and filled from around them: smooth colour by diffusion, plus faint borrowed detail."""
     height, width = picture.shape[:2]
     host = picture.astype(np.float32)
@@ -87,10 +103,10 @@ def inpainted(rng: np.random.Generator, picture: Picture) -> Picture:
     shift = (int(rng.integers(16, height - 16)), int(rng.integers(16, width - 16)))
     filled += rng.uniform(0.0, 0.25) * np.roll(detail, shift, (ROWS, COLUMNS))
     edge = gaussian(hole, 1.0)
-    return to_picture(host + edge * (filled - host))
+    return Forged(to_picture(host + edge * (filled - host)), edge)
 
 
-def autoencoded(rng: np.random.Generator, picture: Picture) -> Picture:
+def autoencoded(rng: np.random.Generator, picture: Picture) -> Forged:
     """Re-synthesis through a small autoencoder: a truncated, quantised latent of overlapping patches."""
     basis = _latent_basis()[: int(rng.integers(36, 72))]
     pixels = picture.astype(np.float32)
@@ -98,57 +114,61 @@ def autoencoded(rng: np.random.Generator, picture: Picture) -> Picture:
     step = rng.uniform(10, 24)
     for down, across in ((0, 0), (_PATCH // 2, _PATCH // 2)):
         total += _through_latent(pixels, basis, step, down, across)
-    return to_picture(total / np.float32(2))
+    return _whole(total / np.float32(2))
 
 
-def recompressed(rng: np.random.Generator, picture: Picture) -> Picture:
+def recompressed(rng: np.random.Generator, picture: Picture) -> Forged:
     """An earlier, stronger JPEG compression whose 8×8 grid does not lie on that of the file."""
     down, across = (int(offset) for offset in rng.integers(2, 7, 2))
-    return to_picture(jpeg(picture.astype(np.float32), int(rng.integers(40, 66)), down, across))
+    return _whole(jpeg(picture.astype(np.float32), int(rng.integers(40, 66)), down, across))
 
 
-def sharpened(rng: np.random.Generator, picture: Picture) -> Picture:
+def sharpened(rng: np.random.Generator, picture: Picture) -> Forged:
     """An unsharp mask that leaves halos along edges; its threshold spares most of the noise."""
     pixels = picture.astype(np.float32)
     detail = pixels - gaussian(pixels, rng.uniform(0.8, 1.5))
     threshold = rng.uniform(4, 6)
     strong = detail - np.clip(detail, -threshold, threshold)
-    return to_picture(pixels + np.float32(rng.uniform(1.6, 2.6)) * strong)
+    return _whole(pixels + np.float32(rng.uniform(1.6, 2.6)) * strong)
 
 
-def periodic(rng: np.random.Generator, picture: Picture) -> Picture:
+def periodic(rng: np.random.Generator, picture: Picture) -> Forged:
     """Narrow peaks in the spectrum, as stacks of upsampling leave them: a faint grid in rows and columns."""
     height, width = picture.shape[:2]
     period = rng.choice([3.0, 4.0, 5.0, 6.0])
     y, x = np.arange(height)[:, None, None], np.arange(width)[None, :, None]
     first, second = rng.uniform(0, 2 * np.pi, 2)
     wave = np.cos(2 * np.pi * y / period + first) + np.cos(2 * np.pi * x / period + second)
-    return to_picture(picture + (rng.uniform(2.2, 4.2) * wave).astype(np.float32))
+    return _whole(picture + (rng.uniform(2.2, 4.2) * wave).astype(np.float32))
 
 
-def smoothed(rng: np.random.Generator, picture: Picture) -> Picture:
+def smoothed(rng: np.random.Generator, picture: Picture) -> Forged:
     """A restoration filter that wipes the sensor's noise, and soft noise on top to hide that."""
     forged = median(picture.astype(np.float32))
     if rng.random() < 0.5:
         forged = median(forged)
     height, width = picture.shape[:2]
     grain = gaussian(rng.standard_normal((height, width, 1), dtype=np.float32), 1.0)
-    return to_picture(forged + np.float32(rng.uniform(6, 11)) * grain)
+    return _whole(forged + np.float32(rng.uniform(6, 11)) * grain)
 
 
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("upsampled", frozenset({"resampling", "periodic"}), upsampled),
-        Family("blended", frozenset({"blending"}), blended),
-        Family("inpainted", frozenset({"inpainting", "blending"}), inpainted),
-        Family("autoencoded", frozenset({"autoencoding", "spectral"}), autoencoded),
-        Family("recompressed", frozenset({"compression"}), recompressed),
-        Family("sharpened", frozenset({"sharpening"}), sharpened),
-        Family("periodic", frozenset({"periodic"}), periodic),
-        Family("smoothed", frozenset({"smoothing", "noise"}), smoothed),
+        Family("upsampled", frozenset({"resampling", "periodic"}), False, upsampled),
+        Family("blended", frozenset({"blending"}), True, blended),
+        Family("inpainted", frozenset({"inpainting", "blending"}), True, inpainted),
+        Family("autoencoded", frozenset({"autoencoding", "spectral"}), False, autoencoded),
+        Family("recompressed", frozenset({"compression"}), False, recompressed),
+        Family("sharpened", frozenset({"sharpening"}), False, sharpened),
+        Family("periodic", frozenset({"periodic"}), False, periodic),
+        Family("smoothed", frozenset({"smoothing", "noise"}), False, smoothed),
     )
 }
+
+
+def _whole(pixels: Pixels) -> Forged:
+    return Forged(to_picture(pixels), np.ones((*pixels.shape[:2], 1), np.float32))
 
 
 def _diffused(pixels: Pixels, hole: Pixels) -> Pixels:

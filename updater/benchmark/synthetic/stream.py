@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,15 @@ class MediaSample:
     name: str
 
 
+class Source(NamedTuple):
+    """What a medium shows, before it is forged."""
+
+    group: str
+    camera: int | None
+    """the number of the camera in CAMERAS; None of a photograph"""
+    picture: Picture
+
+
 def make(seed: int, split: str, family: str, index: int) -> MediaSample:
     """The `index`-th medium of a family ("real" or a name in FAMILIES) of one split, always the same bytes.
 
@@ -50,19 +60,21 @@ def make(seed: int, split: str, family: str, index: int) -> MediaSample:
         raise KeyError(split)
     rng = np.random.default_rng([seed, SPLITS.index(split), zlib.crc32(family.encode()), index])
     height, width = (int(side) for side in rng.choice(SIDES_PX, 2))
-    group, source = _source(rng, split, height, width)
-    picture = source if forge is None else forge(rng, source)
-    data, extension = compression.write(rng, source, picture)
+    shown = source(rng, split, height, width, photographs=PHOTOGRAPH_SHARE[split])
+    picture = shown.picture if forge is None else forge(rng, shown.picture)
+    data, extension = compression.write(rng, shown.picture, picture)
     # The name is the content's: it must not tell the family to whoever reads the stream.
-    return MediaSample(data, family, group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
+    return MediaSample(data, family, shown.group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
 
 
-def _source(rng: np.random.Generator, split: str, height: int, width: int) -> tuple[str, Picture]:
-    if rng.random() < PHOTOGRAPH_SHARE[split]:
-        return piece(rng, split, height, width)
+def source(rng: np.random.Generator, split: str, height: int, width: int, *, photographs: float) -> Source:
+    """A photograph of the split, with this probability, else a scene that no other medium shows."""
+    if rng.random() < photographs:
+        group, picture = piece(rng, split, height, width)
+        return Source(group, None, picture)
     scene = rng.bytes(8).hex()
-    camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
-    return f"scene-{scene}", photograph(rng, render(rng, height, width), camera)
+    camera = int(rng.integers(len(CAMERAS)))
+    return Source(f"scene-{scene}", camera, photograph(rng, render(rng, height, width), CAMERAS[camera]))
 
 
 def make_many(

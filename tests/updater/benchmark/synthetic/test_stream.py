@@ -16,6 +16,7 @@ from updater.benchmark.synthetic.stream import (
     digest,
     make,
     make_many,
+    source,
     write_folders,
 )
 
@@ -176,3 +177,17 @@ def test_folders_are_family_group_file(tmp_path):
 
 def test_the_digest_depends_on_the_seed():
     assert digest(0, each=1) != digest(1, each=1)
+
+
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.local])
+def test_a_family_that_forges_a_part_says_which(family):
+    picture = make_scene(5)
+    forged = FAMILIES[family].forge_where(np.random.default_rng(7), picture)
+    assert np.array_equal(forged.picture[forged.mask[..., 0] == 0], picture[forged.mask[..., 0] == 0])
+    inside = forged.mask[..., 0] > 0.99
+    assert np.mean(forged.picture[inside] != picture[inside]) > 0.3
+    assert 0.2 < forged.mask.mean() < 0.7
+
+
+def make_scene(seed: int) -> np.ndarray:
+    return source(np.random.default_rng(seed), "train", 240, 256, photographs=0).picture

@@ -1,0 +1,39 @@
+"""`forgewatch benchmark forgerynet` says in one line what is wrong, before anything is made or read."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--task", "bogus", "--synthetic"],
+            "--task bogus is none: choose of image, spatial, video, temporal",
+        ),
+        (["--task", "image"], "name the folder of ForgeryNet with --data, or say --synthetic"),
+        (
+            ["--task", "image", "--synthetic", "--classes", "16"],
+            "--classes 16 is none here: choose of 2, 3, 9",
+        ),
+        (["--task", "video", "--synthetic", "--model", "x3d"], "x3d looks at no videos: choose of x3d_m,"),
+        (["--task", "image", "--synthetic", "--model", "resnet19"], "resnet19 is no model that timm knows"),
+        (["--task", "image", "--data", "nowhere"], "--data nowhere is no folder"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["benchmark", "forgerynet", *words]) != 0
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.glob(".forgewatch/benchmarks/forgerynet-*")), "nothing was made"

@@ -1,0 +1,222 @@
+"""A task runs over seeds, each in a folder that is not done again, and tells every figure with n and sd."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from updater.benchmark.data.tasks import LayoutError
+from updater.benchmark.forgerynet import tasks
+from updater.benchmark.forgerynet.choices import ChoiceError, Choices, checked, groups_named
+from updater.benchmark.forgerynet.families import OWN, class_names, class_of, families_of
+from updater.benchmark.forgerynet.report import compare, report_json, write_reports
+from updater.benchmark.forgerynet.results import Measured
+from updater.benchmark.forgerynet.run import read, run
+from updater.benchmark.run_folder import ResultsError
+
+Measure = Callable[..., list[Measured]]
+CHOICES = Choices(
+    "image",
+    "test_resnet",
+    synthetic=False,
+    input="native",
+    augmentation="weak",
+    px=32,
+    batch=8,
+    steps=12,
+    rate=0.05,
+)
+
+
+@pytest.fixture
+def measure(pictures: Path, tmp_path: Path) -> Measure:
+    def go(
+        choices: Choices = CHOICES, seeds: range = range(1), folder: Path = tmp_path / "run"
+    ) -> list[Measured]:
+        data = read("image", pictures, tmp_path, lambda *at: None)
+        found = run(
+            choices,
+            data,
+            seeds,
+            folder,
+            cache=tmp_path / "sights",
+            command=("forgewatch",),
+            device=torch.device("cpu"),
+            weights=None,
+            progress=lambda *at: None,
+        )
+        return list(found)
+
+    return go
+
+
+def test_every_figure_has_a_mean_a_deviation_and_a_number_of_items_by_family_too(
+    measure: Measure, tmp_path: Path
+) -> None:
+    runs = measure(seeds=range(2))
+    write_reports(tmp_path / "run", runs)
+    report = json.loads((tmp_path / "run" / "report.json").read_bytes())
+    assert report == json.loads(report_json(runs))
+    for figure in ("acc", "auc", "map_ovr", "acc_2", "auc_2"):
+        both = [run.outcome.figures[figure].value for run in runs]
+        assert all(one is not None and 0 <= one <= 1 for one in both)
+        first, second = (one or 0 for one in both)
+        assert report[figure]["mean"] == pytest.approx((first + second) / 2)
+        assert report[figure]["sd"] == pytest.approx(abs(first - second) / math.sqrt(2))
+        assert report[figure]["n"] == 16
+    assert set(report["families"]) == {"FaceShifter", "Talking-head Video"}
+    assert {one["auc"]["n"] for one in report["families"].values()} == {12}
+    assert report["seeds"] == [0, 1]
+    assert "Talking-head Video" in (tmp_path / "run" / "report.html").read_text()
+    assert "| acc |" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_a_network_learns_what_tells_forgeries_from_reals(measure: Measure) -> None:
+    (run,) = measure(replace(CHOICES, steps=40))
+    assert (run.outcome.figures["auc"].value or 0) > 0.9
+
+
+def test_what_a_folder_holds_is_not_done_again(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = measure()
+    image = tasks.TASKS["image"]
+
+    def fail(job: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setitem(tasks.TASKS, "image", replace(image, measure=fail))  # type: ignore[arg-type]
+    assert measure() == before
+    with pytest.raises(AssertionError, match="measured again"):
+        measure(seeds=range(2))
+
+
+def test_a_folder_of_other_choices_or_data_is_refused(measure: Measure, pictures: Path) -> None:
+    measure()
+    with pytest.raises(ResultsError, match=r"holds a run of steps 12: name another folder with --out"):
+        measure(replace(CHOICES, steps=13))
+    lists = pictures / "Validation" / "image_list.txt"
+    lists.write_text("\n".join(lists.read_text().splitlines()[1:]) + "\n")
+    with pytest.raises(ResultsError, match="other data"):
+        measure()
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_with_the_weights_of_an_unbroken_one(
+    measure: Measure, tmp_path: Path
+) -> None:
+    unbroken = measure(replace(CHOICES, steps=60), folder=tmp_path / "unbroken")
+
+    class StopHereError(Exception):
+        pass
+
+    steps = []
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if "training" in stage:
+            steps.append(done)
+            if done == 55 and len(steps) == 55:
+                raise StopHereError
+
+    def go() -> list[Measured]:
+        data = read("image", tmp_path / "data", tmp_path, lambda *at: None)
+        return list(
+            run(
+                replace(CHOICES, steps=60),
+                data,
+                range(1),
+                tmp_path / "broken",
+                cache=tmp_path / "sights",
+                command=("forgewatch",),
+                device=torch.device("cpu"),
+                weights=None,
+                progress=interrupt,
+            )
+        )
+
+    with pytest.raises(StopHereError):
+        go()
+    resumed = go()
+    assert steps[55] == 51  # behind the last checkpoint, and not from the beginning
+    assert resumed[0].outcome == unbroken[0].outcome
+
+
+def test_cross_trains_on_each_group_and_tests_on_each(measure: Measure, tmp_path: Path) -> None:
+    runs = measure(replace(CHOICES, protocol="cross"))
+    table = json.loads(report_json(runs))["table"]
+    assert {trained: set(of) for trained, of in table.items()} == {
+        "remained": {"remained", "replaced"},
+        "replaced": {"remained", "replaced"},
+    }
+    assert table["remained"]["replaced"]["auc"]["n"] == 12
+    write_reports(tmp_path / "run", runs)
+    assert "data:image/svg+xml" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_single_family_is_trained_on_and_all_are_reported(measure: Measure) -> None:
+    (run,) = measure(replace(CHOICES, train_on=("FaceShifter",)))
+    assert run.outcome.about["trained_on"] == 12
+    assert set(run.outcome.families) == {"FaceShifter", "Talking-head Video"}
+
+
+def test_a_picture_that_cannot_be_decoded_is_left_out_and_counted(measure: Measure, pictures: Path) -> None:
+    broken = next((pictures / "Training").rglob("*.png"))
+    broken.write_bytes(b"no picture")
+    (run,) = measure()
+    assert run.outcome.about["trained_on"] == 15
+    assert [note for note in run.outcome.notes if "cannot be decoded" in note and str(broken) in note]
+
+
+def test_a_tree_without_reals_is_one_line(measure: Measure, pictures: Path) -> None:
+    for broken in (pictures / "Training" / "image" / "train_release").glob("1[67]/*/*.png"):
+        broken.write_bytes(b"no picture")
+    with pytest.raises(LayoutError, match="train needs reals and forgeries that can be decoded"):
+        measure()
+
+
+def test_runs_stand_side_by_side_with_what_they_differ_in(measure: Measure, tmp_path: Path) -> None:
+    for steps in (12, 13):
+        measure(replace(CHOICES, steps=steps), folder=tmp_path / str(steps))
+    grid = compare([tmp_path / "12", tmp_path / "13"])
+    assert ("steps", "12", "13") in grid.rows
+    assert "auc" in [row[0] for row in grid.rows]
+    assert "data" not in [row[0] for row in grid.rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"classes": 4}, "--classes 4 is none here: choose of 2, 3, 16"),
+        ({"input": "whole"}, "--input whole is none here: choose of face, native"),
+        ({"augmentation": "some"}, "--augmentation some is none here: choose of weak, normal, enhanced"),
+        ({"protocol": "cross", "classes": 3}, "choose --classes 2"),
+        (
+            {"train_on": ("Nobody",)},
+            "--train-on Nobody is none here: choose of remained, replaced, FaceShifter",
+        ),
+        ({"train_on": ("remained", "replaced")}, "with --protocol cross"),
+    ],
+)
+def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
+    change: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ChoiceError, match=said):
+        checked(replace(CHOICES, **change), families_of("image", synthetic=False))  # type: ignore[arg-type]
+
+
+def test_classes_are_numbered_as_the_paper_numbers_them() -> None:
+    kinds = families_of("image", synthetic=False)
+    assert [class_of("StyleGAN2", kinds, k) for k in (2, 3, 16)] == [1, 1, 11]
+    assert [class_of("FaceShifter", kinds, k) for k in (2, 3, 16)] == [1, 2, 1]
+    assert class_of("real", kinds, 16) == 0
+    assert len(class_names(kinds, 16)) == 16
+    assert len(families_of("video", synthetic=False)) == 8
+    assert groups_named("each", OWN) == tuple(OWN)
+
+
+@pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TASKS)
+def test_networks_that_are_taken_where_none_is_named_are_known(task: tasks.Task) -> None:
+    task.check(task.model)
+    task.check(task.small_model)

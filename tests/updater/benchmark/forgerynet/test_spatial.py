@@ -1,0 +1,135 @@
+"""The spatial task: its figures by hand, what is left out of it, and a run of it on our own media."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from updater.benchmark.data.forgerynet import load_forgerynet
+from updater.benchmark.data.tasks import LayoutError
+from updater.benchmark.forgerynet import localizer
+from updater.benchmark.forgerynet.choices import ChoiceError, Choices
+from updater.benchmark.forgerynet.families import OWN, with_own_names
+from updater.benchmark.forgerynet.job import Job
+from updater.benchmark.forgerynet.maps import Mapped
+from updater.benchmark.forgerynet.spatial import measure, outcome
+from updater.benchmark.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
+
+CHOICES = Choices("spatial", "localizer", synthetic=True, input="native", augmentation="weak", steps=2)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("tree")
+    write_forgerynet_pictures(folder, 0, {"train": 16, "stream": 12, "after": 12})
+    return folder
+
+
+def _job(tree: Path, folder: Path, choices: Choices = CHOICES, *, held_back: bool = True) -> Job:
+    entries = with_own_names(load_forgerynet(tree, "image").entries)
+    train, val, test = (tuple(one for one in entries if one.split == of) for of in ("train", "val", "test"))
+    return Job(
+        train, val if held_back else (), test, OWN, choices, 0, torch.device("cpu"), folder, folder / "sights"
+    )
+
+
+def test_every_figure_is_there_with_its_number_of_pictures_by_family_and_of_the_empty_map(tree, tmp_path):
+    found = measure(_job(tree, tmp_path))
+    names = {"agree_0.1", "agree_0.2", "close_0.01", "close_0.05", "l1"} | {"iou", "f1", "pixel_auc"}
+    assert names | {"reals_marked"} <= set(found.figures)
+    counts = {name: found.figures[name].n for name in (*names, "reals_marked")}
+    assert {counts[name] for name in ("agree_0.1", "l1")} == {12}
+    assert {counts[name] for name in ("iou", "f1", "pixel_auc")} == {8}
+    assert counts["reals_marked"] == 4
+    assert set(found.families) == set(FAMILIES)
+    assert {of["pixel_auc"].n for of in found.families.values()} == {1}
+    assert found.zeros["pixel_auc"].value == 0.5
+    assert found.zeros["iou"].value == 0
+    assert 0 < float(str(found.about["threshold"])) <= 1
+    assert found.notes == ()
+    (shown,) = found.shown
+    # A picture, its truth and what was said of it for each family and a real one, in the page itself.
+    assert shown.svg.count("data:image/png;base64,") == 3 * 9
+
+
+def test_what_was_said_is_compared_with_the_truth_by_hand():
+    true = np.zeros((2, 2), np.float32)
+    forged = np.array([[1, 1], [0, 0]], np.float32)
+    said = np.array([[0.9, 0.2], [0.6, 0.1]], np.float32)
+    found = outcome([Mapped((0, 1), (said, 0 * said), (forged, true), 0.5, {})], ["blended", "real"])
+    assert found.figures["iou"].value == pytest.approx(1 / 3)
+    assert found.figures["pixel_auc"].value == pytest.approx(3 / 4)
+    assert found.figures["reals_marked"].value == 0
+    assert found.figures["l1"].value == pytest.approx((0.1 + 0.8 + 0.6 + 0.1) / 8)
+    assert found.families["blended"]["iou"] == found.figures["iou"]
+
+
+def test_families_left_out_are_each_measured_by_a_network_of_their_own(tree, tmp_path, monkeypatch):
+    without = []
+    train = localizer.train_localizer
+
+    def spy(reals, known, *, without: frozenset[str], **others):
+        assert known is None
+        asked.append(without)
+        return train(reals, known, without=without, **others)
+
+    asked = without
+    monkeypatch.setattr(localizer, "train_localizer", spy)
+    found = measure(_job(tree, tmp_path, replace(CHOICES, model="localizer:left-out", steps=1)))
+    assert sorted(map(sorted, asked)) == sorted(sorted(one.kinds) for one in FAMILIES.values())
+    assert found.figures["pixel_auc"].n == 8
+    assert found.figures["reals_marked"].n == 4
+    means = [of["pixel_auc"].value for of in found.families.values()]
+    assert found.figures["pixel_auc"].value == pytest.approx(np.mean([one or 0 for one in means]))
+
+
+def test_where_nothing_is_held_back_groups_of_the_training_are(tree, tmp_path):
+    found = measure(_job(tree, tmp_path, replace(CHOICES, model="localizer:pseudo"), held_back=False))
+    assert 0 < int(str(found.about["reals held back"])) < 5
+
+
+def test_maps_that_are_missing_of_another_size_or_no_pictures_are_left_out_and_counted(tree, tmp_path):
+    job = _job(tree, tmp_path)
+    forged = [one for one in job.test if one.label]
+    small, broken = tmp_path / "small.png", tmp_path / "broken.png"
+    Image.new("L", (8, 8)).save(small)
+    broken.write_bytes(b"no picture")
+    changed = (
+        replace(forged[0], masks=()),
+        replace(forged[1], masks=(small,)),
+        replace(forged[2], masks=(broken,)),
+        *forged[3:],
+        *(one for one in job.test if not one.label),
+    )
+    found = measure(replace(job, test=changed))
+    assert found.figures["iou"].n == 5
+    assert [note.partition(" (")[0] for note in found.notes] == [
+        "1 forged pictures are left out, for where they are forged is not known",
+        "1 maps are of another size than their pictures, which are left out",
+        "1 maps are no pictures, and their forgeries are left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": "resnet18"}, "makes no maps: choose of localizer"),
+        ({"model": "localizer:all"}, "choose of localizer, :pseudo and :left-out"),
+        ({"model": "localizer:left-out", "synthetic": False}, "use --synthetic"),
+        ({"protocol": "cross"}, "protocol intra alone"),
+    ],
+)
+def test_a_choice_that_is_none_is_one_line(tree, tmp_path, changed, said):
+    with pytest.raises(ChoiceError, match=said) as refused:
+        measure(_job(tree, tmp_path, replace(CHOICES, **changed)))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_part_without_maps_is_refused(tree, tmp_path):
+    job = _job(tree, tmp_path)
+    with pytest.raises(LayoutError, match="train needs reals, and forgeries with maps"):
+        measure(replace(job, train=tuple(one for one in job.train if not one.label)))

@@ -1,0 +1,163 @@
+"""Clips of our own as a tree in DeeperForensics-1.0's layout, with FaceForensics++'s originals beside it.
+
+A target is a rendered scene under a moving camera; its forgery is the same clip, forged throughout by one
+family with draws that hold for the whole clip. Both are coded alike. Two families are left out of the tree:
+they forge the clips of the hidden test, which are under mixes of our own 36 distortions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from ingest.durable import make_folder
+from updater.benchmark.data.deeperforensics import VARIANTS
+from updater.benchmark.deeperforensics.hidden import drawn_others
+from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.scenes import render
+from updater.distortions.distortion import Step
+from updater.distortions.files import distort_file, generator_of
+from updater.distortions.media.h264 import to_h264
+from updater.distortions.meta import meta_line
+from updater.distortions.mixes import drawn
+from updater.filters import Picture
+
+REALS_FOLDER, HIDDEN_FOLDER = "faceforensics", "hidden"
+SIDE_PX, FRAMES = 256, 8
+REACH_PX = 16
+LEFT_OUT = ("inpainted", "sharpened")
+LEARNT = tuple(name for name in FAMILIES if name not in LEFT_OUT)
+COUNTS = {"train": 48, "val": 4, "test": 40}
+HIDDEN = 40
+"""targets of the hidden test, half of them real, the others forged by the families that are left out"""
+DISTORTED = ("sing", "rand", "mix2", "mix3", "mix4")
+RATE_FACTORS = (18, 24)
+_MAX_PIXELS = SIDE_PX * SIDE_PX
+_ORIGINALS = "original_sequences/youtube/c23/videos"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One scene: its number in the tree, and what forges it."""
+
+    number: int
+    family: str
+    split: str
+
+    @property
+    def name(self) -> str:
+        """TTT_S.mp4: an actor of its own, so that no group is in two splits."""
+        return f"{self.number:03}_{'MW'[self.number % 2]}{self.number:03}.mp4"
+
+
+def write_deeperforensics(
+    folder: Path,
+    seed: int = 0,
+    *,
+    counts: dict[str, int] | None = None,
+    hidden: int = HIDDEN,
+    processes: int = 2,
+    progress: Callable[[int, int], None] = lambda made, total: None,
+) -> None:
+    """Write the tree below a folder: manipulated_videos, lists, and the originals; always the same.
+
+    counts: targets of each split. Bytes are equal on machines with the same pinned packages and vector
+    instructions. Processes are spawned: a script that calls this needs a main guard.
+    """
+    targets = list(_targets(counts or COUNTS, hidden))
+    for place in (*(f"manipulated_videos/{VARIANTS[one]}" for one in ("std", *DISTORTED)), "lists/splits"):
+        make_folder(folder / place)
+    make_folder(folder / REALS_FOLDER / _ORIGINALS)
+    for kind in ("real", "fake"):
+        make_folder(folder / HIDDEN_FOLDER / kind)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        jobs = [(folder, seed, one) for one in targets]
+        for made, _ in enumerate(pool.map(_write_job, jobs), 1):
+            progress(made, len(targets))
+    _write_lists(folder, seed, [one for one in targets if one.split != HIDDEN_FOLDER])
+
+
+def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
+    """Return a target's real and forged clip, as MP4."""
+    rng = np.random.default_rng([seed, 13, target.number])
+    side, state = SIDE_PX + 2 * REACH_PX, int(rng.integers(2**63))
+    scene, camera = render(rng, side, side), CAMERAS[int(rng.integers(len(CAMERAS)))]
+    frames = []
+    for down, across in _path(rng):
+        window = scene[:, down : down + SIDE_PX, across : across + SIDE_PX]
+        frames.append(photograph(np.random.default_rng(state), window, camera, rng))
+    own, factor = int(rng.integers(2**63)), int(rng.integers(*RATE_FACTORS))
+    forge = FAMILIES[target.family].forge
+    forged = [forge(np.random.default_rng(own), frame) for frame in frames]
+    return _coded(frames, factor), _coded(forged, factor)
+
+
+def steps_of(seed: int, target: Target, variant: str) -> tuple[Step, ...]:
+    """Draw what a target's clips are under in a variant, as the published metas are."""
+    rng = np.random.default_rng([seed, 14, target.number, DISTORTED.index(variant)])
+    count = int(variant.removeprefix("mix")) if variant.startswith("mix") else 1
+    return drawn(rng, count, 5 if variant == "sing" else None)
+
+
+def _targets(counts: dict[str, int], hidden: int) -> Iterator[Target]:
+    number = 0
+    for split, count in {**counts, HIDDEN_FOLDER: hidden}.items():
+        families = LEFT_OUT if split == HIDDEN_FOLDER else LEARNT
+        for _ in range(count):
+            yield Target(number, families[number % len(families)], split)
+            number += 1
+
+
+def _path(rng: np.random.Generator) -> Sequence[tuple[int, int]]:
+    """Draw a smooth way of the window, even steps in each direction, within twice the reach."""
+    start, end = rng.integers(0, 2 * REACH_PX + 1, (2, 2))
+    shares = np.linspace(0, 1, FRAMES)[:, None]
+    return [(int(down), int(across)) for down, across in np.rint(start + shares * (end - start))]
+
+
+def _coded(frames: Sequence[Picture], factor: int) -> bytes:
+    return to_h264(np.stack(frames), factor, "mp4")
+
+
+def _write_job(job: tuple[Path, int, Target]) -> None:
+    folder, seed, target = job
+    real, forged = clips_of(seed, target)
+    if target.split == HIDDEN_FOLDER:
+        _write_hidden(folder / HIDDEN_FOLDER, seed, target, real, forged)
+        return
+    (folder / REALS_FOLDER / _ORIGINALS / f"{target.number:03}.mp4").write_bytes(real)
+    std = folder / "manipulated_videos" / VARIANTS["std"] / target.name
+    std.write_bytes(forged)
+    for variant in DISTORTED:
+        place = folder / "manipulated_videos" / VARIANTS[variant] / target.name
+        _distorted(std, place, steps_of(seed, target, variant), f"{variant}/{target.name}", seed)
+
+
+def _write_hidden(folder: Path, seed: int, target: Target, real: bytes, forged: bytes) -> None:
+    # A real and a forgery are not of one target: whoever compares the two would see what was forged.
+    kind, data = (("real", real), ("fake", forged))[target.number // len(LEFT_OUT) % 2]
+    undistorted = folder / f".{target.number}.mp4"
+    undistorted.write_bytes(data)
+    name = f"{target.number:03}.mp4"
+    _distorted(undistorted, folder / kind / name, drawn_others(target.number, seed), f"hidden/{name}", seed)
+    undistorted.unlink()
+
+
+def _distorted(source: Path, target: Path, steps: Sequence[Step], name: str, seed: int) -> None:
+    distort_file(source, target, steps, generator_of(seed, name), via_xvid=False, max_pixels=_MAX_PIXELS)
+
+
+def _write_lists(folder: Path, seed: int, targets: Sequence[Target]) -> None:
+    for split in ("train", "val", "test"):
+        names = "".join(f"{one.name}\n" for one in targets if one.split == split)
+        (folder / "lists/splits" / f"{split}.txt").write_text(names)
+    metas = folder / "lists/manipulated_videos_distortions_meta"
+    make_folder(metas)
+    for variant in DISTORTED:
+        place = VARIANTS[variant]
+        lines = (meta_line(f"{place}/{one.name}", steps_of(seed, one, variant)) for one in targets)
+        (metas / f"manipulated_videos_{place}_meta.txt").write_text("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,83 @@
+"""What may be chosen of a run: the task, the network, how it sees media, and how it is trained."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+from pydantic import JsonValue
+
+from updater.benchmark.forgerynet.families import KINDS, Kinds, classes_offered
+
+Input = Literal["face", "native"]
+"""face: the largest face, scaled, as the paper has it; native: pixels as they are"""
+Augmentation = Literal["weak", "normal", "enhanced"]
+Crops = Literal["single", "multi"]
+"""single: one crop, or the middle clip; multi: what covers the whole, averaged"""
+Protocol = Literal["intra", "cross"]
+
+EACH = "each"
+"""as a group to train on: every family by itself"""
+
+
+class ChoiceError(ValueError):
+    """A choice that is none, or that does not go with another. One line: which, and what there is."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Everything that a run follows from, its media and its seed aside. None: as the recipe has it."""
+
+    task: str
+    model: str
+    synthetic: bool
+    classes: int = 2
+    protocol: Protocol = "intra"
+    train_on: tuple[str, ...] = ()
+    """groups that are trained on one after the other; none: the two kinds, or everything where it is intra"""
+    input: Input = "face"
+    augmentation: Augmentation = "enhanced"
+    crops: Crops = "single"
+    px: int | None = None
+    """side of what the network sees"""
+    batch: int | None = None
+    steps: int | None = None
+    rate: float | None = None
+    pretrained: bool = False
+    """begin with timm's or torchvision's weights, which are downloaded"""
+    checkpoint: str | None = None
+    """SHA-256 of the file of weights that it begins with, hexadecimal"""
+
+    def described(self) -> dict[str, JsonValue]:
+        """Return every choice by name, for the record."""
+        return asdict(self) | {"train_on": list(self.train_on)}
+
+
+def checked(choices: Choices, kinds: Kinds) -> Choices:
+    """Return the choices. Raises ChoiceError where one is none, or does not fit the tree's families."""
+    for name, offered in (
+        ("input", Input),
+        ("augmentation", Augmentation),
+        ("crops", Crops),
+        ("protocol", Protocol),
+    ):
+        _one_of(name, getattr(choices, name), get_args(offered))
+    _one_of("classes", choices.classes, classes_offered(kinds))
+    if choices.protocol == "cross" and choices.classes != 2:
+        raise ChoiceError("the protocol cross tells real from forged: choose --classes 2")
+    for group in choices.train_on:
+        _one_of("train-on", group, (*KINDS, *kinds))
+    if len(choices.train_on) > 1 and choices.protocol == "intra":
+        raise ChoiceError("several groups are trained on one after the other with --protocol cross")
+    return choices
+
+
+def groups_named(text: str | None, kinds: Kinds) -> tuple[str, ...]:
+    """Return the groups of an option: NAME,NAME,… or "each" for every family."""
+    if not text:
+        return ()
+    return tuple(kinds) if text == EACH else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+
+
+def _one_of(name: str, value: object, offered: Sequence[object]) -> None:
+    if value not in offered:
+        raise ChoiceError(f"--{name} {value} is none here: choose of {', '.join(map(str, offered))}")

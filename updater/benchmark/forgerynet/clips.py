@@ -1,0 +1,167 @@
+"""What a network on videos is shown: clips of frames, as it is trained and as it is tested.
+
+A clip has so many frames of the video, a stride apart. A video that is shorter than that goes round: its
+first frame follows its last.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.crops import cut, grid
+from ingest.faces import find_faces
+from updater.benchmark.data.entries import Entry, SegmentsError, with_frames
+from updater.benchmark.data.listed import Tally
+from updater.benchmark.forgerynet.choices import Choices, Input
+from updater.benchmark.forgerynet.pictures import perturbation, scaled_and_cut
+from updater.benchmark.forgerynet.recipes import Recipe
+from updater.benchmark.forgerynet.sights import (
+    MAX_PIXELS,
+    Known,
+    Sight,
+    cut_to,
+    picture_of,
+    resized,
+    square_about,
+)
+from updater.distortions.apply import distort
+from updater.distortions.distortion import DistortionError
+from updater.distortions.media.clip import Clip, ClipError
+from updater.distortions.media.rgb import to_rgb
+from updater.filters import Picture
+from updater.training.processes import is_first, wait
+
+Numbers = NDArray[np.int64]
+"""of the frames of a clip, [T]"""
+
+
+def video_sights(
+    entries: Sequence[Entry], cache: Path, tally: Tally, progress: Callable[[int, int], None]
+) -> list[Sight]:
+    """Return the videos whose frames can all be decoded, each with their number; others are counted.
+
+    Left out too is a video of which the list tells of frames that it does not have.
+    """
+    known = Known(cache / "sights-video.sqlite")
+    paths = [entry.path for entry in entries]
+    of = {entry.path: entry for entry in entries}
+    if is_first():
+        known.complete(paths, lambda path: _look(of[path]), progress)
+    wait()
+    found = []
+    for entry, said in zip(entries, known.of(paths), strict=True):
+        if not isinstance(said, list):
+            tally.add("files cannot be decoded and are left out", f"{entry.path}: {said}")
+            continue
+        try:
+            found.append(Sight(with_frames(entry, said[0]), frames=said[0]))
+        except SegmentsError as error:
+            tally.add("videos are shorter than their lists say, and are left out", error)
+    return found
+
+
+def training_clip(
+    sight: Sight, choices: Choices, recipe: Recipe, segments: bool, rng: np.random.Generator
+) -> Picture:
+    """Return uint8 RGB [T, px, px, 3]: a clip from anywhere, perturbed, scaled, cut and mirrored."""
+    numbers = by_chance(sight.frames, recipe, rng) if not segments else in_segments(sight.frames, recipe, rng)
+    frames = _looked_at(frames_of(sight.entry, numbers), choices.input)
+    frames = distort(rng, frames, perturbation(rng, choices.augmentation))
+    return scaled_and_cut(frames, choices.input, recipe.px, rng)
+
+
+def test_clips(sight: Sight, choices: Choices, recipe: Recipe, segments: bool) -> Picture:
+    """Return uint8 RGB [n, T, px, px, 3]: the middle clip, or those that cover the video."""
+    if segments:
+        clips = [in_segments(sight.frames, recipe)]
+    elif choices.crops == "multi":
+        clips = covering(sight.frames, recipe)
+    else:
+        clips = [middle(sight.frames, recipe)]
+    every = np.unique(np.concatenate(clips))
+    decoded = dict(zip(every.tolist(), frames_of(sight.entry, every), strict=True))
+    found = []
+    for numbers in clips:
+        frames = _looked_at(np.stack([decoded[number] for number in numbers.tolist()]), choices.input)
+        height, width = frames.shape[1:3]
+        if choices.input == "face":
+            found.append(np.stack([resized(one, recipe.px, recipe.px) for one in frames]))
+        else:
+            corners = grid(width, height, recipe.px, 1)
+            found.append(np.concatenate([cut(one, corners, recipe.px) for one in frames]))
+    return np.stack(found)
+
+
+def by_chance(frames: int, recipe: Recipe, rng: np.random.Generator) -> Numbers:
+    """Return the numbers of a clip that begins anywhere from which it fits, or at 0."""
+    first = int(rng.integers(max(0, frames - _span(recipe)) + 1))
+    return _clip(first, frames, recipe)
+
+
+def middle(frames: int, recipe: Recipe) -> Numbers:
+    """Return the numbers of the clip in the middle."""
+    return _clip(max(0, (frames - _span(recipe)) // 2), frames, recipe)
+
+
+def covering(frames: int, recipe: Recipe) -> list[Numbers]:
+    """Return clips one after the other; the last ends with the video, and may overlap the one before."""
+    span = _span(recipe)
+    last = max(0, frames - span)
+    return [_clip(first, frames, recipe) for first in sorted({*range(0, last + 1, span), last})]
+
+
+def in_segments(frames: int, recipe: Recipe, rng: np.random.Generator | None = None) -> Numbers:
+    """Return a frame of each of equal segments: any by chance, or without a generator its middle."""
+    share = rng.random(recipe.frames) if rng is not None else np.full(recipe.frames, 0.5)
+    return np.minimum(
+        ((np.arange(recipe.frames) + share) * frames / recipe.frames).astype(np.int64), frames - 1
+    )
+
+
+def frames_of(entry: Entry, numbers: Numbers) -> Picture:
+    """Decode these frames, uint8 RGB [T, H, W, 3], in their order; a number may come twice.
+
+    Raises ClipError or DistortionError where they cannot be decoded, and OSError.
+    """
+    if entry.pictures:
+        return np.stack([picture_of(entry.pictures[number]) for number in numbers.tolist()])
+    wanted = set(numbers.tolist())
+    last, found = max(wanted), {}
+    for number, frame in enumerate(Clip(entry.path, MAX_PIXELS).frames()):
+        if number in wanted:
+            found[number] = to_rgb(frame)
+        if number == last:
+            break
+    return np.stack([found[number] for number in numbers.tolist()])
+
+
+def _span(recipe: Recipe) -> int:
+    """Return how many frames of the video a clip reaches over."""
+    return (recipe.frames - 1) * recipe.stride + 1
+
+
+def _clip(first: int, frames: int, recipe: Recipe) -> Numbers:
+    return (first + recipe.stride * np.arange(recipe.frames)) % frames
+
+
+def _looked_at(frames: Picture, kind: Input) -> Picture:
+    """Cut frames to the largest face of the middle one; without one, and of the input native, all is kept."""
+    if kind == "native" or not (faces := find_faces(frames[len(frames) // 2], 1)):
+        return frames
+    return cut_to(square_about(faces[0], frames.shape[2], frames.shape[1]), frames)
+
+
+def _look(entry: Entry) -> list[int] | str:
+    """Return how many frames a video has, or what is wrong with it."""
+    try:
+        if entry.pictures:
+            if len(sizes := {picture_of(path).shape for path in entry.pictures}) > 1:
+                return f"its pictures have {len(sizes)} sizes"
+            return [len(entry.pictures)]
+        return [sum(1 for _ in Clip(entry.path, MAX_PIXELS).frames())]
+    except (ClipError, DistortionError) as error:
+        return str(error).removeprefix(f"{entry.path}").strip(": ")
+    except OSError as error:
+        return str(error.strerror)

@@ -1,0 +1,144 @@
+"""The spatial task by networks of the paper's: trained on pictures and their maps, asked for a map each.
+
+He et al. 2021, "ForgeryNet: A Versatile Benchmark for Comprehensive Forgery Analysis", sections 4.1.2 and
+H.1: the loss is cross-entropy over real and forged, plus binary cross-entropy of the map with soft targets
+(the paper chooses by validation between that and a squared difference). What moves the picture moves its map.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ingest.crops import cut, grid
+from updater.benchmark.forgerynet.choices import Choices
+from updater.benchmark.forgerynet.job import Job
+from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
+from updater.benchmark.forgerynet.pictures import LARGEST, perturbation
+from updater.benchmark.forgerynet.recipes import recipe_of
+from updater.benchmark.forgerynet.sights import resized
+from updater.benchmark.forgerynet.training import Example, Source, Trained, as_input, train
+from updater.benchmark.networks.maps import check, make_map_network, map_of
+from updater.distortions.apply import distort_with_maps
+from updater.filters import Picture
+from updater.training.loop import item_weights
+from updater.training.precision import half_precision
+
+PX, SMALL_PX, SMALL_BATCH = 256, 128, 16
+THRESHOLD = 0.5
+_COVERING = 9
+
+
+def measure(
+    job: Job, train_on: Sequence[Shown], held_back: Sequence[Shown], test: Sequence[Shown], rest: str
+) -> list[Mapped]:
+    """Return the maps of the test pictures, by the network that the choices name.
+
+    Raises NetworkError and BackboneError for a name that is none.
+    """
+    what = trained(job, train_on)
+    network = train(
+        what.make,
+        what.source,
+        what.recipe,
+        what.loss,
+        seed=job.seed,
+        device=job.device,
+        checkpoint=job.folder / "maps.safetensors",
+        progress=lambda *at: job.progress("train the network", *at),
+    )
+    pairs = []
+    for number, one in enumerate(test, 1):
+        pairs.append(_map(network, one, job, what.recipe.px))
+        job.progress("test", number, len(test))
+    parameters = sum(one.numel() for one in network.parameters())
+    said, true = [said for said, _ in pairs], [true for _, true in pairs]
+    return [Mapped(tuple(range(len(test))), tuple(said), tuple(true), THRESHOLD, {"parameters": parameters})]
+
+
+def trained(job: Job, train_on: Sequence[Shown]) -> Trained:
+    """Return what is trained on pictures with their maps, reals and forgeries drawn equally often."""
+    choices = job.choices
+    check(choices.model)
+    recipe = recipe_of("image", choices, job.device, PX)
+    if job.device.type != "cuda":
+        recipe = replace(recipe, px=choices.px or SMALL_PX, batch=choices.batch or SMALL_BATCH)
+    labels = np.array([one.sight.entry.label for one in train_on], np.int64)
+
+    def load(row: int, rng: np.random.Generator) -> Example:
+        picture, truth = _training_crop(train_on[row], choices, recipe.px, rng)
+        return picture, np.append(np.float32(labels[row]), truth.ravel())
+
+    said = [(str(one.sight.entry.path), str(one.truth), one.sight.box) for one in train_on]
+    identity = sha256(repr((said, choices.described())).encode()).hexdigest()
+
+    def make() -> nn.Module:
+        return make_map_network(choices.model, recipe.px, job.weights, pretrained=choices.pretrained)
+
+    return Trained(make, Source(load, item_weights(labels, 1.0), identity), recipe, loss)
+
+
+def loss(said: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss of what a MapNetwork said. targets: float32 [B, 1 + S · S], the label and the map."""
+    of_picture = F.cross_entropy(said[:, :2], targets[:, 0].long())
+    return of_picture + F.binary_cross_entropy_with_logits(said[:, 2:], targets[:, 1:])
+
+
+def _training_crop(one: Shown, choices: Choices, px: int, rng: np.random.Generator) -> tuple[Picture, Map]:
+    """Return uint8 RGB [px, px, 3] and its map, float32 [px, px] in 0..1."""
+    pixels = one.pixels()
+    mask = np.rint(255 * one.mask(*pixels.shape[:2])).astype(np.uint8)
+    frames, maps = distort_with_maps(rng, pixels[None], mask[None], perturbation(rng, choices.augmentation))
+    picture, truth = frames[0], maps[0]
+    if choices.input == "face":
+        side = int(rng.integers(px, round(LARGEST * px) + 1))
+        picture, truth = resized(picture, side, side), _resized_map(truth, side)
+    height, width = truth.shape
+    corner = int(rng.integers(max(0, width - px) + 1)), int(rng.integers(max(0, height - px) + 1))
+    (crop,), (piece,) = cut(picture, (corner,), px), cut(_as_picture(truth), (corner,), px)
+    if rng.random() < 0.5:
+        crop, piece = crop[:, ::-1], piece[:, ::-1]
+    return np.ascontiguousarray(crop), np.asarray(piece[..., 0] / np.float32(255), np.float32)
+
+
+def _map(network: nn.Module, one: Shown, job: Job, px: int) -> tuple[Map, Map]:
+    """Return what is said and what is true of a picture.
+
+    Of the input face at the network's size; of native at the picture's own, where crops overlap their mean.
+    """
+    pixels = one.pixels()
+    if job.choices.input == "face":
+        truth = np.rint(255 * one.mask(*pixels.shape[:2])).astype(np.uint8)
+        (said,) = _asked(network, resized(pixels, px, px)[None], job)
+        return said, np.asarray(_resized_map(truth, px) / np.float32(255), np.float32)
+    height, width = pixels.shape[:2]
+    corners = grid(width, height, px, _COVERING)
+    total, times = np.zeros((2, max(height, px), max(width, px)), np.float32)
+    for (x, y), cells in zip(corners, _asked(network, cut(pixels, corners, px), job), strict=True):
+        total[y : y + px, x : x + px] += cells
+        times[y : y + px, x : x + px] += 1
+    seen = times[:height, :width] > 0
+    said = np.divide(
+        total[:height, :width], times[:height, :width], where=seen, out=np.zeros(seen.shape, np.float32)
+    )
+    return said, one.mask(height, width)
+
+
+def _asked(network: nn.Module, crops: Picture, job: Job) -> NDArray[np.float32]:
+    with torch.inference_mode(), half_precision(job.device):
+        said = network(as_input(torch.from_numpy(crops), job.device))
+    return np.asarray(map_of(said.float()).cpu().numpy(), np.float32)
+
+
+def _resized_map(truth: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    return np.asarray(Image.fromarray(truth).resize((side, side), Image.Resampling.BILINEAR))
+
+
+def _as_picture(truth: NDArray[np.uint8]) -> Picture:
+    return np.repeat(truth[..., None], 3, axis=2)

@@ -1,0 +1,161 @@
+"""Which files can be decoded, and where in each picture the largest face is: found out once, and kept.
+
+A file that gives none is left out and counted. What is known of a file is kept by its path, size and time
+of its last change.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ingest.crops import Box
+from ingest.durable import make_folder
+from ingest.faces import find_faces
+from ingest.settings import IngestSettings
+from updater.benchmark.data.entries import Entry
+from updater.benchmark.data.listed import Tally
+from updater.benchmark.forgerynet.choices import Input
+from updater.distortions.distortion import DistortionError
+from updater.distortions.stills import read_still
+from updater.filters import Picture
+from updater.training.processes import is_first, wait
+
+MARGIN = 1.3
+"""a face's box is enlarged by this about its middle"""
+_FORMAT = "1"
+_AT_A_TIME = 256
+
+MAX_PIXELS = IngestSettings().max_pixels
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A file that can be decoded, and the part of a picture that is looked at; None: all of it."""
+
+    entry: Entry
+    box: Box | None = None
+    frames: int = 1
+    """of a video"""
+
+
+def sights(
+    entries: Sequence[Entry],
+    kind: Input,
+    cache: Path,
+    tally: Tally,
+    progress: Callable[[int, int], None],
+) -> list[Sight]:
+    """Return the entries whose pictures can be decoded. kind: native looks at all of a picture.
+
+    Raises OSError where the cache cannot be written.
+    """
+    known = Known(cache / f"sights-{kind}.sqlite")
+    if is_first():
+        known.complete([entry.path for entry in entries], lambda path: _look(path, kind), progress)
+    wait()
+    found = []
+    for entry, said in zip(entries, known.of([entry.path for entry in entries]), strict=True):
+        if isinstance(said, str):
+            tally.add("files cannot be decoded and are left out", f"{entry.path}: {said}")
+        else:
+            found.append(Sight(entry, (said[0], said[1], said[2], said[3]) if said else None))
+    return found
+
+
+def picture_of(path: Path) -> Picture:
+    """Decode a picture, uint8 RGB [H, W, 3]. Raises DistortionError where it is none, and OSError."""
+    return read_still(path, MAX_PIXELS).pixels
+
+
+def square_about(face: Box, width: int, height: int) -> Box:
+    """Return the square about a face's box × 1.3, moved inside the picture and no larger than that; px."""
+    left, top, box_width, box_height = face
+    side = min(round(MARGIN * max(box_width, box_height)), width, height)
+    x = min(max(round(left + box_width / 2 - side / 2), 0), width - side)
+    y = min(max(round(top + box_height / 2 - side / 2), 0), height - side)
+    return x, y, side, side
+
+
+def cut_to(box: Box | None, frames: Picture) -> Picture:
+    """Cut frames, uint8 [..., H, W, C], to a box."""
+    if box is None:
+        return frames
+    left, top, width, height = box
+    return frames[..., top : top + height, left : left + width, :]
+
+
+def resized(picture: Picture, width: int, height: int) -> Picture:
+    """Scale uint8 RGB [H, W, 3], bilinearly; where it gets smaller over all that falls together."""
+    if picture.shape[:2] == (height, width):
+        return picture
+    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BILINEAR))
+
+
+def _look(path: Path, kind: Input) -> list[int] | str | None:
+    """Return the box to look at, None for all of a picture, or what is wrong with it."""
+    try:
+        picture = picture_of(path)
+    except DistortionError as error:
+        return str(error).removeprefix(f"{path}").strip(": ")
+    except OSError as error:
+        return str(error.strerror)
+    if kind == "native" or not (faces := find_faces(picture, 1)):
+        return None
+    return [int(one) for one in square_about(faces[0], picture.shape[1], picture.shape[0])]
+
+
+class Known:
+    """What was found out of files, in a database of one table."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        make_folder(path.parent)
+
+    def complete(
+        self,
+        paths: Sequence[Path],
+        look: Callable[[Path], list[int] | str | None],
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """Look at the files of which nothing is known as they are."""
+        have = self._stored()
+        wanted = [(path, key) for path, key in zip(paths, map(_key, paths), strict=True) if key not in have]
+        with closing(self._opened()) as database, ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+            for first in range(0, len(wanted), _AT_A_TIME):
+                part = wanted[first : first + _AT_A_TIME]
+                looks = threads.map(look, [path for path, _ in part])
+                rows = [(key, json.dumps(said)) for (_, key), said in zip(part, looks, strict=True)]
+                with database:
+                    database.executemany("INSERT OR REPLACE INTO sights VALUES (?, ?)", rows)
+                progress(first + len(part), len(wanted))
+
+    def of(self, paths: Sequence[Path]) -> Iterator[list[int] | str | None]:
+        """Yield what is known of each file."""
+        have = self._stored()
+        for path in paths:
+            yield json.loads(have[_key(path)])
+
+    def _stored(self) -> dict[str, str]:
+        with closing(self._opened()) as database:
+            return dict(database.execute("SELECT file, said FROM sights"))
+
+    def _opened(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._path, timeout=60)
+        database.execute("CREATE TABLE IF NOT EXISTS sights (file TEXT PRIMARY KEY, said TEXT NOT NULL)")
+        return database
+
+
+def _key(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        return f"{_FORMAT} {path}"
+    return f"{_FORMAT} {status.st_size} {status.st_mtime_ns} {path.resolve()}"

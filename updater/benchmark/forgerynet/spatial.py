@@ -1,0 +1,150 @@
+"""The spatial task: where in a picture the forgery lies.
+
+He et al. 2021, "ForgeryNet: A Versatile Benchmark for Comprehensive Forgery Analysis", section 4.1.2. What is
+said and what is true are compared at the grain of what is said: a map of cells against each cell's mean of
+the truth.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from memory.records import REAL
+from updater.benchmark.data.listed import Tally
+from updater.benchmark.data.tasks import LayoutError
+from updater.benchmark.forgerynet import localizer, map_networks
+from updater.benchmark.forgerynet.choices import ChoiceError
+from updater.benchmark.forgerynet.job import Job
+from updater.benchmark.forgerynet.maps import Map, Mapped, Shown, with_truth
+from updater.benchmark.forgerynet.outcome import Outcome, Value, Values
+from updater.benchmark.forgerynet.outcome import Shown as Drawing
+from updater.benchmark.forgerynet.plots import MapBeside, maps_beside_truths
+from updater.benchmark.forgerynet.sights import sights
+from updater.benchmark.forgerynet.training import Trained
+from updater.benchmark.measures.maps import figures
+from updater.benchmark.networks.maps import DECODERS, HRNET, REGRESSION
+
+Method = Callable[[Job, Sequence[Shown], Sequence[Shown], Sequence[Shown], str], list[Mapped]]
+"""takes the job, training, held-back and test pictures, and what stands behind ":" in the model's name"""
+
+METHODS: Mapping[str, Method] = {
+    "localizer": localizer.measure,
+    **dict.fromkeys((*DECODERS, REGRESSION, HRNET), map_networks.measure),
+}
+"""what makes maps, by what stands before ":" """
+
+_CAPTION = "The first test picture of each family: where it is forged, and where it is said to be."
+_OF_FORGED = ("iou", "f1", "pixel_auc")
+_OF_REALS = ("reals_marked",)
+
+
+def measure(job: Job) -> Outcome:
+    """Train what makes maps on the pictures and test it.
+
+    Where it was trained several times, the figures are means over these. Raises ChoiceError for a model that
+    is none and LayoutError where there is no truth to learn or to test by.
+    """
+    name, _, rest = job.choices.model.partition(":")
+    if name not in METHODS:
+        raise ChoiceError(f"--model {job.choices.model} makes no maps: choose of {', '.join(METHODS)}")
+    if job.choices.protocol != "intra":
+        raise ChoiceError("--task spatial has the protocol intra alone; try --model localizer:left-out")
+    tally = Tally()
+    found = {}
+    for part, entries in (("train", job.train), ("held back", job.held_back), ("test", job.test)):
+        progress = partial(job.progress, f"look at {part}")
+        found[part] = with_truth(sights(entries, job.choices.input, job.cache, tally, progress), tally)
+        if part != "held back" and {one.sight.entry.label for one in found[part]} != {0, 1}:
+            raise LayoutError(f"{part} needs reals, and forgeries with maps, and has not both")
+    parts = METHODS[name](job, found["train"], found["held back"], found["test"], rest)
+    families = [one.sight.entry.family for one in found["test"]]
+    beside = _beside(parts, found["test"], families)
+    shown = Drawing(svg=maps_beside_truths(beside), caption=_CAPTION)
+    return outcome(parts, families, tally.notes()).model_copy(update={"shown": (shown,)})
+
+
+def _beside(parts: Sequence[Mapped], test: Sequence[Shown], families: Sequence[str]) -> list[MapBeside]:
+    """Choose a picture of each family, and a real one."""
+    found: dict[str, MapBeside] = {}
+    for part in parts:
+        for place, number in enumerate(part.pictures):
+            if (name := families[number]) not in found:
+                pixels = test[number].pixels()
+                found[name] = MapBeside(name, pixels, part.true[place], part.said[place])
+    return [found[name] for name in sorted(found)]
+
+
+def trained(job: Job) -> Trained:
+    """Return what a network with maps trains. Raises ChoiceError for a model that is none of these."""
+    if METHODS.get(job.choices.model.partition(":")[0]) is not map_networks.measure:
+        raise ChoiceError(
+            f"--model {job.choices.model} trains by itself: choose {REGRESSION}:BACKBONE, unet:BACKBONE"
+        )
+    tally = Tally()
+    progress = partial(job.progress, "look at train")
+    seen = with_truth(sights(job.train, job.choices.input, job.cache, tally, progress), tally)
+    return map_networks.trained(job, seen)
+
+
+def outcome(parts: Sequence[Mapped], families: Sequence[str], notes: tuple[str, ...] = ()) -> Outcome:
+    """Return the figures of maps. families: of each test picture.
+
+    A family's are of its forgeries beside all reals; of a part, all of its own pictures count.
+    """
+    every: list[Values] = []
+    zeros: list[Values] = []
+    by_family: dict[str, Values] = {}
+    for part in parts:
+        of = [families[number] for number in part.pictures]
+        said, empty = _values(part, of)
+        every.append(said)
+        zeros.append(empty)
+        for family in sorted({*of} - {REAL}):
+            at = [place for place, one in enumerate(of) if one in (REAL, family)]
+            chosen = Mapped(
+                tuple(part.pictures[place] for place in at),
+                tuple(part.said[place] for place in at),
+                tuple(part.true[place] for place in at),
+                part.threshold,
+                {},
+            )
+            by_family[family], _ = _values(chosen, [of[place] for place in at])
+    about = dict(parts[0].about) if len(parts) == 1 else {"trained": len(parts)}
+    return Outcome(figures=_mean(every), families=by_family, zeros=_mean(zeros), about=about, notes=notes)
+
+
+def _values(part: Mapped, families: Sequence[str]) -> tuple[Values, Values]:
+    forged = [family != REAL for family in families]
+    said: Sequence[Map] = part.said
+    found = figures(said, part.true, forged, part.threshold)
+    empty = found.pop("zeros")
+    assert isinstance(empty, dict)
+    counts = {"forged": sum(forged), "real": len(forged) - sum(forged), "all": len(forged)}
+    plain = {name: value for name, value in found.items() if isinstance(value, float)}
+    return _counted(plain, counts), _counted(empty, counts)
+
+
+def _counted(found: Mapping[str, float], counts: Mapping[str, int]) -> Values:
+    def of(name: str) -> int:
+        if name in _OF_REALS:
+            return counts["real"]
+        return counts["forged" if name in _OF_FORGED or name.endswith("_forged") else "all"]
+
+    return {
+        name: Value(value=float(value) if np.isfinite(value) else None, n=of(name))
+        for name, value in found.items()
+    }
+
+
+def _mean(each: Sequence[Values]) -> Values:
+    """Return the mean over parts, of all the pictures that any part is of; forgeries are each in one."""
+    found: Values = {}
+    for name in each[0]:
+        present = [one[name].value for one in each if one[name].value is not None]
+        of_reals = name in _OF_REALS or len(each) == 1
+        found[name] = Value(
+            value=float(np.mean([value for value in present if value is not None])) if present else None,
+            n=each[0][name].n if of_reals else sum(one[name].n for one in each),
+        )
+    return found

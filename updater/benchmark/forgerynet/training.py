@@ -1,0 +1,179 @@
+"""A network trained by a recipe: by SGD, in one process or several, and on after an interruption."""
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from updater.benchmark.forgerynet.recipes import MOMENTUM, Recipe
+from updater.training.allocation import keep_freed_memory
+from updater.training.checkpoint import Checkpoint
+from updater.training.precision import half_precision, loss_scale, unscale
+from updater.training.processes import add_gradients, by_share, count, number
+
+Example = tuple[NDArray[np.uint8], NDArray[Any]]
+"""what is shown, uint8 RGB [S, S, 3] or [T, S, S, 3]; and what the network is to say of it"""
+Load = Callable[[int, np.random.Generator], Example]
+"""(row, generator) → an example of that row"""
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(what the network says, [B, ...]; targets [B, ...]) → the loss of a batch"""
+
+Batches = Iterator[tuple[Tensor, Tensor]]
+"""of each step: what is shown, uint8 [b, ..., S, S, 3], and the targets, [b, ...]"""
+Draw = Callable[["Source", int, range, int], AbstractContextManager[Batches]]
+"""(source, items of a batch, steps, seed) → the batches of these steps"""
+
+_STAGE = "training"
+_SAVE_EVERY = 50
+_AHEAD = 4
+"""batches that are loaded ahead"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where examples come from: rows by chance, each with what is drawn of it."""
+
+    load: Load
+    chances: NDArray[np.float64]
+    """[rows], sum 1"""
+    identity: str
+    """everything that the examples follow from"""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a task trains: a network, on examples, by a recipe and a loss."""
+
+    make: Callable[[], nn.Module]
+    source: Source
+    recipe: Recipe
+    loss: Loss
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of logits [B, K]; of [B, T, K], over all T that a network says it at."""
+    if logits.ndim == 3:
+        targets = targets[:, None].expand(-1, logits.shape[1])
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
+def train(
+    make: Callable[[], nn.Module],
+    source: Source,
+    recipe: Recipe,
+    loss: Loss,
+    *,
+    seed: int,
+    device: torch.device,
+    checkpoint: Path | None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    draw: Draw | None = None,
+) -> nn.Module:
+    """Return a network that was trained by the recipe, ready to be asked.
+
+    The same arguments give the same weights on a device with the same number of threads, interrupted or not:
+    with a checkpoint, training goes on behind the last of every 50 steps. draw: where batches come from, if
+    not from `drawn`. Several processes share a batch,
+    and draw what one of them would. The global random state is left as it was. Raises what `source` raises,
+    and torch.OutOfMemoryError where the device does not hold a step.
+    """
+    identity = hashlib.sha256(repr((source.identity, asdict(recipe), seed)).encode()).hexdigest()
+    saved = Checkpoint(checkpoint, identity, (_STAGE,))
+    scale = loss_scale(device)
+    if device.type == "cpu":
+        keep_freed_memory()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        network = make().to(device).train()
+        parameters = [one for one in network.parameters() if one.requires_grad]
+        optimiser = torch.optim.SGD(
+            parameters, lr=recipe.rate, momentum=MOMENTUM, nesterov=True, weight_decay=recipe.weight_decay
+        )
+        first = saved.resume(_STAGE, network, optimiser) or 0
+        with (draw or drawn)(source, recipe.batch, range(first, recipe.steps), seed) as batches:
+            for step, (shown, targets) in zip(range(first, recipe.steps), batches, strict=True):
+                # What a network draws by itself follows from the step, so that a resumed run repeats it.
+                torch.manual_seed(int(np.random.default_rng([seed, step]).integers(2**62)))
+                for group in optimiser.param_groups:
+                    group["lr"] = recipe.rate_at(step)
+                optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward(_loss(network, loss, shown, targets, recipe.batch, device) * scale)
+                add_gradients(parameters)
+                if unscale([one.grad for one in parameters if one.grad is not None], scale):
+                    optimiser.step()
+                progress(step + 1, recipe.steps)
+                if (step + 1) % _SAVE_EVERY == 0 or step + 1 == recipe.steps:
+                    saved.save(_STAGE, step + 1, network, optimiser)
+    return network.eval()
+
+
+def as_input(shown: Tensor, device: torch.device) -> Tensor:
+    """Return uint8 [B, ..., S, S, 3] as the networks take it: float32 [B, 3, ..., S, S], 0..1.
+
+    Published preprocessing divides by 255 and does nothing else.
+    """
+    return shown.to(device, non_blocking=True).movedim(-1, 1).float() / 255
+
+
+def _loss(
+    network: nn.Module, loss: Loss, shown: Tensor, targets: Tensor, batch: int, device: torch.device
+) -> Tensor:
+    """Return the loss of a whole batch, of which this process has its share of examples."""
+
+    def said(_: Tensor) -> Tensor:
+        with half_precision(device):
+            logits: Tensor = network(as_input(shown, device))
+        return logits.float()
+
+    places = torch.arange(batch)
+    return loss(by_share(said, places), by_share(lambda _: targets.to(device), places))
+
+
+@contextmanager
+def drawn(source: Source, batch: int, steps: range, seed: int) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
+    """Give this process's share of each step's batch, loaded by threads ahead of time.
+
+    What is drawn of an example follows from step and place alone, whoever loads it.
+    """
+    own = range(batch * number() // count(), batch * (number() + 1) // count())
+
+    up_to = np.cumsum(source.chances)
+
+    def one(step: int, place: int) -> Example:
+        rng = np.random.default_rng([seed, step, place])
+        # The last sum may be just below 1.
+        row = min(int(np.searchsorted(up_to, rng.random(), "right")), len(up_to) - 1)
+        return source.load(row, rng)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            waiting: deque[list[Future[Example]]] = deque()
+            for step in steps:
+                waiting.append([threads.submit(one, step, place) for place in own])
+                if len(waiting) > _AHEAD:
+                    yield _stacked(waiting.popleft())
+            while waiting:
+                yield _stacked(waiting.popleft())
+
+        try:
+            yield batches()
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _stacked(waiting: list["Future[Example]"]) -> tuple[Tensor, Tensor]:
+    examples = [one.result() for one in waiting]
+    shown = torch.from_numpy(np.stack([shown for shown, _ in examples]))
+    return shown, torch.from_numpy(np.stack([target for _, target in examples]))

@@ -1,0 +1,208 @@
+"""Clips that are forged in stretches, each beside the truth of when: rendered scenes, and pieces of films.
+
+A rendered clip is a scene larger than the frame, seen through a window that moves along a smooth path by one
+camera in one state, with noise anew in each frame. A filmed one is a piece of a film as it was shot. Most
+rendered clips were coded once as H.264 before they were forged, as films were; all are coded after it. A
+forged clip has one family, whose drawn strengths and region are the clip's: the region moves along.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import NDArray
+
+from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.families import FAMILIES, Family
+from updater.benchmark.synthetic.films import Film, piece_of_film
+from updater.benchmark.synthetic.local_stills import forge_in_part
+from updater.benchmark.synthetic.scenes import render
+from updater.benchmark.synthetic.stream import REAL, SPLITS
+from updater.benchmark.synthetic.stretches import Stretch, draw_stretches
+from updater.distortions.media.h264 import through_h264, to_h264
+from updater.filters import Picture
+
+FRAMES, SIDE_PX = 96, 128
+REACH_PX = 24
+"""how far the window, and with it the forged region, may move from its middle"""
+CODED_BEFORE_SHARE = 0.75
+RATE_FACTORS_BEFORE, RATE_FACTORS_AFTER = (16, 26), (18, 28)
+_SEEN = 0.5
+_TRIES = 20
+
+Path = NDArray[np.int64]
+"""where something is in each frame, [T, 2] of rows and columns"""
+
+
+@dataclass(frozen=True)
+class ClipSample:
+    """One file. Samples of one `group` show the same scene or film: no split may part them."""
+
+    data: bytes
+    family: str
+    group: str
+    name: str
+    camera: int | None
+    """the number of the camera in CAMERAS; None of a film"""
+    frames: int
+    segments: tuple[Stretch, ...]
+    """what is forged, in order; none of a real clip"""
+
+
+def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:
+    """Render the `index`-th clip of a family ("real" or a name in FAMILIES) of one split, always the same.
+
+    Bytes are equal on machines with the same pinned packages and vector instructions. Raises KeyError for an
+    unknown family or split.
+    """
+    forge = None if family == REAL else FAMILIES[family]
+    if split not in SPLITS:
+        raise KeyError(split)
+    rng = np.random.default_rng([seed, SPLITS.index(split), zlib.crc32(f"clip-{family}".encode()), index])
+    scene, camera = rng.bytes(8).hex(), int(rng.integers(len(CAMERAS)))
+    moves = smooth_path(rng, FRAMES, REACH_PX)
+    frames = _filmed_scene(rng, camera, moves)
+    if rng.random() < CODED_BEFORE_SHARE:
+        frames = through_h264(frames, _drawn(rng, RATE_FACTORS_BEFORE))
+    # What stands in the scene goes the other way than the window does.
+    return _finished(rng, frames, -moves, forge, f"scene-{scene}", camera)
+
+
+def film_clip(seed: int, film: Film, family: str, index: int) -> ClipSample:
+    """Cut the `index`-th piece out of a film, and forge it as `make_clip` does; always the same bytes.
+
+    Raises KeyError for an unknown family, and ClipError where the film cannot be read.
+    """
+    forge = None if family == REAL else FAMILIES[family]
+    rng = np.random.default_rng([seed, zlib.crc32(f"film-{film.path.name}-{family}".encode()), index])
+    frames = piece_of_film(rng, film, FRAMES, SIDE_PX)
+    return _finished(rng, frames, smooth_path(rng, FRAMES, REACH_PX), forge, f"film-{film.group}", None)
+
+
+def numbers_of(count: int, families: Sequence[str] = tuple(FAMILIES)) -> list[tuple[str, int]]:
+    """Share `count` clips out, (family, index) each: half are real, the others of all families."""
+    forged = count // 2
+    reals = [(REAL, index) for index in range(count - forged)]
+    return reals + [(families[i % len(families)], i // len(families)) for i in range(forged)]
+
+
+def make_clips(
+    seed: int,
+    split: str,
+    wanted: Sequence[tuple[str, int]],
+    *,
+    processes: int,
+    progress: Callable[[int, int], None] = lambda made, total: None,
+) -> Iterator[ClipSample]:
+    """The clips of `wanted`, (family, index) each, in that order, made in parallel processes.
+
+    Processes are spawned: a script that calls this needs a main guard.
+    """
+    jobs = [(seed, split, family, index) for family, index in wanted]
+    with ProcessPoolExecutor(max(1, processes), mp_context=get_context("spawn")) as pool:
+        for made, sample in enumerate(pool.map(_make_job, jobs), start=1):
+            yield sample
+            progress(made, len(jobs))
+
+
+def _make_job(job: tuple[int, str, str, int]) -> ClipSample:
+    return make_clip(*job)
+
+
+def smooth_path(rng: np.random.Generator, frames: int, reach_px: int) -> Path:
+    """Draw a smooth path about its middle, int64 [frames, 2], which goes no further than `reach_px`."""
+    when = np.arange(frames)[:, None, None] / FRAMES
+    waves = np.sin(2 * np.pi * (rng.uniform(0.2, 1.2, (2, 2)) * when + rng.random((2, 2))))
+    path: Path = np.rint(reach_px * rng.uniform(0.2, 1, 2) * waves.mean(1)).astype(np.int64)
+    return path
+
+
+def forged_along(
+    rng: np.random.Generator,
+    frames: Picture,
+    segments: Sequence[Stretch],
+    moves: Path,
+    forge: Family,
+) -> Picture:
+    """Forge the frames of some segments, uint8 [T, H, W, 3], in one region that moves by `moves`.
+
+    Every frame is forged by the same draws, in the coordinates of the region: so strengths, edges, and where
+    there is one the donor, are the clip's. At least half of the region is within each forged frame.
+    """
+    numbers = [number for segment in segments for number in range(*segment)]
+    for _ in range(_TRIES):
+        own = int(rng.integers(2**63))
+        start = forge_in_part(forge, np.random.default_rng(own), frames[numbers[0]])
+        if _least_seen(start.mask, moves[numbers]) >= _SEEN:
+            break
+    forged = frames.copy()
+    for number in numbers:
+        about_region = _moved(frames[number], moves[number])
+        made = forge_in_part(forge, np.random.default_rng(own), about_region).picture
+        rows, columns, own_rows, own_columns = _common(frames.shape[1:3], moves[number])
+        forged[number, rows, columns] = made[own_rows, own_columns]
+    return forged
+
+
+def _filmed_scene(rng: np.random.Generator, camera: int, moves: Path) -> Picture:
+    """What a camera films of a scene through a window that moves, uint8 [T, S, S, 3]."""
+    side = SIDE_PX + 2 * REACH_PX
+    scene = render(rng, side, side)
+    state = int(rng.integers(2**63))
+    frames = []
+    for down, across in moves + REACH_PX:
+        window = scene[:, down : down + SIDE_PX, across : across + SIDE_PX]
+        frames.append(photograph(np.random.default_rng(state), window, CAMERAS[camera], rng))
+    return np.stack(frames)
+
+
+def _finished(
+    rng: np.random.Generator,
+    frames: Picture,
+    moves: Path,
+    forge: Family | None,
+    group: str,
+    camera: int | None,
+) -> ClipSample:
+    segments: tuple[Stretch, ...] = ()
+    if forge is not None:
+        segments = draw_stretches(rng, len(frames))
+        frames = forged_along(rng, frames, segments, moves, forge)
+    data = to_h264(frames, _drawn(rng, RATE_FACTORS_AFTER), "mp4")
+    family = REAL if forge is None else forge.name
+    # The name is the content's: it must not tell the family.
+    name = f"{hashlib.sha256(data).hexdigest()[:20]}.mp4"
+    return ClipSample(data, family, group, name, camera, len(frames), segments)
+
+
+def _drawn(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
+    return int(rng.integers(bounds[0], bounds[1] + 1))
+
+
+def _common(size: tuple[int, ...], move: NDArray[np.int64]) -> tuple[slice, slice, slice, slice]:
+    """Return which rows and columns of a frame the moved one shows, and where in it they are."""
+    (height, width), (down, across) = size, (int(one) for one in move)
+    return (
+        slice(max(0, down), height + min(0, down)),
+        slice(max(0, across), width + min(0, across)),
+        slice(max(0, -down), height - max(0, down)),
+        slice(max(0, -across), width - max(0, across)),
+    )
+
+
+def _moved(frame: Picture, move: NDArray[np.int64]) -> Picture:
+    """The frame as who moves along sees it: what it shows at (r, c) stands at (r, c) + move in the frame."""
+    reach = int(np.abs(move).max())
+    padded = np.pad(frame, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
+    down, across = (int(one) + reach for one in move)
+    return np.ascontiguousarray(padded[down : down + frame.shape[0], across : across + frame.shape[1]])
+
+
+def _least_seen(mask: NDArray[np.float32], moves: Path) -> float:
+    """Return the least share of a region that is within the frame, over all frames."""
+    size, total = mask.shape[:2], float(mask.sum()) + 1e-6
+    return min(float(mask[_common(size, move)[2:]].sum()) / total for move in np.unique(moves, axis=0))
