@@ -4,11 +4,14 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from detector.manifest import DamagedArtifactError, Manifest, read_manifest
+from detector.manifest import DamagedArtifactError, Manifest, read_manifest, written
 from ingest.durable import sync_tree
 
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "detector.onnx", "weights.safetensors"
 REFERENCE, PROBE = "reference.safetensors", "probe.safetensors"
+LOCALIZER, LOCALIZER_PROBE = "localizer.onnx", "localizer_probe.safetensors"
+LOCALIZER_WEIGHTS = "localizer_weights.safetensors"
+"""What says where a picture is forged: all three, where the manifest declares it."""
 EVALUATION, MODEL_CARD = "evaluation.json", "model_card.md"
 EVALUATION_PAGE = "evaluation.md"
 """The evaluation for the eye; no artifact needs it."""
@@ -16,7 +19,11 @@ EVALUATION_PAGE = "evaluation.md"
 REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
 """What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
 
-FILES = frozenset({MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, EVALUATION, EVALUATION_PAGE, MODEL_CARD})
+_OF_LOCALIZER = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
+
+FILES = frozenset(
+    {MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, *_OF_LOCALIZER, EVALUATION, EVALUATION_PAGE, MODEL_CARD}
+)
 """Every file name that an artifact may hold. TorchServe puts the folder that it unpacks an archive into on
 PYTHONPATH, before the standard library: a name that Python can import would run as code. None of these can.
 """
@@ -53,7 +60,7 @@ def seal(folder: Path, draft: Manifest) -> Artifact:
         raise DamagedArtifactError(f"{folder}: not plain files: {', '.join(odd)}")
     manifest = draft.model_copy(update={"files": {path.name: sha256_of(path) for path in present}})
     _check_names(folder, manifest)
-    data = manifest.model_dump_json(indent=1).encode()
+    data = written(manifest)
     (folder / MANIFEST).write_bytes(data)
     sync_tree(folder)
     return Artifact(folder, manifest, hashlib.sha256(data).hexdigest())
@@ -95,9 +102,12 @@ def sha256_of(path: Path) -> str:
 
 
 def _check_names(folder: Path, manifest: Manifest) -> None:
-    needed = (*REQUIRED, REFERENCE) if manifest.architecture.forensic else REQUIRED
+    needed: tuple[str, ...] = (*REQUIRED, REFERENCE) if manifest.architecture.forensic else REQUIRED
+    needed += _OF_LOCALIZER if manifest.localizer is not None else ()
     if missing := [name for name in needed if name not in manifest.files]:
         raise DamagedArtifactError(f"{folder}: the artifact lacks {', '.join(missing)}")
+    if manifest.localizer is None and (spare := [one for one in _OF_LOCALIZER if one in manifest.files]):
+        raise DamagedArtifactError(f"{folder}: the manifest declares no localizer for {', '.join(spare)}")
     # The names become paths wherever the artifact is fetched to.
     if wrong := sorted(manifest.files.keys() - (FILES - {MANIFEST})):
         raise DamagedArtifactError(f"{folder}: no artifact has files of these names: {wrong}")

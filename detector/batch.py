@@ -20,6 +20,7 @@ from detector.inputs import request_for
 from detector.records import Timings, Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route
+from detector.second_look import Seen
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
@@ -37,6 +38,7 @@ VERDICT_TYPE = "io.forgewatch.verdict"
 Stage = Literal["envelope", "decode", "score", "commit"]
 Reason = Literal["request_too_large", "refused", "record_too_large", "unexpected"]
 Score = Callable[[Artifact, Request], ModelOutput]
+Again = Callable[[Artifact, Sequence[Seen]], list[Verdict]]
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -131,16 +133,22 @@ def open_batch(
     return Batch(tuple(opened(record) for record in records))
 
 
+def _as_said(_artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
+    return [one.verdict for one in seen]
+
+
 def judge(
     batch: Batch,
     score: Score,
     settings: DetectorSettings,
     unknown_bytes: int,
     beat: Callable[[], None] = lambda: None,
+    again: Again = _as_said,
 ) -> list[Judged]:
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
-    beat is called whenever the decoding of an item is awaited. The result is in the records' order. Raises
+    again gives the verdicts of items that a release has judged, after a second look. beat is called
+    whenever the decoding of an item is awaited. The result is in the records' order. Raises
     BatchAbandonedError as `score` does, ingest's SandboxUnavailableError, and what is the host's fault
     and no item's: MemoryError, an OSError of full disks.
     """
@@ -162,9 +170,9 @@ def judge(
         else:
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
-            ready.append(Ready(place, opened.record, opened.artifact, item, decoded, decode_s))
+            ready.append(Ready(place, opened.record, opened.artifact, item, decoded, decode_s, opened.media))
     for part in requests(ready, settings.max_request_crops, settings.max_request_bytes):
-        judged |= _judge_apart(part, score, unknown_bytes)
+        judged |= _judge_apart(part, score, again, unknown_bytes)
     return [judged[place] for place in range(len(batch.opened))]
 
 
@@ -187,10 +195,10 @@ def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[
     return named + (begun.headers("ce_") if begun else []) + (trace.headers() if trace else [])
 
 
-def _judge_apart(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Judged]:
+def _judge_apart(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
     """Judge one request's items; those of one that fails go into smaller ones, down to one item each."""
     try:
-        return _judge(part, score, unknown_bytes)
+        return _judge(part, score, again, unknown_bytes)
     except RequestTooLargeError as error:
         log.warning(
             "request refused as too large: set max_request_bytes below TorchServe's max_request_size",
@@ -208,7 +216,7 @@ def _judge_apart(part: list[Ready], score: Score, unknown_bytes: int) -> dict[in
         return {alone.place: Judged.failed(alone.record, "score", failed, alone.item.trace, release)}
     judged: dict[int, Judged] = {}
     for smaller in apart:
-        judged |= _judge_apart(smaller, score, unknown_bytes)
+        judged |= _judge_apart(smaller, score, again, unknown_bytes)
     return judged
 
 
@@ -235,7 +243,7 @@ def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
     return UnscorableError("unexpected", error)
 
 
-def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Judged]:
+def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
     artifact, items = part[0].artifact, [one.decoded for one in part]
     request = request_for(items, artifact.manifest.contract)
     started = time.perf_counter()
@@ -244,7 +252,8 @@ def _judge(part: list[Ready], score: Score, unknown_bytes: int) -> dict[int, Jud
     origins = [
         Origin(one.record.id, one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
     ]
-    verdicts = build(origins, items, output, artifact)
+    said = build(origins, items, output, artifact)
+    verdicts = again(artifact, [Seen(verdict, one.media) for verdict, one in zip(said, part, strict=True)])
     judged = {}
     for row, (one, verdict) in enumerate(zip(part, verdicts, strict=True)):
         unknown = None

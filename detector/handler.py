@@ -12,10 +12,13 @@ from typing import Any
 
 from detector.artifact import verify
 from detector.inputs import request_for
+from detector.map_contract import OF_PICTURE
+from detector.map_session import open_map_session
 from detector.records import Timings
+from detector.second_look import Seen, with_maps
 from detector.session import open_session
 from detector.settings import DetectorSettings
-from detector.tensors import REQUEST_TYPE, TensorsError, decode, encode
+from detector.tensors import REQUEST_TYPE, ModelOutput, Request, TensorsError, decode, encode
 from detector.verdicts import Origin, build
 from ingest.records import MediaError, MediaItem
 from ingest.sandbox import Sandbox
@@ -40,7 +43,9 @@ class Handler:
         """
         given = context.system_properties
         self._artifact = verify(Path(given["model_dir"]))
-        self._session = open_session(self._artifact, DetectorSettings().model_threads, given["gpu_id"])
+        threads = DetectorSettings().model_threads
+        self._session = open_session(self._artifact, threads, given["gpu_id"])
+        self._maps = open_map_session(self._artifact, threads, given["gpu_id"])
         self._sandbox: Sandbox | None = None
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[bytes]:
@@ -56,7 +61,7 @@ class Handler:
         data = bytes(body) if isinstance(body, bytes | bytearray) else str(body).encode()
         try:
             if context.get_request_header(index, "content-type") == REQUEST_TYPE:
-                answer = encode(self._session.score(decode(data)))
+                answer = encode(self._score(decode(data)))
                 content_type = REQUEST_TYPE
             else:
                 answer = self._judge(data)
@@ -67,6 +72,12 @@ class Handler:
             return _refuse(context, index, _UNSUPPORTED_MEDIA, error.reason, str(error))
         context.set_response_content_type(index, content_type)
         return answer
+
+    def _score(self, request: Request) -> ModelOutput:
+        """Let the graph answer that takes arrays of these names."""
+        if self._maps is not None and OF_PICTURE in request:
+            return self._maps.score(request)
+        return self._session.score(request)
 
     def _judge(self, data: bytes) -> bytes:
         if self._sandbox is None:
@@ -88,6 +99,9 @@ class Handler:
             size_bytes=len(data),
         )
         (verdict,) = build([Origin("", item, timings)], [decoded], output, self._artifact)
+        if self._maps is not None:
+            seen, maps = [Seen(verdict, lambda: data)], self._maps
+            (verdict,) = with_maps(seen, maps.contract, self._sandbox.submit, maps.score)
         return verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
 
 

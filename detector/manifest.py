@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from detector.architecture import Architecture
 from detector.contract import ROWS, Contract, TensorSpec, crops_and_pooling
 from detector.gate import GateParameters
+from detector.map_contract import MapContract
 from ingest.records import CropPlan
 
-FORMAT = 5
-"""The number that manifests are written with. Raise it when an older reader would misread the new one."""
+FORMAT = 6
+"""The newest format. Raise it when an older reader would misread the new one."""
 
 
 class ArtifactError(Exception):
@@ -41,7 +42,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    format: Literal[5] = 5
+    format: Literal[6] = 6
     classes: tuple[str, ...] = Field(min_length=2, description="by logit; the first is real")
     architecture: Architecture
     contract: Contract = Field(description="what the model takes and gives")
@@ -53,6 +54,9 @@ class Manifest(BaseModel):
     export_differences: dict[str, float] = Field(
         description="worst |onnx - torch| / (1 + |torch|) measured of each output"
     )
+    localizer: MapContract | None = Field(
+        None, description="what says where a picture is forged; None for a release without"
+    )
     files: dict[str, str] = Field({}, description="SHA-256 by file name; all but the manifest")
 
     @model_validator(mode="after")
@@ -61,6 +65,14 @@ class Manifest(BaseModel):
         if logits.shape != (ROWS, len(self.classes)):
             raise ValueError(f"{logits.shape} are no logits of {len(self.classes)} classes")
         return self
+
+
+def written(manifest: Manifest) -> bytes:
+    """Return a manifest's bytes, in a format that older versions read too where it says all."""
+    if manifest.localizer is not None:
+        return manifest.model_dump_json(indent=1).encode()
+    fields = manifest.model_dump(mode="json", exclude={"localizer"}) | {"format": 5}
+    return json.dumps(fields, indent=1, ensure_ascii=False).encode()
 
 
 def read_manifest(data: bytes) -> Manifest:
@@ -119,6 +131,11 @@ def _lift_4(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "format": 5}
 
 
+def _lift_5(fields: dict[str, Any]) -> dict[str, Any]:
+    """Format 5 knew no localizer: such a release has none."""
+    return {**fields, "format": 6}
+
+
 _SCORES_OF_FORMAT_3 = ("energy", "pseudo", "novelty", "embedding_novelty", "trace_novelty")
 
 
@@ -147,4 +164,5 @@ _LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     2: _lift_2,
     3: _lift_3,
     4: _lift_4,
+    5: _lift_5,
 }

@@ -37,6 +37,14 @@ END_TO_END = Histogram(
     buckets=(*_SECONDS, 300, 1800),
 )
 MODEL = Histogram("forgewatch_detector_model_seconds", "One batch's request to TorchServe", buckets=_SECONDS)
+SECOND_LOOK = Histogram(
+    "forgewatch_detector_second_look_seconds",
+    "One batch's second look, which maps what is not called real",
+    buckets=_SECONDS,
+)
+MAPS = Counter(
+    "forgewatch_detector_maps", "Second looks at items that are not called real, by outcome", ["outcome"]
+)
 BATCH_ITEMS = Histogram(
     "forgewatch_detector_batch_items", "Items committed in one transaction", buckets=(1, 2, 4, 8, 16, 32, 64)
 )
@@ -79,6 +87,8 @@ UNCONFIRMED_ROLLOUTS = Counter(
 # A counter that first shows with its first events has no increase that a rate would see.
 for _outcome in OUTCOMES:
     SWAPS.labels(_outcome)
+for _outcome in ("made", "failed"):
+    MAPS.labels(_outcome)
 for _stage, _reasons in _REASONS.items():
     for _reason in _reasons:
         DEAD_LETTERS.labels(_stage, _reason)

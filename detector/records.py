@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ingest.crops import Box
 from ingest.records import MediaItem, MediaKind
 
 Label = Literal["real", "fake", "unknown"]
@@ -38,7 +39,7 @@ class RegionPrediction(Prediction):
     """The scores of one face or one frame: evidence beside the item's own scores."""
 
     kind: Literal["face", "frame"]
-    box: tuple[int, int, int, int] = Field(description="left, top, width, height; native pixels")
+    box: Box = Field(description="left, top, width, height; native pixels")
     frame: int
     time_s: float | None
 
@@ -53,6 +54,23 @@ class Neighbour(BaseModel):
     distance: float
 
 
+class ForgeryMap(BaseModel):
+    """Where a picture is forged, as the release's localizer sees it: a grid of square cells.
+
+    A cell is marked where its value, of 255, reaches the threshold. A map does not change the label.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    png: str = Field(description="grey PNG in base64, one pixel a cell: 0 real, 255 forged")
+    cell_px: int = Field(description="side of a cell, native pixels")
+    part: Box = Field(description="what was looked at: left, top, width, height; native pixels")
+    threshold: float
+    share: float = Field(description="of the cells, how many are marked")
+    box: Box | None = Field(description="around the largest group of marked cells that touch; native pixels")
+    frame: int = Field(description="the frame's number; 0 for a still image")
+
+
 class Timings(BaseModel):
     """Seconds that one item spent in each part; model is its share of the batch's request."""
 
@@ -60,6 +78,7 @@ class Timings(BaseModel):
 
     decode_s: float
     model_s: float
+    map_s: float = Field(0.0, description="the second look, with the wait for its decoding")
 
 
 class Verdict(Prediction):
@@ -75,6 +94,9 @@ class Verdict(Prediction):
     fake_threshold: float
     neighbours: tuple[Neighbour, ...]
     regions: tuple[RegionPrediction, ...]
+    map: ForgeryMap | None = Field(
+        None, description="where it is forged; None: called real, no localizer in the release, or it failed"
+    )
     release: str = Field(description="digest of the release that said it")
     timings: Timings
 

@@ -1,6 +1,6 @@
 """Sharing decoded items out over requests to TorchServe, none larger than it takes. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from detector.artifact import Artifact
@@ -10,7 +10,10 @@ from ingest.records import Decoded, InRecord, MediaItem
 
 @dataclass(frozen=True)
 class Ready:
-    """An item that waits for its scores: its place in the batch, who scores it, what it is."""
+    """An item that waits for its scores: its place in the batch, who scores it, what it is.
+
+    media opens it again, for a second look.
+    """
 
     place: int
     record: InRecord
@@ -18,6 +21,7 @@ class Ready:
     item: MediaItem
     decoded: Decoded
     decode_s: float
+    media: Callable[[], bytes]
 
 
 def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator[list[Ready]]:

@@ -1,6 +1,6 @@
 """The exported graph in this process, on ONNX Runtime."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +31,10 @@ class Session:
         gpu: the number of the GPU to run on, if ONNX Runtime can; else it says in one line that it runs on
         the CPU. Raises TensorsError where the file's inputs or outputs have other names.
         """
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        # A waiting thread of the pool must not take the cores of decoding, which runs beside it.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(str(model), options, providers=_providers(gpu))
-        if gpu is not None and _CUDA not in self._session.get_providers():
-            log.warning("the model runs on the CPU", gpu=gpu, reason=_why_not())
         self.contract = contract
-        for has, declared in (
-            (self._session.get_inputs(), contract.inputs),
-            (self._session.get_outputs(), contract.outputs),
-        ):
-            names = {one.name for one in has}
-            if names != {one.name for one in declared}:
-                raise TensorsError(f"{model.name} has {', '.join(sorted(names))}, and its contract others")
+        self._session = open_graph(
+            model, {one.name for one in contract.inputs}, {one.name for one in contract.outputs}, threads, gpu
+        )
 
     def score(self, request: Request) -> ModelOutput:
         """Score the rows of a request. Raises TensorsError where it is not as the contract says."""
@@ -66,6 +54,25 @@ class Session:
         output = {name: np.concatenate(of_runs)[order] for name, of_runs in columns}
         conform(output, self.contract.outputs, sizes)
         return output
+
+
+def open_graph(
+    model: Path, takes: Set[str], gives: Set[str], threads: int, gpu: int | None
+) -> onnxruntime.InferenceSession:
+    """Load an ONNX file with these inputs and outputs, to run as `Session` says. Raises TensorsError."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # A waiting thread of the pool must not take the cores of decoding, which runs beside it.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(str(model), options, providers=_providers(gpu))
+    if gpu is not None and _CUDA not in session.get_providers():
+        log.warning("the model runs on the CPU", gpu=gpu, reason=_why_not())
+    for has, declared in ((session.get_inputs(), takes), (session.get_outputs(), gives)):
+        names = {one.name for one in has}
+        if names != declared:
+            raise TensorsError(f"{model.name} has {', '.join(sorted(names))}, and its contract others")
+    return session
 
 
 def open_session(artifact: Artifact, threads: int, gpu: int | None = None) -> Session:

@@ -7,8 +7,9 @@ from typing import Self
 
 import httpx
 
-from detector.artifact import PROBE, Artifact
-from detector.contract import conform
+from detector.artifact import LOCALIZER_PROBE, PROBE, Artifact
+from detector.contract import Contract, conform
+from detector.map_contract import CELLS, MAX_DIFFERENCE, MapContract, map_difference
 from detector.mar import MODEL_NAME, mar_name
 from detector.probe import read_probe
 from detector.settings import DetectorSettings
@@ -96,7 +97,14 @@ class TorchServe:
 
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         """Score a request by one release. The reply is as its contract says, or refused."""
-        contract = artifact.manifest.contract
+        return self._asked(artifact, artifact.manifest.contract, request)
+
+    def map(self, artifact: Artifact, request: Request) -> ModelOutput:
+        """Ask a release's localizer, which it must have, where pictures are forged."""
+        assert artifact.manifest.localizer is not None
+        return self._asked(artifact, artifact.manifest.localizer, request)
+
+    def _asked(self, artifact: Artifact, contract: Contract | MapContract, request: Request) -> ModelOutput:
         reply = _send(
             self._inference,
             "POST",
@@ -154,6 +162,19 @@ class TorchServe:
         worst = differences(self.predict(artifact, request), expected)
         if wrong := beyond_tolerance(worst):
             raise ProbeError(f"version {artifact.version} does not score as it must: {'; '.join(wrong)}")
+        if artifact.manifest.localizer is not None:
+            worst[CELLS] = self._probe_map(artifact, artifact.manifest.localizer)
+        return worst
+
+    def _probe_map(self, artifact: Artifact, contract: MapContract) -> float:
+        try:
+            request, expected = read_probe(artifact.folder / LOCALIZER_PROBE, contract)
+        except TensorsError as error:
+            raise ProbeError(f"version {artifact.version} has no probe of its localizer: {error}") from error
+        if (worst := map_difference(self.map(artifact, request), expected)) > MAX_DIFFERENCE:
+            raise ProbeError(
+                f"version {artifact.version} does not map as it must: a cell is off by {worst:.2g}"
+            )
         return worst
 
     def versions(self, timeout_s: float | None = None) -> dict[str, Served]:

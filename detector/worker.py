@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -22,7 +23,9 @@ from detector.batch import (
     verdict_headers,
 )
 from detector.contract import CROPS
+from detector.records import Verdict
 from detector.rollout import Serving
+from detector.second_look import Seen, with_maps
 from detector.settings import DetectorSettings
 from detector.tell import tell
 from detector.tensors import ModelOutput, Request
@@ -136,7 +139,20 @@ class Worker:
     def _judge(self, batch: Batch) -> list[Judged]:
         room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
         unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
-        return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat)
+        return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, self._look_again)
+
+    def _look_again(self, artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
+        """Add the maps that the release can make; TorchServe is asked once, for no verdict waits for it."""
+        contract = artifact.manifest.localizer
+        if contract is None or all(one.verdict.label == "real" for one in seen):
+            return [one.verdict for one in seen]
+        ask = partial(self.torchserve.map, artifact)
+        with metrics.SECOND_LOOK.time():
+            verdicts = with_maps(seen, contract, self.sandbox.submit, ask, beat=self.heartbeat.beat)
+        for verdict in verdicts:
+            if verdict.label != "real":
+                metrics.MAPS.labels("failed" if verdict.map is None else "made").inc()
+        return verdicts
 
     def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""

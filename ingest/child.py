@@ -20,7 +20,7 @@ import psutil
 from ingest import wire
 from ingest.decode import DecodeError
 from ingest.framing import Waiting, WireError
-from ingest.records import Decoded, MediaPlan
+from ingest.records import Decoded, Plan
 from ingest.settings import IngestSettings
 from ingest.watch import TICK_S, HostBusyError, Watch, used_s
 
@@ -103,7 +103,7 @@ class Child:
             self.kill()
             raise
 
-    def decode(self, data: bytes, plan: MediaPlan) -> Decoded:
+    def decode(self, data: bytes, plan: Plan) -> Decoded:
         """Have one item decoded.
 
         Raises DecodeError, for which the media is to blame, and SandboxUnavailableError (KilledError where

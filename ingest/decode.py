@@ -15,7 +15,7 @@ one, of an icon the largest; GIF, WebP, PNG and AVIF may be animations.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -60,6 +60,8 @@ class Frame:
     index: int
     time_s: float | None
     pixels: NDArray[np.uint8]
+    length: int = 1
+    """how many frames the container holds"""
 
 
 class ImageFormat(NamedTuple):
@@ -103,14 +105,25 @@ _TURNS = {
 }
 
 
+Wanted = int | Collection[int]
+"""Frames: at most so many at a uniform step, or those of these numbers."""
+
+
 def sample(total: int, most: int) -> tuple[int, ...]:
     """Choose at most `most` of `total` frames at a uniform step: the middles of equal spans."""
     count = max(1, min(total, most))
     return tuple((2 * index + 1) * total // (2 * count) for index in range(count))
 
 
-def image_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
-    """Decode an image, or at most `frames` frames of an animation.
+def chosen(total: int, frames: Wanted) -> tuple[int, ...]:
+    """Choose frames of `total`; of numbers beyond the last frame that one stands for all."""
+    if isinstance(frames, int):
+        return sample(total, frames)
+    return tuple(sorted({min(number, total - 1) for number in frames}))
+
+
+def image_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+    """Decode an image, or an animation's frames.
 
     Raises DecodeError: unknown_format, too_many_pixels (a frame beyond max_pixels, seen before it is
     decoded), out_of_memory, or corrupt, for whatever else the decoder raises.
@@ -148,28 +161,28 @@ def _register_heif() -> None:
     pi_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False, decode_threads=1)
 
 
-def _frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
+def _frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
     _register_heif()
     with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
         _check_size(image, max_pixels)
         # A multi-picture JPEG calls itself MPO.
         name = "JPEG" if image.format == "MPO" else str(image.format)
         total = getattr(image, "n_frames", 1) if FORMATS[name].may_be_animated else 1
-        chosen = sample(total, frames)
+        wanted = chosen(total, frames)
         elapsed_ms = 0.0
         # Every frame up to the last chosen one is visited, since each says only its own duration.
-        for index in range(chosen[-1] + 1):
+        for index in range(wanted[-1] + 1):
             if index:
                 image.seek(index)
                 _check_size(image, max_pixels)
-            if index in chosen:
+            if index in wanted:
                 upright = _upright(image, turn=FORMATS[name].is_turned_by_exif)
                 # An icon's directory and a HEIF's header may say less than what is in there.
                 _check_size(upright, max_pixels)
                 pixels = np.asarray(upright)
                 shown_ms = image.info.get("timestamp", elapsed_ms)
                 time_s = None if total == 1 else float(shown_ms) / 1000
-                yield Frame(name, index, time_s, pixels)
+                yield Frame(name, index, time_s, pixels, total)
             elapsed_ms += float(image.info.get("duration", 0))
 
 

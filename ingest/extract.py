@@ -9,11 +9,12 @@ from ingest.crops import cut, enlarge, face_grid, grid
 from ingest.decode import DecodeError, Frame, image_frames
 from ingest.faces import find_faces
 from ingest.pictures import shown
-from ingest.records import CropPlan, Decoded, MediaPlan, Region
+from ingest.places import cut_places
+from ingest.records import CropPlan, Decoded, PlacesPlan, Plan, Region
 from ingest.video import demuxer, video_frames
 
 
-def extract(data: bytes, plan: MediaPlan, max_pixels: int) -> Decoded:
+def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
     """Decode media and make the plan's views of it.
 
     The crops of a frame follow one another: first the whole picture's patches, then each face's. A
@@ -23,6 +24,8 @@ def extract(data: bytes, plan: MediaPlan, max_pixels: int) -> Decoded:
     """
     if not data:
         raise DecodeError("empty", "no bytes")
+    if isinstance(plan, PlacesPlan):
+        return cut_places(data, plan, max_pixels)
     is_video = demuxer(data) is not None
     decode = video_frames if is_video else image_frames
     crops: list[NDArray[np.uint8]] = []
@@ -53,6 +56,7 @@ def extract(data: bytes, plan: MediaPlan, max_pixels: int) -> Decoded:
         crops=np.concatenate(crops),
         regions=tuple(regions),
         frame_numbers=tuple(numbers),
+        length=first.length,
         pictures={name: np.stack(rows) for name, rows in pictures.items()},
     )
 

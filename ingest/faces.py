@@ -1,6 +1,6 @@
 """Finds frontal faces with dlib's histogram-of-gradients detector, on a copy of bounded size."""
 
-from functools import cache
+import threading
 from typing import Any
 
 import dlib
@@ -15,6 +15,8 @@ _COPY_PX = 1024
 # The detector's window is 80 px: it misses smaller faces unless the copy is doubled, which costs four
 # times a pass. That can only win where faces are small: in pictures that were scaled down, or tiny.
 _TINY_PX = 200
+
+_own = threading.local()
 
 
 def find_faces(picture: NDArray[np.uint8], most: int) -> tuple[Box, ...]:
@@ -48,6 +50,8 @@ def _by_area(box: Box) -> tuple[int, Box]:
     return -box[2] * box[3], box
 
 
-@cache
 def _detector() -> Any:
-    return dlib.get_frontal_face_detector()
+    # It keeps what it is at work on, and lets other threads go on meanwhile: each has its own.
+    if not hasattr(_own, "detector"):
+        _own.detector = dlib.get_frontal_face_detector()
+    return _own.detector

@@ -145,6 +145,31 @@ class MediaPlan(BaseModel):
     pictures: dict[str, PicturePlan] = {}
 
 
+class Place(NamedTuple):
+    """The upper left corner of one crop, native pixels after EXIF orientation, in a frame by its number."""
+
+    frame: int
+    left: int
+    top: int
+
+
+class PlacesPlan(BaseModel):
+    """A second look at media whose size and length are known: crops at these places, and nothing else."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    crop_px: int = Field(128, gt=0, le=1024, description="side of a square crop, native pixels")
+    places: tuple[Place, ...] = Field(min_length=1, max_length=256)
+
+    @property
+    def frames(self) -> tuple[int, ...]:
+        """The numbers of the frames that are looked at, in order."""
+        return tuple(sorted({place.frame for place in self.places}))
+
+
+Plan = MediaPlan | PlacesPlan
+
+
 @dataclass(frozen=True)
 class Region:
     """A part of the media that is scored by itself beside the whole item.
@@ -169,7 +194,9 @@ class Decoded:
     pixels after EXIF orientation; frames is the count of frames that were sampled (1 for a still
     image); format is the decoder's name for the container ("JPEG", "mp4", ...). pictures are the
     plan's, by name, uint8 RGB of shape (frames, height_px, width_px, 3): row i shows the frame whose
-    number, as in Region.frame, is frame_numbers[i].
+    number, as in Region.frame, is frame_numbers[i]. length counts all frames that the container holds.
+
+    Of a PlacesPlan, region i is the part of the picture that crop i shows.
     """
 
     kind: MediaKind
@@ -180,6 +207,7 @@ class Decoded:
     crops: NDArray[np.uint8]
     regions: tuple[Region, ...]
     frame_numbers: tuple[int, ...] = (0,)
+    length: int = 1
     pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     def view(self, name: str) -> NDArray[np.uint8]:

@@ -7,6 +7,7 @@ older child may have been left there by an item before.
 """
 
 import contextlib
+import itertools
 import queue
 import threading
 import traceback
@@ -20,7 +21,7 @@ import structlog
 from ingest import metrics
 from ingest.child import Child, KilledError, SandboxUnavailableError
 from ingest.decode import DecodeError, DecodeReason
-from ingest.records import Decoded, MediaPlan
+from ingest.records import Decoded, PlacesPlan, Plan
 from ingest.settings import IngestSettings
 
 __all__ = ["Sandbox", "SandboxUnavailableError"]
@@ -39,7 +40,8 @@ for _reason in ("aged", "killed", "busy", *get_args(DecodeReason)):
     metrics.SANDBOX_RESTARTS.labels(_reason)
 
 _Media = bytes | Callable[[], bytes]
-_Item = tuple[_Media, MediaPlan, "Future[Decoded]"]
+_SECOND_LOOK, _FIRST_LOOK, _END = range(3)
+_Item = tuple[_Media, Plan, "Future[Decoded]"]
 
 
 class Sandbox:
@@ -50,7 +52,8 @@ class Sandbox:
 
     def __init__(self, settings: IngestSettings) -> None:
         self._settings = settings
-        self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._items: queue.PriorityQueue[tuple[int, int, _Item | None]] = queue.PriorityQueue()
+        self._count = itertools.count()
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._turns = _Turns(settings.decode_processes)
@@ -78,7 +81,7 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def submit(self, media: _Media, plan: MediaPlan) -> "Future[Decoded]":
+    def submit(self, media: _Media, plan: Plan) -> "Future[Decoded]":
         """Queue media for decoding and cropping; a callable is called for it when its turn has come.
 
         The future gives a Decoded, or raises DecodeError (fatal for the item; timeout, out_of_memory
@@ -89,20 +92,26 @@ class Sandbox:
         future: Future[Decoded] = Future()
         if self._closed or not self._threads:
             raise RuntimeError("the sandbox is not open")
-        self._items.put((media, plan, future))
+        # A batch waits for its second looks, and the next one's first looks are queued before them.
+        self._put(_SECOND_LOOK if isinstance(plan, PlacesPlan) else _FIRST_LOOK, (media, plan, future))
         return future
 
     def close(self) -> None:
         """End the children; what is still queued is cancelled."""
         self._closed = True
         for _ in self._threads:
-            self._items.put(None)
+            self._put(_END, None)
         for thread in self._threads:
             thread.join(self._settings.decode_timeout_s + _CLOSE_TIMEOUT_S)
         with contextlib.suppress(queue.Empty):
             while True:
-                if item := self._items.get_nowait():
+                *_, item = self._items.get_nowait()
+                if item:
                     item[2].cancel()
+
+    def _put(self, turn: int, item: _Item | None) -> None:
+        """Queue an item; of one turn, those that came first go first."""
+        self._items.put((turn, next(self._count), item))
 
     def _serve(self, started: "Future[None]") -> None:
         # A child is started by the thread that serves it: the kernel kills it when that thread ends.
@@ -113,7 +122,7 @@ class Sandbox:
             started.set_exception(error)
             return
         started.set_result(None)
-        while (item := self._items.get()) is not None:
+        while (item := self._items.get()[-1]) is not None:
             media, plan, future = item
             del item
             if self._closed:
@@ -132,7 +141,7 @@ class Sandbox:
                     server.prepare()
         server.close()
 
-    def _decode(self, server: "_Server", media: _Media, plan: MediaPlan) -> Decoded:
+    def _decode(self, server: "_Server", media: _Media, plan: Plan) -> Decoded:
         data = media() if callable(media) else media
         if len(data) > self._settings.max_fetched_bytes:
             raise DecodeError(
@@ -159,7 +168,7 @@ class _Server:
             self._child = Child(self._settings)
         return self._child
 
-    def decode(self, data: bytes, plan: MediaPlan) -> Decoded:
+    def decode(self, data: bytes, plan: Plan) -> Decoded:
         """Decode one item, in another child where one ends by no fault of the item's.
 
         The last try is made while no other child decodes: there is no more memory and no more processor

@@ -15,7 +15,7 @@ import av.logging
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.decode import FORMATS, DecodeError, Frame, sample
+from ingest.decode import FORMATS, DecodeError, Frame, Wanted, chosen
 
 # What may be decoded to reach the wanted frames, pixels: about 2 s of one core. A clip within it is
 # decoded from its start; a longer one only from the key frame before each wanted frame; where even
@@ -46,8 +46,8 @@ def demuxer(data: bytes) -> str | None:
     return None
 
 
-def video_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
-    """Decode at most `frames` frames of a video at a uniform step, turned as its metadata says.
+def video_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+    """Decode frames of a video, turned as its metadata says.
 
     Deterministic: frames are chosen among those that the container really holds, not by its stated
     length. Raises DecodeError: unknown_format (also: no picture stream), too_many_pixels,
@@ -64,26 +64,26 @@ def video_frames(data: bytes, frames: int, max_pixels: int) -> Iterator[Frame]:
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
 
 
-def _frames(data: bytes, name: str, most: int, max_pixels: int) -> Iterator[Frame]:
+def _frames(data: bytes, name: str, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
     label = _label(data, name)
     times, keys = _packets(data, name)
     if not times:
         raise DecodeError("corrupt", "the container holds no frame")
-    chosen = sample(len(times), most)
+    wanted = chosen(len(times), frames)
     count = 0
     with _open(data, name) as container:
         stream = _picture_stream(container)
         pixels = _limit(stream, max_pixels)
         if len(times) * pixels <= _MOST_DECODED_PIXELS:
-            source = _in_order(container, stream, chosen)
+            source = _in_order(container, stream, wanted)
         else:
-            source = _by_key_frames(container, stream, _targets(times, keys, chosen, pixels))
+            source = _by_key_frames(container, stream, _targets(times, keys, wanted, pixels))
         try:
             for index, picture in source:
                 count += 1
                 when = picture.pts if picture.pts is not None else times[index]
                 time_s = float((when - (stream.start_time or 0)) * stream.time_base)
-                yield Frame(label, index, time_s, _upright(picture))
+                yield Frame(label, index, time_s, _upright(picture), len(times))
         except av.error.FFmpegError:
             if not count:  # a damaged end takes nothing from the frames before it
                 raise

@@ -1,9 +1,13 @@
 """Scoring files without Kafka, by the same steps as the stream's."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deploy.client.http import Client
 from deploy.client.kafka import event_headers
@@ -12,14 +16,18 @@ from detector.artifact import Artifact
 from detector.batch import judge, open_batch
 from detector.fetch import FetchError, fetch
 from detector.manifest import ArtifactError
+from detector.map_session import open_map_session
 from detector.records import Verdict
 from detector.routing import Route
+from detector.second_look import Seen, with_maps
 from detector.session import open_session
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request
-from ingest.records import InRecord
+from ingest.records import InRecord, MediaPlan, PicturePlan
 from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
+
+_SHOWN, _SHOWN_PX = "shown", 1024
 
 
 class ScoringError(Exception):
@@ -42,14 +50,15 @@ class Scorer:
         self._settings = settings.model_copy(update={"max_media_bytes": settings.max_fetched_bytes})
         self._detector = detector
         self._session = open_session(artifact, detector.model_threads)
+        self._maps = open_map_session(artifact, detector.model_threads)
         self._count = 0
 
-    def score(self, path: Path) -> Verdict:
+    def score(self, path: Path, *, dense: bool = False) -> Verdict:
         """The verdict on one file: as the stream's but for id, position and timings.
 
-        It goes as the record that `forgewatch send` would make through the worker's own steps; its
-        position is its place among the files scored here. Raises NoVerdictError, and OSError where the
-        file cannot be read.
+        dense: with a map also where it is called real. It goes as the record that `forgewatch send` would
+        make through the worker's own steps; its position is its place among the files scored here. Raises
+        NoVerdictError, and OSError where the file cannot be read.
         """
         limit = self._settings.max_media_bytes
         if path.stat().st_size > limit:
@@ -66,11 +75,37 @@ class Scorer:
         self._count += 1
         batch = open_batch([record], Route(self._artifact), self._sandbox, self._settings)
         detector = self._detector
-        (judged,) = judge(batch, self._model, detector, detector.max_unknown_message_bytes)
+        again = partial(self._again, dense=dense)
+        (judged,) = judge(batch, self._model, detector, detector.max_unknown_message_bytes, again=again)
         if judged.verdict is None:
             assert judged.error is not None
             raise NoVerdictError(f"{path}: {judged.error.reason}: {judged.error}")
         return judged.verdict
+
+    @property
+    def maps(self) -> bool:
+        """Whether the release says where pictures are forged."""
+        return self._maps is not None
+
+    def picture(self, path: Path, verdict: Verdict) -> NDArray[np.uint8]:
+        """Show the frame that a verdict's map is of, whole, uint8 RGB with sides of at most 1,024 px.
+
+        Raises DecodeError, and OSError where the file cannot be read.
+        """
+        assert verdict.map is not None
+        smaller = min(1.0, _SHOWN_PX / max(verdict.width, verdict.height))
+        width_px, height_px = (max(1, round(side * smaller)) for side in (verdict.width, verdict.height))
+        crops = self._artifact.manifest.contract.crop_plan
+        plan = MediaPlan(crops=crops, pictures={_SHOWN: PicturePlan(width_px=width_px, height_px=height_px)})
+        decoded = self._sandbox.submit(path.read_bytes(), plan).result()
+        shown: NDArray[np.uint8] = decoded.pictures[_SHOWN][decoded.frame_numbers.index(verdict.map.frame)]
+        return shown
+
+    def _again(self, _artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> list[Verdict]:
+        if self._maps is None:
+            return [one.verdict for one in seen]
+        maps = self._maps
+        return with_maps(seen, maps.contract, self._sandbox.submit, maps.score, also_real=dense)
 
     def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:
         return self._session.score(request)

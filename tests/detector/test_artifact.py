@@ -9,6 +9,7 @@ import pytest
 
 from detector.artifact import EVALUATION, FILES, MANIFEST, MODEL, Artifact, load, seal, sha256_of, verify
 from detector.manifest import DamagedArtifactError
+from detector.map_contract import MapContract
 from detector.mar import mar_name, pack
 
 
@@ -54,6 +55,29 @@ def test_a_file_name_that_leaves_the_folder_is_refused(copy: Artifact) -> None:
     (copy.folder / MANIFEST).write_text(json.dumps(fields))
     with pytest.raises(DamagedArtifactError, match="passwd"):
         load(copy.folder)
+
+
+LOCALIZER = MapContract(crop_px=64, threshold=0.3, reals_marked=0.02, reals=50, export_difference=0)
+
+
+def test_a_localizer_that_is_declared_must_be_there_whole(copy: Artifact) -> None:
+    declared = copy.manifest.model_copy(update={"localizer": LOCALIZER})
+    names = ("localizer.onnx", "localizer_probe.safetensors", "localizer_weights.safetensors")
+    with pytest.raises(DamagedArtifactError, match=r"lacks localizer\.onnx, localizer_probe\.safetensors"):
+        seal(copy.folder, declared)
+    for name in names:
+        (copy.folder / name).write_bytes(b"a graph")
+    sealed = seal(copy.folder, declared)
+    assert verify(copy.folder, sealed.digest).manifest.localizer == LOCALIZER
+    (copy.folder / names[0]).write_bytes(b"another")
+    with pytest.raises(DamagedArtifactError, match="SHA-256"):
+        verify(copy.folder)
+
+
+def test_a_localizer_that_nothing_declares_is_refused(copy: Artifact) -> None:
+    (copy.folder / "localizer.onnx").write_bytes(b"a graph")
+    with pytest.raises(DamagedArtifactError, match=r"declares no localizer for localizer\.onnx"):
+        seal(copy.folder, copy.manifest)
 
 
 IMPORTABLE = ("forgewatch_service.py", "json.py", "sitecustomize.py", "numpy.abi3.so", "json.pyc")

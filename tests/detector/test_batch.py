@@ -2,7 +2,7 @@
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,16 @@ from detector import batch as batch_module
 from detector.artifact import Artifact, load, seal
 from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
 from detector.inputs import request_for
+from detector.maps import PictureMap
+from detector.records import Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route, in_share
+from detector.second_look import Seen, forgery_map
 from detector.session import open_session
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request, encode
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
+from detector.unknowns import decode as decode_unknown
 from ingest.decode import DecodeError
 from ingest.records import Decoded, InRecord, Region
 from ingest.sandbox import SandboxUnavailableError
@@ -104,6 +108,25 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
     assert [result.verdict.id for result in judged if result.verdict] == [
         f"media-0-{i}" for i in range(6) if i != 3
     ]
+
+
+def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(
+    untrained_artifact: Artifact,
+) -> None:
+    def again(artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
+        assert artifact == untrained_artifact
+        assert [one.media() for one in seen] == [PNG + bytes([number]) for number in range(3)]
+        where = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
+        return [one.verdict.model_copy(update={"map": where, "label": "unknown"}) for one in seen]
+
+    model = Model(untrained_artifact)
+    batch = opened(3, Route(untrained_artifact))
+    judged = judge(batch, model, DetectorSettings(), 900_000, again=again)
+    for result in judged:
+        assert result.verdict is not None
+        assert result.verdict.map is not None
+        assert result.unknown is not None
+        assert decode_unknown(result.unknown).verdict == result.verdict
 
 
 def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits(
@@ -204,7 +227,7 @@ def test_each_item_of_a_batch_is_scored_by_the_release_that_its_id_is_routed_to(
 def ready(artifact: Artifact, counts: list[int]) -> list[Ready]:
     record = InRecord("media", 0, 0, 0, None, PNG, ())
     item: Any = None
-    return [Ready(i, record, artifact, item, decoded(i, n), 0.0) for i, n in enumerate(counts)]
+    return [Ready(i, record, artifact, item, decoded(i, n), 0.0, lambda: b"") for i, n in enumerate(counts)]
 
 
 @given(

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from detector.artifact import Artifact
+from detector.artifact import MANIFEST, Artifact
 from detector.contract import crops_and_pooling
 from detector.gate import Term
-from detector.manifest import DamagedArtifactError, UnknownFormatError, read_manifest
+from detector.manifest import DamagedArtifactError, UnknownFormatError, read_manifest, written
 from ingest.records import CropPlan, MediaPlan
 
 STANDARD = {"median": 0.5, "scale": 2.0}
@@ -65,7 +65,8 @@ def test_a_manifest_of_an_older_format_is_read_with_its_gate_as_terms(
     fields: dict[str, Any], weights: list[float]
 ) -> None:
     manifest = read_manifest(json.dumps(fields).encode())
-    assert manifest.format == 5
+    assert manifest.format == 6
+    assert manifest.localizer is None
     gate = manifest.gate
     assert list(gate.terms) == ["energy", "pseudo", "novelty", "embedding_novelty", "trace_novelty"]
     assert [term.weight for term in gate.terms.values()] == weights
@@ -94,10 +95,40 @@ def test_an_older_model_takes_crops_and_pooling_and_says_what_models_said_then()
     ]
 
 
-@pytest.mark.parametrize("number", [0, 6, "5", None])
+def test_a_release_of_format_5_has_no_localizer(untrained_artifact: Artifact) -> None:
+    fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": 5}
+    del fields["localizer"]
+    assert read_manifest(json.dumps(fields).encode()) == untrained_artifact.manifest
+
+
+def test_a_release_without_a_localizer_is_written_as_older_versions_read_it(
+    untrained_artifact: Artifact, localized_artifact: Artifact
+) -> None:
+    for artifact, number in ((untrained_artifact, 5), (localized_artifact, 6)):
+        fields = json.loads((artifact.folder / MANIFEST).read_bytes())
+        assert (fields["format"], "localizer" in fields) == (number, number == 6)
+        assert read_manifest(written(artifact.manifest)) == artifact.manifest
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"crop_px": 60}, {"cell_px": 16}, {"threshold": 0}, {"reals": 0}, {"more": 1}]
+)
+def test_a_localizer_that_cannot_be_is_refused(untrained_artifact: Artifact, wrong: dict[str, Any]) -> None:
+    declared = {"crop_px": 64, "threshold": 0.3, "reals_marked": 0, "reals": 9, "export_difference": 0}
+    fields = untrained_artifact.manifest.model_dump(mode="json")
+    held = read_manifest(json.dumps(fields | {"localizer": declared}).encode()).localizer
+    assert held is not None
+    assert held.outputs[0].shape == ("rows", 8, 8)
+    with pytest.raises(DamagedArtifactError):
+        read_manifest(json.dumps(fields | {"localizer": declared | wrong}).encode())
+
+
+@pytest.mark.parametrize("number", [0, 7, "6", None])
 def test_an_unknown_format_is_refused_by_its_number(untrained_artifact: Artifact, number: object) -> None:
     fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": number}
-    with pytest.raises(UnknownFormatError, match=f"format is {number!r}; this version reads 1, 2, 3, 4, 5"):
+    with pytest.raises(
+        UnknownFormatError, match=f"format is {number!r}; this version reads 1, 2, 3, 4, 5, 6"
+    ):
         read_manifest(json.dumps(fields).encode())
 
 
@@ -108,7 +139,7 @@ def test_an_unknown_format_is_refused_by_its_number(untrained_artifact: Artifact
         b"[]",
         b"{}",
         b"\xff",
-        *(json.dumps({"format": number}).encode() for number in (1, 2, 3, 4, 5, [5])),
+        *(json.dumps({"format": number}).encode() for number in (1, 2, 3, 4, 5, 6, [6])),
         json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"weights": [1.0]}}).encode(),
         json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"temperature": 2.0}}).encode(),
         json.dumps(FORMAT_3 | {"crop_plan": {"crop_px": "wide"}}).encode(),

@@ -191,7 +191,7 @@ def test_the_last_try_is_made_while_no_other_child_decodes(stand_in: Callable[[s
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
         with sandbox._turns.take(alone=False):  # as if another item were being decoded
             future = sandbox.submit(picture(), PLAN)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not (restarts("killed") == before + 2 and sandbox._turns._taking.locked()):
                 assert time.monotonic() < deadline
                 os.sched_yield()

@@ -21,6 +21,7 @@ ANSWER = Decoded(
     crops=np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3),
     regions=(Region("frame", (0, 0, 8, 8), 5, 0.1, (0,)), Region("frame", (0, 0, 8, 8), 9, 0.2, (1,))),
     frame_numbers=(5, 9),
+    length=10,
     pictures={"scene": np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)},
 )
 

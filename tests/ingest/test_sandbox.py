@@ -208,7 +208,7 @@ def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox: Sa
         tracemalloc.stop()
     # Sixteen answers of four crops are 3 MB.
     assert peak < size
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while sys.getrefcount(data) != references:  # the last answer comes before its media is let go
         assert time.monotonic() < deadline
         os.sched_yield()
@@ -288,6 +288,6 @@ def test_it_needs_no_capability() -> None:
         "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", drops, opens], input=photo(), capture_output=True, check=True, timeout=120
+        [sys.executable, "-c", drops, opens], input=photo(), capture_output=True, check=True, timeout=180
     )
     assert done.stdout == b"4\n"

@@ -147,7 +147,7 @@ def test_threads_that_ran_before_and_that_start_later_are_confined_too() -> None
         "go.set(); before.join(); after.join()\n"
         "assert len(refused) == 2\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=180)
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_a_kernel_that_refuses_the_filter_means_no_decoding_and_one_line_says_so
         "except SandboxUnavailableError as error: print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=180
     )
     assert done.stdout == (
         "media is decoded in confined processes only: "

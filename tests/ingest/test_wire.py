@@ -28,6 +28,7 @@ ANSWER = Decoded(
     crops=np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3),
     regions=(Region("frame", (0, 0, 20, 20), 3, 0.5, (0, 1)), FACE),
     frame_numbers=(3,),
+    length=9,
 )
 
 
@@ -68,7 +69,8 @@ def test_an_honest_answer_arrives() -> None:
         {"frames": 0, "frame_numbers": ()},
         {"frames": 3, "frame_numbers": (3, 4, 5)},
         {"frame_numbers": (-1,), "regions": ()},
-        {"frame_numbers": (2**60,), "regions": ()},
+        {"frame_numbers": (2**60,), "regions": (), "length": 2**61},
+        {"frame_numbers": (9,), "regions": ()},
         {"crops": ANSWER.crops[:0], "regions": ()},
         {"crops": np.concatenate([ANSWER.crops] * 3)[:7]},
         {"regions": (replace(FACE, crops=()),)},
@@ -109,6 +111,7 @@ HONEST: dict[str, Any] = {
     "rows": 1,
     "regions": [{"kind": "face", "box": [0, 0, 8, 8], "frame": 0, "time_s": None, "crops": [0]}],
     "frame_numbers": [0],
+    "length": 1,
 }
 
 

@@ -49,7 +49,7 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker: str, 
     producer.init_transactions()
     for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
         producer.begin_transaction()
-        producer.send(topic, value).get(timeout=10)
+        producer.send(topic, value).get(timeout=120)
         end()
     producer.close()
     assert committed(broker, topic) == [b"kept"]
@@ -58,9 +58,9 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker: str, 
 def test_a_record_of_the_widest_topic_is_taken_and_a_wider_one_refused(broker: str, topic: str) -> None:
     limit = IngestSettings().max_record_bytes
     producer = KafkaProducer(bootstrap_servers=broker, max_request_size=2 * limit)
-    producer.send(topic, bytes(limit - 1000)).get(timeout=10)
+    producer.send(topic, bytes(limit - 1000)).get(timeout=120)
     with pytest.raises(MessageSizeTooLargeError):
-        producer.send(topic, bytes(limit + 1000)).get(timeout=10)
+        producer.send(topic, bytes(limit + 1000)).get(timeout=120)
     producer.close()
 
 

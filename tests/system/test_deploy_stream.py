@@ -50,7 +50,7 @@ def test_the_end_of_a_transaction_is_no_lag(settings: IngestSettings, make_topic
     produce(settings, topic, 3, transactional=True)
     # A group that keeps its own offsets stands after the last record, before the transaction's end.
     (behind,) = lag(settings, "unused", topic, {0: 3})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while behind.end != 4 and time.monotonic() < deadline:  # written after the commit was answered
         (behind,) = lag(settings, "unused", topic, {0: 3})
     assert (behind.end, behind.lag) == (4, 0)

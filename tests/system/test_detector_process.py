@@ -66,7 +66,7 @@ def start(broker: str, tmp_path: Any, group: str) -> Iterator[Start]:
 
 def test_it_lives_and_is_not_ready_before_a_release_is_there_and_ends_with_0(start: Start) -> None:
     process, event = start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (ready := httpx.get(f"{event['health']}/readyz")).text != "no release is served yet\n":
         assert time.monotonic() < deadline, ready.text
     assert ready.status_code == 503

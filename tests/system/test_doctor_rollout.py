@@ -73,7 +73,9 @@ def metrics_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     server, thread = start_http_server(0, "127.0.0.1")
     address = f"http://127.0.0.1:{server.server_port}/metrics"
     monkeypatch.setenv("FORGEWATCH_DEPLOY_HEALTH_URLS", json.dumps({"detector": address}))
+    # What tests before in this process have left of a worker's own.
     metrics.SERVING.clear()
+    metrics.ROLLOUT_STATE.clear()
     yield server.server_port
     metrics.SERVING.clear()
     server.shutdown()

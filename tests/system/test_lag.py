@@ -28,7 +28,7 @@ def settings(broker: str) -> IngestSettings:
 
 def take(source: Source, count: int) -> list[InRecord]:
     taken: list[InRecord] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(taken) < count:
         assert time.monotonic() < deadline, f"{len(taken)} of {count} records came"
         taken += source.poll(count - len(taken), timeout_s=0.5)
@@ -74,7 +74,7 @@ def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings:
     with Source(settings, "group") as source, TransactionalSink(settings, "worker") as sink:
         taken = take(source, 1)
         commit(sink, source, taken)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while source.lag():
             assert time.monotonic() < deadline, "the end of the transaction counts as a record"
             source.poll(1, timeout_s=0.5)

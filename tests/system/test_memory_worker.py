@@ -40,7 +40,7 @@ def running(environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def await_rows(store: Store, count: int) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     held = -1
     while held < count:
         assert time.monotonic() < deadline, f"{held} of {count} remembered"
@@ -50,7 +50,7 @@ def await_rows(store: Store, count: int) -> None:
 
 
 def await_clustered(store: Store) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while (fresh := freshness(store)).newer or fresh.computed_at is None:
         assert time.monotonic() < deadline, fresh
         time.sleep(0.05)
@@ -114,7 +114,7 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
 
     reader = KafkaConsumer(f"dead-{name}", bootstrap_servers=broker, auto_offset_reset="earliest")
     letters = {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(letters) < 3:
         assert time.monotonic() < deadline, letters
         for batch in reader.poll(500).values():

@@ -51,7 +51,7 @@ def delete_before(ingest: IngestSettings, offset: int) -> None:
 def take(source: Source, last: int) -> list[InRecord]:
     """Everything up to the record with this number."""
     found: list[InRecord] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not found or found[-1].value != str(last).encode():
         assert time.monotonic() < deadline, found
         found += source.poll(1, 0.2)
@@ -176,7 +176,7 @@ def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
     for _ in range(2):  # the second one finds what the first one stored
         with StoredSource(ingest, memory, unknowns(memory), lambda: positions, store) as source:
             found: list[InRecord] = []
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not found:
                 assert time.monotonic() < deadline
                 found = source.poll()

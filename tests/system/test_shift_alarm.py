@@ -119,7 +119,7 @@ def _offset(store: Store) -> int:
 
 
 def _await(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -129,7 +129,7 @@ def _announced(broker: str, topic: str) -> ShiftAlarm:
     consumer = KafkaConsumer(
         topic, bootstrap_servers=broker, auto_offset_reset="earliest", isolation_level="read_committed"
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 180
     try:
         while time.monotonic() < deadline:
             for records in consumer.poll(timeout_ms=500).values():

@@ -30,7 +30,7 @@ def test_what_came_while_no_broker_tells_its_topic_is_given_out_later_once_and_i
     producer.close()
     with TransactionalSink(settings, f"slot-{name}") as sink, Source(settings, f"group-{name}") as source:
         first: list[InRecord] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(first) < 2:
             assert time.monotonic() < deadline
             first += source.poll(2 - len(first), timeout_s=0.5)

@@ -104,7 +104,7 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:
         time.sleep(0.05)
     assert record is not None
     up.send_signal(signal.SIGINT)
-    up.communicate(timeout=60)
+    up.communicate(timeout=180)
     assert up.returncode == 130
     assert session(record.supervisor().process) == set()
     assert [path.name for path in home.iterdir()] == ["cache"]

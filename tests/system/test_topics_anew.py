@@ -40,7 +40,7 @@ def produce(broker: str, topic: str, values: list[bytes]) -> None:
 def make_anew(broker: str, ingest: IngestSettings, topic: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.delete_topics([topic])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while topic in admin.list_topics():
         assert time.monotonic() < deadline
     admin.close()
@@ -92,7 +92,7 @@ def remembering(ingest: IngestSettings, memory: MemorySettings) -> Iterator[str]
 
 
 def await_rows(store: Store, count: int) -> list[str]:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         with store.read() as connection:
             found = [e.media_digest for e in rows.select_exemplars(connection)]
@@ -154,7 +154,7 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
 
 def read(source: Source, count: int) -> list[bytes]:
     found: list[bytes] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(found) < count:
         assert time.monotonic() < deadline, found
         found += [record.value or b"" for record in source.poll(100, 0.2)]
@@ -165,7 +165,7 @@ def answer(ingest: IngestSettings, source: Source, count: int) -> None:
     """Answer so many records of the media topic, as a worker does."""
     with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
         left = count
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while left:
             assert time.monotonic() < deadline
             if records := source.poll(left, 0.2):
@@ -207,7 +207,7 @@ def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_take
     produce(broker, ingest.media_topic, values(100, 12))
     for of, expected in ((read_before, values(100, 12)), (None, values(105, 7))):
         with Source(ingest, group) as source:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not source.assigned():
                 assert time.monotonic() < deadline
                 source.poll(1, 0.1)

@@ -70,7 +70,7 @@ def await_answers(event: dict[str, str]) -> None:
 
 
 def said(process: "subprocess.Popen[str]") -> list[dict[str, str]]:
-    _, lines = process.communicate(timeout=60)
+    _, lines = process.communicate(timeout=180)
     return events(lines.splitlines())
 
 

@@ -58,7 +58,7 @@ def read(bootstrap: str, topic: str) -> Any:
     consumer = KafkaConsumer(
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 180
     try:
         while not (polled := consumer.poll(500)):
             assert time.monotonic() < deadline, f"nothing came to {topic}"

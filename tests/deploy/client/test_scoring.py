@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deploy.client.map_picture import drawn
 from deploy.client.scoring import NoVerdictError, Scorer
 from detector.artifact import Artifact
 from detector.settings import DetectorSettings
@@ -50,3 +51,37 @@ def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
                 scorer.score(path)
         with pytest.raises(FileNotFoundError):
             scorer.score(tmp_path / "nowhere.png")
+
+
+def test_what_is_not_called_real_has_a_map_and_the_picture_that_it_is_of(
+    untrained_artifact: Artifact, localized_artifact: Artifact, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(picture(0))
+    ingest = IngestSettings()
+    with Sandbox(ingest) as sandbox:
+        scorer = Scorer(localized_artifact, sandbox, ingest, DetectorSettings())
+        verdict = scorer.score(path)
+        assert verdict.label == "unknown"
+        assert verdict.map is not None
+        assert verdict.map.part == (0, 0, 160, 200)
+        shown = scorer.picture(path, verdict)
+        np.testing.assert_array_equal(shown, np.asarray(Image.open(path)))
+        assert drawn(shown, verdict.width, verdict.map).size == (160, 200)
+        without = Scorer(untrained_artifact, sandbox, ingest, DetectorSettings())
+        assert without.score(path, dense=True).map is None
+
+
+def test_only_a_dense_look_maps_what_is_called_real(localized_artifact: Artifact, tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(picture(0))
+    gate = localized_artifact.manifest.gate.model_copy(
+        update={"unknown_threshold": 99.0, "fake_threshold": 1.0}
+    )
+    manifest = localized_artifact.manifest.model_copy(update={"gate": gate})
+    artifact = Artifact(localized_artifact.folder, manifest, localized_artifact.digest)
+    ingest = IngestSettings()
+    with Sandbox(ingest) as sandbox:
+        scorer = Scorer(artifact, sandbox, ingest, DetectorSettings())
+        assert (scorer.score(path).label, scorer.score(path).map) == ("real", None)
+        assert scorer.score(path, dense=True).map is not None

@@ -23,7 +23,7 @@ def test_a_signal_in_the_loop_ends_it_with_0(spawn, number):
     process = spawn(**JSON)
     until_started(process)
     process.send_signal(number)
-    _, rest = process.communicate(timeout=30)
+    _, rest = process.communicate(timeout=120)
     assert process.returncode == 0
     assert [json.loads(line)["event"] for line in rest.splitlines()] == ["told to stop"]
 
@@ -34,7 +34,7 @@ def test_a_signal_ends_a_loop_that_holds_the_locks_of_the_log_or_of_the_stop_all
     process = spawn(start=log, loop="log.info('busy'); process.stop.wait(0)", **JSON)
     until_started(process)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -42,7 +42,7 @@ def test_a_signal_during_the_start_ends_it_at_once_with_0(spawn):
     process = spawn(start=f"print('{{}}', file=sys.stderr, flush=True); {ENDLESS}")
     process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
 
 
 MET_WITH_A_SIGNAL = """
@@ -57,7 +57,7 @@ Process.meet_signals = meet_one
 
 def test_a_signal_that_comes_as_soon_as_it_is_met_is_told_and_ends_it_with_0(spawn):
     process = spawn(before=MET_WITH_A_SIGNAL, **JSON)
-    (line,) = process.communicate(timeout=30)[1].splitlines()
+    (line,) = process.communicate(timeout=120)[1].splitlines()
     assert json.loads(line)["event"] == "told to stop"
     assert process.returncode == 0
 
@@ -68,7 +68,7 @@ def test_a_second_signal_ends_a_loop_that_does_not_look(spawn):
     process.send_signal(signal.SIGTERM)
     process.stderr.readline()  # told to stop
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == -signal.SIGTERM
+    assert process.wait(timeout=120) == -signal.SIGTERM
 
 
 RAISED = {
@@ -81,7 +81,7 @@ RAISED = {
 def test_an_error_during_the_start_is_one_event_and_1(spawn, kind):
     error, key, said = RAISED[kind]
     process = spawn(start=error, **JSON)
-    (line,) = process.communicate(timeout=30)[1].splitlines()
+    (line,) = process.communicate(timeout=120)[1].splitlines()
     event = json.loads(line)
     assert process.returncode == 1
     assert (event["event"], event["level"]) == ("cannot start", "critical")
@@ -90,7 +90,7 @@ def test_an_error_during_the_start_is_one_event_and_1(spawn, kind):
 
 def test_an_error_in_the_loop_is_one_event_and_1(spawn):
     process = spawn(loop="raise OSError('the disk\\n is gone')", **JSON)
-    started, failed = map(json.loads, process.communicate(timeout=30)[1].splitlines())
+    started, failed = map(json.loads, process.communicate(timeout=120)[1].splitlines())
     assert process.returncode == 1
     assert started["event"] == "started"
     assert (failed["event"], failed["error"]) == ("cannot go on", "the disk is gone")
@@ -102,7 +102,7 @@ def test_wrong_and_unknown_settings_are_a_line_each_and_2(spawn):
         FORGEWATCH_INGEST_MAX_PIXEL="1",
         FORGEWATCH_LOG_LEVEL="loud",
     )
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     lines = said.splitlines()
     assert process.returncode == 2
     assert len(lines) == 3

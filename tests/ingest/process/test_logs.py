@@ -14,7 +14,7 @@ CALLS = (
 
 def test_all_that_is_logged_is_json_with_the_same_keys(spawn):
     process = spawn(start=CALLS, FORGEWATCH_LOG_FORMAT="json")
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     events = [json.loads(line) for line in said.splitlines()]
     assert all({"timestamp", "level", "room", "event"} <= event.keys() for event in events)
     assert {event["room"] for event in events} == {"room"}
@@ -35,7 +35,7 @@ def test_all_that_is_logged_is_json_with_the_same_keys(spawn):
 
 def test_people_get_lines_without_the_variables_of_a_traceback(spawn):
     process = spawn(start=CALLS)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert "release live" in said
     assert "release=ab12" in said
     assert "KeyError: 'key'" in said
@@ -45,5 +45,5 @@ def test_people_get_lines_without_the_variables_of_a_traceback(spawn):
 
 def test_the_level_is_the_least_that_is_logged(spawn):
     process = spawn(start=CALLS, FORGEWATCH_LOG_LEVEL="error", FORGEWATCH_LOG_FORMAT="json")
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert [json.loads(line)["level"] for line in said.splitlines()] == ["error", "critical"]

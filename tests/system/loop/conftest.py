@@ -65,7 +65,7 @@ def cli(stack: Stack) -> Callable[..., str]:
     def run(*arguments: str) -> str:
         environment = {**os.environ, **stack.settings}
         done = subprocess.run(
-            [FORGEWATCH, *arguments], env=environment, capture_output=True, text=True, timeout=120
+            [FORGEWATCH, *arguments], env=environment, capture_output=True, text=True, timeout=180
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

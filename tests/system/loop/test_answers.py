@@ -42,7 +42,7 @@ def test_every_envelope_gets_a_verdict_and_every_bad_value_a_dead_letter(
     good += traffic.send_hostile([picture(2), picture(3, "WEBP")])
     producer = KafkaProducer(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
     headers = [(name, value) for name, value in structured.headers.items()]
-    position = producer.send("forgewatch.media", structured.value, headers=headers).get(timeout=10)
+    position = producer.send("forgewatch.media", structured.value, headers=headers).get(timeout=120)
     producer.close()
     good.append(Sent(f"{position.topic}-{position.partition}-{position.offset}", None, "before"))
     bad = traffic.send_hostile([None, b"", b"no media", picture(4)[:100]])

@@ -20,15 +20,23 @@ from detector.loading import Loader
 from detector.records import Rollout
 from detector.rollout import Serving
 from detector.settings import DetectorSettings
-from detector.torchserve import TorchServe, TorchServeRefusedError
+from detector.torchserve import TorchServe, TorchServeRefusedError, TorchServeUnavailableError
 from detector.wanted import Wanted
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
+
+
+def holds(condition: Callable[[], bool]) -> bool:
+    """A TorchServe that starts or ends a process may be too busy to say what it has; it is asked again."""
+    try:
+        return condition()
+    except TorchServeUnavailableError:
+        return False
 
 
 class Running:
@@ -43,7 +51,7 @@ class Running:
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + TIMEOUT_S
-        while not condition():
+        while not holds(condition):
             assert time.monotonic() < deadline
             self.serving.tick()
             time.sleep(0.005)

@@ -1,0 +1,248 @@
+"""What is not called real is looked at again, for a map of where; a verdict never waits for its map."""
+
+import base64
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+from scipy import ndimage
+from verdicts import make_item, make_verdict
+
+from detector.map_contract import CELLS, OF_PICTURE, MapContract
+from detector.maps import PictureMap
+from detector.records import RegionPrediction
+from detector.second_look import Seen, forgery_map, with_maps
+from detector.tensors import ModelOutput, Request
+from detector.torchserve import TorchServeRefusedError, TorchServeUnavailableError
+from ingest.decode import DecodeError
+from ingest.places import cut_places
+from ingest.records import Decoded, MediaError, PlacesPlan
+from ingest.sandbox import SandboxUnavailableError
+
+CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
+
+
+def picture(width: int = 200, height: int = 136) -> bytes:
+    """Black, with a white square whose corners are (80, 40) and (120, 72)."""
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[40:72, 80:120] = 255
+    buffer = BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def look(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
+    """What the sandbox does, in this process."""
+    future: Future[Decoded] = Future()
+    try:
+        future.set_result(cut_places(media(), plan, 1_000_000))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def white(request: Request) -> ModelOutput:
+    """A localizer to which white is forged."""
+    crops = request["crops"]
+    assert request[OF_PICTURE].tolist() == [0] * len(crops)
+    return {CELLS: crops[..., 0].reshape(len(crops), 8, 8, 8, 8).mean((2, 4)).astype(np.float32) / 255}
+
+
+def seen(
+    label: str = "fake", data: bytes | None = None, offset: int = 0, now: bytes | None = None, **changes: Any
+) -> Seen:
+    """An item; now: what its media has become since the first look."""
+    first = data or picture()
+    item = make_item(offset, digest=hashlib.sha256(first).hexdigest())
+    usual = {"label": label, "width": 200, "height": 136}
+    return Seen(make_verdict(item, **usual | changes), lambda: now or first)
+
+
+def cells_of(png: str) -> Any:
+    return np.asarray(Image.open(BytesIO(base64.b64decode(png))))
+
+
+def test_the_map_shows_where_the_picture_is_forged() -> None:
+    (verdict,) = with_maps([seen()], CONTRACT, look, white)
+    assert verdict.map is not None
+    cells = cells_of(verdict.map.png)
+    assert cells.shape == (17, 25)
+    expected = np.zeros((17, 25))
+    expected[5:9, 10:15] = 255
+    np.testing.assert_array_equal(cells, expected)
+    assert (verdict.map.box, verdict.map.part) == ((80, 40, 40, 32), (0, 0, 200, 136))
+    assert verdict.map.share == pytest.approx(20 / (17 * 25))
+    assert (verdict.map.cell_px, verdict.map.threshold, verdict.map.frame) == (8, 0.5, 0)
+    assert verdict.timings.map_s > 0
+
+
+def test_what_is_called_real_is_not_looked_at_again() -> None:
+    def refuse(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
+        raise AssertionError("looked at again")
+
+    given = seen("real")
+    assert with_maps([given], CONTRACT, refuse, white) == [given.verdict]
+
+
+def test_verdicts_keep_their_order_and_all_else_that_they_say() -> None:
+    given = [seen(label, offset=offset) for offset, label in enumerate(["unknown", "real", "fake"])]
+    verdicts = with_maps(given, CONTRACT, look, white)
+    assert [verdict.map is None for verdict in verdicts] == [False, True, False]
+    bare = [verdict.model_copy(update={"map": None, "timings": None}) for verdict in verdicts]
+    assert bare == [one.verdict.model_copy(update={"timings": None}) for one in given]
+
+
+def test_a_video_is_mapped_in_the_frame_that_looks_most_forged() -> None:
+    frames = [Image.fromarray(np.full((136, 200, 3), 51 * number, np.uint8)) for number in range(5)]
+    buffer = BytesIO()
+    frames[0].save(buffer, "PNG", save_all=True, append_images=frames[1:])
+    regions = tuple(
+        RegionPrediction(
+            kind=kind,  # type: ignore[arg-type]
+            box=(0, 0, 200, 136),
+            frame=frame,
+            time_s=0.1 * frame,
+            label="fake",
+            family=None,
+            family_probability=None,
+            fake_probability=probability,
+            energy=0,
+            novelty=1,
+            unknown_score=0,
+        )
+        for kind, frame, probability in (("frame", 1, 0.2), ("frame", 3, 0.9), ("face", 4, 0.99))
+    )
+    (verdict,) = with_maps([seen(data=buffer.getvalue(), regions=regions)], CONTRACT, look, white)
+    assert verdict.map is not None
+    assert verdict.map.frame == 3
+    assert set(np.unique(cells_of(verdict.map.png))) == {153}
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+def lost(error: Exception) -> Callable[[Callable[[], bytes], PlacesPlan], "Future[Decoded]"]:
+    def submit(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
+        future: Future[Decoded] = Future()
+        future.set_exception(error)
+        return future
+
+    return submit
+
+
+@pytest.mark.parametrize(
+    ("look_at", "ask"),
+    [
+        (lost(DecodeError("timeout", "slow")), white),
+        (lost(MediaError("missing", "the claim check's file is gone")), white),
+        (lost(SandboxUnavailableError("busy")), white),
+        (look, failing(TorchServeRefusedError("HTTP 400"))),
+        (look, failing(TorchServeUnavailableError("no answer"))),
+        (look, lambda request: {CELLS: np.zeros((1, 3, 3), np.float32)}),
+        (look, failing(RuntimeError("what a runtime raises"))),
+        (failing(OSError(24, "too many open files")), white),
+    ],
+)
+def test_a_second_look_that_fails_leaves_the_verdict_as_it_was(
+    look_at: Any, ask: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = seen()
+    assert with_maps([given], CONTRACT, look_at, ask) == [given.verdict]
+
+
+def test_a_map_is_of_the_media_that_the_verdict_is_of() -> None:
+    given = seen(now=picture(200, 137))
+    assert with_maps([given], CONTRACT, look, white) == [given.verdict]
+
+
+def test_a_frame_of_another_size_than_the_first_has_no_map() -> None:
+    given = seen(width=300, height=200)
+    assert with_maps([given], CONTRACT, look, white) == [given.verdict]
+
+
+def test_crops_that_no_plan_takes_leave_the_verdict_as_it_was() -> None:
+    given = seen()
+    wide = CONTRACT.model_copy(update={"crop_px": 2048})
+    assert with_maps([given], wide, look, white) == [given.verdict]
+
+
+def test_the_worker_shows_that_it_lives_before_each_map_that_it_awaits() -> None:
+    beats: list[int] = []
+    with_maps([seen(offset=n) for n in range(3)], CONTRACT, look, white, beat=lambda: beats.append(1))
+    assert len(beats) == 3
+
+
+def test_one_item_without_a_map_takes_none_from_the_others() -> None:
+    items = [seen(offset=0), seen(data=b"no media", offset=1), seen(offset=2)]
+    verdicts = with_maps(items, CONTRACT, look, white)
+    assert [verdict.map is None for verdict in verdicts] == [False, True, False]
+
+    refused = iter([TorchServeRefusedError("HTTP 413")])
+
+    def ask(request: Request) -> ModelOutput:
+        if error := next(refused, None):
+            raise error
+        return white(request)
+
+    verdicts = with_maps([seen(offset=number) for number in range(2)], CONTRACT, look, ask)
+    assert [verdict.map is None for verdict in verdicts] == [True, False]
+
+
+def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for() -> None:
+    asked = []
+
+    def down(request: Request) -> ModelOutput:
+        asked.append(len(request["crops"]))
+        raise TorchServeUnavailableError("no answer")
+
+    queued: list[Future[Decoded]] = []
+
+    def later(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
+        queued.append(look(media, plan) if not queued else Future())
+        return queued[-1]
+
+    verdicts = with_maps([seen(offset=offset) for offset in range(3)], CONTRACT, later, down)
+    assert [verdict.map for verdict in verdicts] == [None] * 3
+    assert len(asked) == 1
+    assert [one.cancelled() for one in queued] == [False, True, True]
+
+
+CELL_GRIDS = arrays(np.float32, (6, 9), elements=st.floats(0, 1, width=32))
+
+
+@given(cells=CELL_GRIDS, threshold=st.floats(0.05, 1))
+def test_what_is_marked_can_be_read_from_the_png(cells: Any, threshold: float) -> None:
+    found = forgery_map(PictureMap(cells, (16, 8, 70, 45)), threshold, 0)
+    marked = cells_of(found.png) >= threshold * 255
+    np.testing.assert_allclose(cells_of(found.png), cells * 255, atol=0.501)
+    assert found.share == pytest.approx(marked.mean())
+    if not marked.any():
+        assert found.box is None
+        return
+    assert found.box is not None
+    left, top, width, height = found.box
+    assert 16 <= left < left + width <= 16 + 70
+    assert 8 <= top < top + height <= 8 + 45
+    groups, _ = ndimage.label(marked)
+    inside = groups[
+        (top - 8) // 8 : -(-(top - 8 + height) // 8), (left - 16) // 8 : -(-(left - 16 + width) // 8)
+    ]
+    largest = np.bincount(groups[groups > 0]).max()
+    assert np.bincount(inside[inside > 0]).max() == largest
+
+
+def test_a_map_of_the_largest_part_takes_less_than_16_kb() -> None:
+    cells = np.random.default_rng(0).random((96, 96), np.float32)
+    assert len(forgery_map(PictureMap(cells, (0, 0, 768, 768)), 0.5, 0).model_dump_json()) < 16_000

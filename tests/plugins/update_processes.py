@@ -1,0 +1,59 @@
+"""Processes that carry updates out: started by tests, awaited, and killed with all that they started."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from memory.database import open_engine
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def table_of() -> Iterator[Callable[[Mapping[str, str]], object]]:
+    """Opens the table of runs that an environment names."""
+    from updater.runs import RunTable
+
+    with contextlib.ExitStack() as ends:
+
+        def table_of(environment: Mapping[str, str]) -> RunTable:
+            engine = open_engine(environment["FORGEWATCH_UPDATER_DATABASE_URL"])
+            ends.callback(engine.dispose)
+            return RunTable(engine, lease_s=2, max_takeovers=1000)
+
+        yield table_of
+
+
+@pytest.fixture
+def start_process() -> Iterator[Callable[[Sequence[str], dict[str, str]], psutil.Popen]]:
+    """Starts a command in an environment; what is left of it at the end is killed."""
+    with contextlib.ExitStack() as ends:
+
+        def start_process(command: Sequence[str], environment: dict[str, str]) -> psutil.Popen:
+            process = psutil.Popen(command, env=environment)
+            ends.callback(kill, process)
+            return process
+
+        yield start_process
+
+
+def kill(process: psutil.Popen) -> None:
+    """End a process and all that it started at once, as the kernel ends what is in a pod."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in [process, *process.children(recursive=True)]:
+            one.kill()
+    process.wait()
+
+
+def awaited(found: Callable[[], T], process: psutil.Popen, timeout_s: float = 300) -> T:
+    """Poll until what is found is true, as long as the process lives; return that."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := found()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value

@@ -1,0 +1,132 @@
+"""A release with a localizer in a real TorchServe: what it does not call real comes with a map."""
+
+import base64
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.local.torchserve import TorchServe as Server
+from detector.artifact import LOCALIZER_PROBE, Artifact
+from detector.batch import judge, open_batch
+from detector.map_contract import CELLS
+from detector.map_session import open_map_session
+from detector.maps import assembled, covering
+from detector.mar import MODEL_NAME, pack
+from detector.probe import write_probe
+from detector.records import Verdict
+from detector.routing import Route
+from detector.second_look import Seen, with_maps
+from detector.settings import DetectorSettings
+from detector.tensors import Request
+from detector.torchserve import ProbeError, TorchServe
+from ingest.crops import cut
+from ingest.records import InRecord
+from ingest.sandbox import Sandbox
+from ingest.settings import IngestSettings
+
+pytestmark = pytest.mark.system
+
+CROP_PX = 64
+SIDES = ((150, 200), (64, 64), (400, 600))
+
+
+def pixels(number: int) -> np.ndarray:
+    height, width = SIDES[number % len(SIDES)]
+    return np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def photograph(number: int) -> bytes:
+    file = BytesIO()
+    Image.fromarray(pixels(number)).save(file, "PNG")
+    return file.getvalue()
+
+
+def asked(pictures: int, crops: int) -> Request:
+    rows = np.random.default_rng(pictures).integers(0, 256, (pictures * crops, CROP_PX, CROP_PX, 3), np.uint8)
+    return {"crops": rows, "of_picture": np.repeat(np.arange(pictures), crops)}
+
+
+@pytest.fixture(scope="module")
+def artifact(localized_artifact: Artifact) -> Artifact:
+    return localized_artifact
+
+
+@pytest.fixture(scope="module")
+def client(torchserve: Server, artifact: Artifact) -> Iterator[TorchServe]:
+    settings = DetectorSettings(
+        torchserve_url=torchserve.inference_url,
+        torchserve_management_url=torchserve.management,
+        model_store_dir=Path(torchserve.model_store),
+        register_timeout_s=60,
+    )
+    with TorchServe(settings) as opened:
+        pack(artifact, torchserve.model_store)
+        opened.register(artifact)
+        yield opened
+        opened.unregister(artifact.version)
+
+
+def test_both_graphs_say_there_what_their_probes_say(client: TorchServe, artifact: Artifact) -> None:
+    assert client.probe(artifact)[CELLS] < 1e-4
+
+
+def test_a_localizer_that_says_something_else_is_refused(
+    client: TorchServe, artifact: Artifact, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(artifact.folder, other)
+    request = asked(2, 2)
+    write_probe(other / LOCALIZER_PROBE, request, {CELLS: np.ones((4, 8, 8), np.float32)})
+    with pytest.raises(ProbeError, match="does not map as it must"):
+        client.probe(Artifact(other, artifact.manifest, artifact.digest))
+
+
+def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
+    client: TorchServe, artifact: Artifact
+) -> None:
+    records = [InRecord("media", 0, i, 0, None, photograph(i), ()) for i in range(6)]
+    contract = artifact.manifest.localizer
+    assert contract is not None
+    with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
+
+        def again(of: Artifact, seen: list[Seen]) -> list[Verdict]:
+            return with_maps(seen, contract, sandbox.submit, partial(client.map, of))
+
+        batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
+        judged = judge(batch, client.predict, DetectorSettings(), 900_000, again=again)
+    session = open_map_session(artifact, 1)
+    assert session is not None
+    for number, one in enumerate(judged):
+        assert one.verdict is not None
+        assert one.verdict.map is not None
+        picture = pixels(number)
+        height, width, _ = picture.shape
+        corners, part = covering(width, height, CROP_PX)
+        assert one.verdict.map.part == part
+        crops = cut(picture, corners, CROP_PX)
+        cells = session.score({"crops": crops, "of_picture": np.zeros(len(crops), np.int64)})[CELLS]
+        png = Image.open(BytesIO(base64.b64decode(one.verdict.map.png)))
+        expected = assembled(cells, corners, part).cells * 255
+        np.testing.assert_allclose(np.asarray(png, float), expected, atol=2)
+
+
+def test_a_file_that_is_sent_by_hand_gets_its_map_too(
+    client: TorchServe, torchserve: Server, artifact: Artifact
+) -> None:
+    answer = httpx.post(
+        f"{torchserve.inference_url}/predictions/{MODEL_NAME}/{artifact.version}",
+        content=photograph(0),
+        headers={"content-type": "application/octet-stream"},
+        timeout=60,
+        trust_env=False,
+    )
+    assert answer.status_code == 200
+    assert answer.json()["label"] == "unknown"
+    assert answer.json()["map"]["part"] == [0, 0, 200, 150]
