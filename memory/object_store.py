@@ -176,6 +176,8 @@ class ObjectStore:
                 if self._on_s3:
                     bucket, prefix, _ = self._files.split_path(self._root)
                     asked = {"Bucket": bucket, "Prefix": _below(prefix), "MaxKeys": 1}
+                    # The first time reads botocore's tables for a second or more, which no store answers for.
+                    self._files.connect(timeout=CALL_S)
                     self._files.call_s3("list_objects_v2", timeout=timeout_s, **asked)
         except FileNotFoundError as error:
             raise OSError(f"the object store has no bucket {bucket}") from error

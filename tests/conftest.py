@@ -82,7 +82,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
     return url
 
 
-pytest_plugins = ["published_weights", "s3_server", "two_processes"]
+pytest_plugins = ["localized_artifact", "published_weights", "s3_server", "two_processes", "update_processes"]
 MakeEvaluation = Callable[..., Evaluation]
 
 

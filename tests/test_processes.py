@@ -56,7 +56,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def events(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     return [json.loads(line) for line in said.splitlines()]
 
 
@@ -69,7 +69,7 @@ def address_once_started(process: "subprocess.Popen[str]") -> str:
 
 
 def await_answer(url: str, status: int, text: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         answer = httpx.get(url, trust_env=False, timeout=30)
         if (answer.status_code, text in answer.text) == (status, True):

@@ -41,7 +41,7 @@ def test_a_file_is_one_processs_and_what_shares_a_stack_too(tmp_path: Path) -> N
     ]
     environment = os.environ | {"SEEN": str(seen), "PYTHONPATH": str(PLUGINS), "PYTEST_ADDOPTS": ""}
     options = ["--rootdir=.", "--import-mode=importlib", "--no-loadscope-reorder", "tests"]
-    subprocess.run([*command, *options], cwd=tmp_path, env=environment, check=True, timeout=120)
+    subprocess.run([*command, *options], cwd=tmp_path, env=environment, check=True, timeout=180)
     workers = defaultdict(set)
     for line in seen.read_text().splitlines():
         file, worker = line.split()

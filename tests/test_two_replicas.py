@@ -125,7 +125,7 @@ def test_migrate_makes_the_tables_of_an_empty_database_whoever_else_does_it_too(
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=120)[0] for process in commands]
+    said = [process.communicate(timeout=180)[0] for process in commands]
     assert [process.returncode for process in commands] == [0, 0]
     made = [line for text_ in said for line in text_.splitlines() if "made from an empty database" in line]
     assert sorted(line.split(":")[0] for line in made) == sorted(ROOMS)

@@ -62,6 +62,20 @@ class Power(BaseModel):
     families: dict[str, Caught]
 
 
+class Robustness(BaseModel):
+    """How some held-back items fared under distortions, a few crops of each.
+
+    Every share is of a class, its groups weighing the same, and says how many were called what they are:
+    reals real, forgeries fake or unknown; 0..1.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    items: dict[str, int] = Field(description="how many of each class")
+    undistorted: dict[str, float] = Field(description="shares by class of the very items, undistorted")
+    distorted: dict[str, dict[str, float]] = Field(description="by TYPE:LEVEL, shares by class")
+
+
 class Performance(BaseModel):
     """What one model made of the held-back items, and its power."""
 
@@ -70,6 +84,10 @@ class Performance(BaseModel):
     classes: dict[str, Shares]
     power: Power | None = Field(
         None, description="as it was measured when the model was made; None of a model with a single family"
+    )
+    robustness: Robustness | None = Field(
+        None,
+        description="under DeeperForensics' seven distortions; None where it was not measured",
     )
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"

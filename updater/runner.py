@@ -6,50 +6,34 @@ becomes of the run when one of them does not succeed.
 
 import shutil
 import threading
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import structlog
 import torch
 
-from detector.architecture import Picture
-from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
+from detector.artifact import EVALUATION
 from detector.backbone import BackboneError
 from detector.graph import DetectorGraph
-from detector.session import Session, open_session
-from ingest.durable import write_durably
 from ingest.records import PicturePlan
 from memory.crop_store import CropsUnavailableError
 from memory.held_back import choose_resting
 from memory.rehearsal import choose_rehearsal
 from memory.store import StoreUnavailableError
 from updater.candidate.beginning import begin, begun
-from updater.candidate.builder import (
-    Calibrated,
-    Exported,
-    Progress,
-    Workshop,
-    identity,
-    with_features,
-)
-from updater.candidate.evaluate import judge
-from updater.candidate.gates import make_gates
+from updater.candidate.builder import Workshop, identity, with_features
+from updater.candidate.evaluation import evaluated
 from updater.candidate.parent import load_parent
 from updater.candidate.picture import with_picture_features
-from updater.candidate.plan import CandidateRefusedError, Parent, Plan, make_plan
-from updater.candidate.report import evaluation_markdown, model_card
+from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
 from updater.deploy_client import DeployUnavailableError
 from updater.metrics import timed
-from updater.outliers.exposure import expose
 from updater.parts import Parts
 from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
-from updater.records import Candidate, Evaluation, Power, UpdateRun
+from updater.records import Candidate, UpdateRun
 from updater.runs import Lease, LeaseLostError
-from updater.settings import UpdaterSettings
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
-from updater.training.tuning import NONE, TuningError
+from updater.training.tuning import TuningError
 from updater.training.weights import WeightsError
 from updater.training_data import (
     PicturesLackingError,
@@ -58,10 +42,6 @@ from updater.training_data import (
     load_splits,
     newest_label,
 )
-
-PSEUDO_ITEMS = 400
-PSEUDO_SEED = 1_000_003
-"""Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
 
 RELEASES = "releases"
 FROZEN = "frozen"
@@ -142,9 +122,11 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
     with timed("export"):
         report_at("export", 0, 1)
         exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference, branch))
+    with timed("localize"):
+        localizer = workshop.localized(plan, report_at)
     with timed("evaluate"):
-        evaluation = _evaluated(settings, lease.run, workshop, plan, calibrated, exported, power, report_at)
-    artifact = workshop.sealed(plan, calibrated, exported)
+        evaluation = evaluated(settings, lease.run, workshop, plan, calibrated, exported, power, report_at)
+    artifact = workshop.sealed(plan, calibrated, exported, localizer)
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise CandidateRefusedError(
             "; ".join(f"{gate.name}: {gate.value:.4g}, bound {gate.bound:.4g}" for gate in missed)
@@ -174,87 +156,6 @@ def _refuse_if_nothing_is_new(parts: Parts, lease: Lease) -> None:
     run = parts.table.get(lease.run)
     if run.trigger == "scheduled" and not labelled_since(parts.store, learnt):
         raise CandidateRefusedError("nothing was labelled since the last update")
-
-
-def _evaluated(
-    settings: UpdaterSettings,
-    update: int,
-    workshop: Workshop,
-    plan: Plan,
-    calibrated: Calibrated,
-    exported: Exported,
-    power: Power | None,
-    progress: Progress,
-) -> Evaluation:
-    path = workshop.draft / EVALUATION
-    if path.is_file():
-        return Evaluation.model_validate_json(path.read_bytes())
-    test = plan.splits.test
-    pseudo = expose(
-        test,
-        min(len(test), PSEUDO_ITEMS),
-        plan.without,
-        plan.seed + PSEUDO_SEED,
-        partial(progress, "held-back pseudo-forgeries"),
-    )
-    parent = plan.parent.artifact if plan.parent else None
-    familiar = frozenset(parent.manifest.classes if parent else plan.classes)
-    before = None
-    if parent is not None:
-        crops_alone = parent.manifest.architecture.picture is None
-        known, forged = (replace(one, pictures=None) if crops_alone else one for one in (test, pseudo))
-        before = judge(
-            open_session(parent, settings.threads),
-            parent.manifest.gate,
-            parent.manifest.classes,
-            known,
-            forged,
-            familiar,
-            partial(progress, "evaluate live"),
-        ).model_copy(update={"power": _power_of(parent)})
-    after = judge(
-        Session(workshop.draft / MODEL, exported.contract, settings.threads),
-        calibrated.gate,
-        plan.classes,
-        test,
-        pseudo,
-        familiar,
-        partial(progress, "evaluate candidate"),
-    ).model_copy(update={"power": power})
-    evaluation = Evaluation(
-        update=update,
-        parent=parent.digest if parent else None,
-        backbone=plan.architecture.backbone,
-        begun_with=plan.start_from and plan.start_from.described,
-        picture=plan.architecture.picture and _said_of(plan.architecture.picture),
-        seed=plan.seed,
-        without_kinds=tuple(sorted(plan.without)),
-        classes=plan.classes,
-        new=plan.new,
-        waiting=plan.waiting,
-        items={split: getattr(plan.splits, split).counts() for split in ("train", "calibration", "test")},
-        resting=plan.splits.resting,
-        pseudo_forgeries=len(pseudo),
-        before=before,
-        after=after,
-        calibration=calibrated.figures,
-        export_differences=exported.differences,
-        gates=make_gates(settings, plan.classes, plan.new, before, after),
-    )
-    write_durably(workshop.draft / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
-    write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
-    write_durably(path, evaluation.model_dump_json(indent=1).encode())
-    return evaluation
-
-
-def _said_of(picture: Picture) -> str:
-    """Return whose the weights of a model on whole pictures are, and what of them was trained further."""
-    return f"{picture.weights}, {'frozen' if picture.tuned == NONE else f'trained further ({picture.tuned})'}"
-
-
-def _power_of(release: Artifact) -> Power | None:
-    """Return the power that a release was measured at; None where its evaluation does not say."""
-    return Evaluation.model_validate_json((release.folder / EVALUATION).read_bytes()).after.power
 
 
 def _resting(parts: Parts, parent: Parent | None) -> frozenset[str]:

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from detector.architecture import NO_BACKBONE, Architecture
-from updater.training.augmentations import Augment
+from updater.training.augmentations import NO_COPIES, Augment, Strength
 from updater.training.schedules import Schedule
 
 Tune = Annotated[str, Field(pattern=r"^(none|whole|adapters|last-[1-9][0-9]{0,3})$")]
@@ -146,8 +146,27 @@ class UpdaterSettings(BaseSettings):
         "none",
         description="of crops while a backbone is trained: none, flip (left to right), or flip-shift",
     )
+    distorted_share: float = Field(
+        NO_COPIES.share,
+        ge=0,
+        le=10,
+        allow_inf_nan=False,
+        description="distorted copies of each item to train on that are trained on beside it",
+    )
+    distorted_strength: Strength = Field(
+        NO_COPIES.strength,
+        description="of these: one of DeeperForensics' seven distortions at level 5 (sing) or any (rand), or "
+        "several in a row (mix2, mix3, mix4)",
+    )
+    localizer_steps: int = Field(
+        0,
+        ge=0,
+        description="training steps of the network that says where a picture is forged, about 0.4 s each on "
+        "one core; 0: a release has its parent's, and none where that has none",
+    )
     without_kinds: frozenset[str] = Field(
-        frozenset(), description="kinds of forging that the pseudo-forgeries leave out, as a JSON list"
+        frozenset(),
+        description="kinds of forging that pseudo-forgeries and distorted copies leave out, as a JSON list",
     )
     seed: int = Field(0, ge=0, description="seed of everything random in an update")
     threads: int = Field(2, ge=1, description="CPU threads of training and of evaluation")
@@ -165,6 +184,9 @@ class UpdaterSettings(BaseSettings):
     max_power_points: float = Field(
         10.0,
         description="gate: most points by which the share of left-out families not called real may fall",
+    )
+    max_robustness_points: float = Field(
+        5.0, description="gate: most points by which the accuracy under distortions may fall"
     )
     min_new_named: float = Field(
         0.5, description="gate: smallest share of each new family that is named as it"

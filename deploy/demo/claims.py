@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel
 
 from deploy.demo.plan import DEFAULT_UNSEEN
@@ -13,8 +14,10 @@ from memory.records import REAL
 
 LEAST_NOT_REAL, LEAST_UNKNOWN, LEAST_NAMED = 0.8, 0.5, 0.8
 MOST_FORGOTTEN, MOST_REALS = 5.0, 0.06
+_ROUNDS = 1000
 
-Phase = Literal["before", "swap", "after", "hostile"]
+Phase = Literal["before", "swap", "after", "again", "hostile"]
+"""again: media of `before`, sent once more to the release that the operator approved"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class FamilyShares(BaseModel):
 
 
 class DemoReport(BaseModel):
-    """The demonstration's result. aa and af are in points (0 to 100), shares in 0 to 1."""
+    """The demonstration's result. aa and af are in points (0 to 100), shares in 0 to 1.
+
+    af_low, af_high: 95 % over media drawn anew.
+    """
 
     seed: int
     sent: int
@@ -59,6 +65,8 @@ class DemoReport(BaseModel):
     aa_before: float
     aa_after: float
     af: float
+    af_low: float
+    af_high: float
     reals_unknown: float
     reals_fake: float
     reals: int
@@ -80,10 +88,7 @@ def shares(family: str, verdicts: list[Verdict]) -> Shares:
     """The shares of one family's verdicts. A real is named when it is called real."""
     n = len(verdicts)
     labels = Counter(verdict.label for verdict in verdicts)
-    named = sum(
-        verdict.label == REAL if family == REAL else verdict.label == "fake" and verdict.family == family
-        for verdict in verdicts
-    )
+    named = sum(_named(family, verdict) for verdict in verdicts)
     return Shares(
         n=n,
         real=labels["real"] / max(n, 1),
@@ -93,14 +98,23 @@ def shares(family: str, verdicts: list[Verdict]) -> Shares:
     )
 
 
+def _named(family: str, verdict: Verdict) -> bool:
+    if family == REAL:
+        return verdict.label == REAL
+    return verdict.label == "fake" and verdict.family == family
+
+
 def family_shares(
     sent: Iterable[Sent], verdicts: Mapping[str, Verdict], first_release: str
 ) -> dict[str, FamilyShares]:
-    """Shares per family, split by the release that spoke: release 0, or any later one."""
+    """Shares per family, split by the release that spoke: release 0, or any later one.
+
+    What was sent again is not among them.
+    """
     parts: dict[str, tuple[list[Verdict], list[Verdict]]] = {}
     for message in sent:
         verdict = verdicts.get(message.id)
-        if message.family is None or verdict is None:
+        if message.family is None or message.phase == "again" or verdict is None:
             continue
         before, after = parts.setdefault(message.family, ([], []))
         (before if verdict.release == first_release else after).append(verdict)
@@ -110,18 +124,46 @@ def family_shares(
     }
 
 
-def average_accuracy(families: Mapping[str, FamilyShares], unseen: str) -> tuple[float, float, float]:
-    """AA before, AA after and AF, in points, with every class (real too) as one task.
+def average_accuracy(families: Mapping[str, FamilyShares], unseen: str) -> tuple[float, float]:
+    """AA before and after, in points, with every class (real too) as one task.
 
-    AA is the mean share that was named: before over the classes that release 0 had learned,
-    after over all. AF follows CDDB's published code: the mean over the old tasks of (accuracy
-    now - accuracy when learned), so a negative figure is what was forgotten.
+    AA is the mean share that was named: before over the classes that release 0 had learned, after over all.
     """
-    old = [part for name, part in families.items() if name != unseen]
-    before = [part.before.named for part in old]
+    before = [part.before.named for name, part in families.items() if name != unseen]
     after = [part.after.named for part in families.values()]
-    forgotten = [part.after.named - part.before.named for part in old]
-    return tuple(100 * sum(column) / len(column) for column in (before, after, forgotten))  # type: ignore[return-value]  # three columns in, three figures out
+    return 100 * sum(before) / max(len(before), 1), 100 * sum(after) / max(len(after), 1)
+
+
+def forgotten(
+    sent: Iterable[Sent], verdicts: Mapping[str, Verdict], first_release: str
+) -> tuple[float, float, float]:
+    """AF and its 95 % interval, in points, over the media that both releases judged; 0 where none is.
+
+    AF follows CDDB's published code: the mean over the old classes (real too) of (share named now - share
+    named when learned), so a negative figure is what was forgotten. Two sets of thirty media a class would
+    put some three points of chance (one standard deviation) into it, the same media twice far less. The
+    interval is a percentile bootstrap (Efron 1979): of each class as many media are drawn anew.
+    """
+    messages = [message for message in sent if message.family is not None and message.id in verdicts]
+    told = {
+        verdicts[message.id].item.digest: verdicts[message.id]
+        for message in messages
+        if verdicts[message.id].release == first_release
+    }
+    lost: dict[str, list[int]] = {}
+    for message in messages:
+        again = verdicts[message.id]
+        if message.phase == "again" and message.family and (first := told.get(again.item.digest)):
+            change = _named(message.family, again) - _named(message.family, first)
+            lost.setdefault(message.family, []).append(change)
+    if not lost:
+        return 0.0, 0.0, 0.0
+    rng, drawn = np.random.default_rng(0), np.zeros(_ROUNDS)
+    for changes in lost.values():
+        drawn += rng.choice(changes, (_ROUNDS, len(changes))).mean(1) / len(lost)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    af = float(np.mean([np.mean(changes) for changes in lost.values()]))
+    return 100 * af, 100 * float(low), 100 * float(high)
 
 
 def real_shares(families: Mapping[str, FamilyShares]) -> tuple[int, float, float]:
@@ -159,7 +201,8 @@ def report(
     """
     families = family_shares(sent, verdicts, first_release)
     lost, duplicated = delivery(sent, *answers)
-    aa_before, aa_after, af = average_accuracy(families, unseen)
+    aa_before, aa_after = average_accuracy(families, unseen)
+    af, af_low, af_high = forgotten(sent, verdicts, first_release)
     reals, reals_unknown, reals_fake = real_shares(families)
     before, after = families[unseen].before, families[unseen].after
     hostile = sum(message.family is None for message in sent)
@@ -178,6 +221,8 @@ def report(
         aa_before=aa_before,
         aa_after=aa_after,
         af=af,
+        af_low=af_low,
+        af_high=af_high,
         reals_unknown=reals_unknown,
         reals_fake=reals_fake,
         reals=reals,

@@ -60,6 +60,11 @@ def before(seed: int, unseen: str) -> Wanted:
     return known + _mixed(seed, [*reals, *((unseen, index) for index in range(BEFORE_UNSEEN))])
 
 
+def again(seed: int, unseen: str) -> Wanted:
+    """The reals and the known fakes of `before`: what two releases say of the same media is compared."""
+    return [one for one in before(seed, unseen) if one[0] != unseen]
+
+
 def swap(seed: int, unseen: str) -> Wanted:
     """What streams while the releases change: numbers that `before` does not use."""
     wanted = [(REAL, BEFORE_REALS + index) for index in range(SWAP_REALS)]

@@ -121,6 +121,8 @@ def _learn(story: Story, operator: Operator, traffic: Traffic) -> None:
 
 
 def _stream_after(story: Story, traffic: Traffic) -> None:
-    with story.step("after", "Stream fresh media of every family"), story.bar("answers") as bar:
-        wanted = plan.after(story.seed, story.unseen)
-        traffic.wait(traffic.send(_samples(story, "after", wanted), "after"), bar)
+    title = "Stream fresh media of every family, and once more what release 0 knew"
+    with story.step("after", title), story.bar("answers") as bar:
+        sent = traffic.send(_samples(story, "after", plan.after(story.seed, story.unseen)), "after")
+        sent += traffic.send(_samples(story, "stream", plan.again(story.seed, story.unseen)), "again")
+        traffic.wait(sent, bar)

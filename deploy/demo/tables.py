@@ -54,7 +54,10 @@ def _delivery(console: Console, report: DemoReport) -> None:
         ("lost, twice", f"{report.lost}, {report.duplicated}"),
         ("requests failed during the swap", f"{report.swap_failed_requests} ({report.swap_sent} sent)"),
         ("AA before → after", f"{report.aa_before:.1f} → {report.aa_after:.1f} points"),
-        ("AF (negative: forgotten)", f"{report.af:+.1f} points"),
+        (
+            "AF of the same media (negative: forgotten)",
+            f"{report.af:+.1f} points [{report.af_low:+.1f}, {report.af_high:+.1f}]",
+        ),
         (
             "reals called unknown, fake",
             f"{report.reals_unknown:.1%}, {report.reals_fake:.1%} of {report.reals}",

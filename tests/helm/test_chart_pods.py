@@ -160,14 +160,14 @@ def test_torchserve_is_there_before_the_worker_and_until_after_it(render: Any) -
 @pytest.mark.parametrize(
     ("settings", "expected_s"),
     [
-        ({}, 20 + 2 + 30 + 30 + 15),
-        ({"detector": {"max_batch_duration_s": 7.5}}, 20 + 8 + 30 + 30 + 15),
+        ({}, 2 * (20 + 30) + 2 + 30 + 15),
+        ({"detector": {"max_batch_duration_s": 7.5}}, 2 * (20 + 30) + 8 + 30 + 15),
         (
             {
                 "detector": {"torchserve_timeout_s": 90},
                 "ingest": {"decode_timeout_s": 5, "commit_timeout_s": 60},
             },
-            5 + 2 + 90 + 60 + 15,
+            2 * (5 + 90) + 2 + 60 + 15,
         ),
     ],
 )

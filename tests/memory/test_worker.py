@@ -145,7 +145,7 @@ def test_a_wrong_setting_is_one_clear_line_and_a_non_zero_exit(
     tmp_path: Path, environment: dict[str, str], said: str
 ) -> None:
     process = worker(tmp_path, **environment)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 2
     assert said in errors
     assert errors.count("\n") == 1
@@ -157,5 +157,5 @@ def test_the_worker_waits_for_a_broker_that_is_not_there_and_ends_on_a_signal(tm
     line = next(line for line in process.stderr if "round failed" in line)
     assert "Kafka" in line or "Broker" in line
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0

@@ -150,6 +150,7 @@ LENIENT = {
     "max_reals_fake": 1.0,
     "max_forgotten_points": 100.0,
     "max_power_points": 100.0,
+    "max_robustness_points": 100.0,
     "min_new_named": 0.0,
 }
 """Bounds of the gates that any network passes."""
@@ -280,6 +281,7 @@ def environment(memory_settings, tmp_path):
             "MAX_REALS_FAKE": "1",
             "MAX_FORGOTTEN_POINTS": "100",
             "MAX_POWER_POINTS": "100",
+            "MAX_ROBUSTNESS_POINTS": "100",
             "MIN_NEW_NAMED": "0",
         } | settings
         return {

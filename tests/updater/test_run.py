@@ -1,10 +1,8 @@
 """`python -m updater.run` as a Job's pod runs it: a process that carries one update out and ends."""
 
-import contextlib
 import random
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,67 +11,27 @@ import httpx
 import psutil
 import pytest
 from safetensors.torch import load_file
+from update_processes import awaited, kill
 
-from memory.database import open_engine
-from updater.runs import RunTable
 from updater.torchrun import torchrun
 
 pytestmark = pytest.mark.slow
 
 SHORT = Path(__file__).with_name("short_run.py")
-LEASE_S = 2
 DEATHS = 3
 
 
 @pytest.fixture
-def table_of():
-    """Opens the table of runs that an environment names."""
-    engines = []
-
-    def table_of(environment):
-        engine = open_engine(environment["FORGEWATCH_UPDATER_DATABASE_URL"])
-        engines.append(engine)
-        return RunTable(engine, lease_s=LEASE_S, max_takeovers=1000)
-
-    yield table_of
-    for engine in engines:
-        engine.dispose()
-
-
-@pytest.fixture
-def start():
+def start(start_process):
     """Starts a run; of several processes, under torchrun. Its training is short."""
-    begun = []
 
     def start(environment, processes=1):
-        command = [sys.executable]
+        launcher = [sys.executable]
         if processes > 1:
-            command = torchrun(processes)[: -len(["-m", "updater.run"])]
-        process = subprocess.Popen([*command, str(SHORT)], env=environment)
-        begun.append(process)
-        return process
+            launcher = torchrun(processes)[: -len(["-m", "updater.run"])]
+        return start_process([*launcher, str(SHORT)], environment)
 
-    yield start
-    for process in begun:
-        kill(process)
-
-
-def kill(process):
-    """End a process and all that it started at once, as the kernel ends what is in a pod."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        own = psutil.Process(process.pid)
-        for one in [own, *own.children(recursive=True)]:
-            one.kill()
-    process.wait()
-
-
-def awaited(found, process, timeout_s=240):
-    deadline = time.monotonic() + timeout_s
-    while not (value := found()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return value
+    return start
 
 
 def media(remember):
@@ -199,7 +157,7 @@ def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
             process = start(killed, processes)
             try:
                 process.wait(chance.uniform(0.2, 0.7) * lasts_s if deaths < DEATHS else 400)
-            except subprocess.TimeoutExpired:
+            except psutil.TimeoutExpired:
                 assert deaths < DEATHS
                 kill(process)
                 deaths += 1

@@ -57,6 +57,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         assert all(gate.holds for gate in candidate.gates)
         assert {gate.name for gate in candidate.gates} >= {
             "points forgotten of the old families",
+            "points of accuracy lost under distortions",
             "share of striped named",
         }
 
@@ -69,6 +70,9 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         assert evaluation["after"]["classes"]["striped"]["named"] >= 0.5
         assert evaluation["before"]["power"] is None  # a single family cannot be left out
         assert list(evaluation["after"]["power"]["families"]) == ["blocky", "striped"]
+        for one in ("before", "after"):
+            assert list(evaluation[one]["robustness"]["items"]) == ["blocky", "real", "striped"]
+            assert len(evaluation[one]["robustness"]["distorted"]) == 14
         assert list(evaluation["waiting"]) == ["posterised"]
         page = (artifact.folder / "evaluation.md").read_text()
         assert "| striped (new) | " in page
@@ -76,6 +80,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         card = (artifact.folder / "model_card.md").read_text()
         for text in (page, card):
             assert "Of a family that it has never seen, about " in text
+            assert "| accuracy, % | level 1 | level 3 |" in text
 
 
 def test_an_update_rehearses_a_budget_of_what_is_live_and_no_proposal_costs_a_crop(

@@ -143,7 +143,7 @@ def test_another_process_of_the_host_reads_what_has_no_name():
     queue = context.Queue()
     child = context.Process(target=_read_there, args=(rows, queue))
     child.start()
-    assert queue.get(timeout=120) == array(5).tobytes()
+    assert queue.get(timeout=180) == array(5).tobytes()
     child.join()
     assert np.array_equal(pickle.loads(pickle.dumps(rows))[:], array(5))
 

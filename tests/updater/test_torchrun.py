@@ -3,12 +3,12 @@
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from safetensors.torch import load_file
+from update_processes import awaited
 
 from memory.database import open_engine
 from updater import torchrun
@@ -21,45 +21,9 @@ SHORT = {"EPOCHS": "5", "HEAD_EPOCHS": "10", "BATCH": "16"}
 
 
 @pytest.fixture
-def table_of():
-    """Opens the table of runs that an environment names."""
-    engines = []
-
-    def table_of(environment):
-        engine = open_engine(environment["FORGEWATCH_UPDATER_DATABASE_URL"])
-        engines.append(engine)
-        return RunTable(engine, lease_s=60, max_takeovers=2)
-
-    yield table_of
-    for engine in engines:
-        engine.dispose()
-
-
-@pytest.fixture
-def start():
-    """Starts an updater; what is left of it at the end is killed."""
-    begun = []
-
-    def start(environment, *command):
-        process = psutil.Popen([sys.executable, *command], env=environment)
-        begun.append(process)
-        return process
-
-    yield start
-    for process in begun:
-        if process.poll() is None:
-            for one in [*process.children(recursive=True), process]:
-                one.kill()
-        process.wait()
-
-
-def awaited(found, process, timeout_s=300):
-    deadline = time.monotonic() + timeout_s
-    while not (value := found()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
+def start(start_process):
+    """Starts an updater."""
+    return lambda environment, *command: start_process([sys.executable, *command], environment)
 
 
 def ranks(process):

@@ -23,6 +23,7 @@ from detector.export import export, prove_equal
 from detector.gate import GateParameters
 from detector.graph import DetectorGraph
 from detector.manifest import Manifest, ReferenceEntry
+from detector.map_contract import MapContract
 from detector.network import Network
 from detector.picture import PictureBranch
 from detector.probe import write_probe
@@ -32,12 +33,14 @@ from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch
 from updater.candidate.live import live_calls
+from updater.candidate.localized import localized
 from updater.candidate.parent import branch_of, load_network
 from updater.candidate.picture import fit_head, new_branch, tune_branch, vote_on
 from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power
 from updater.candidate.together import learn
 from updater.records import Power
+from updater.training.distorted import with_distorted
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training.weights import PICTURE
@@ -67,6 +70,7 @@ def identity(plan: Plan, update: int) -> str:
         "picture_from": plan.picture_from and plan.picture_from.digest,
         "picture_tuning": plan.picture_tuning and asdict(plan.picture_tuning),
         "start_from": plan.start_from and plan.start_from.digest,
+        "localizer_steps": plan.localizer_steps,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -115,7 +119,9 @@ class Workshop:
             return load_network(weights, plan.architecture, plan.classes).to(plan.device)
         parent = plan.parent
         step = Step(
-            train=plan.splits.train,
+            train=with_distorted(
+                plan.splits.train, plan.training.distorted, plan.without, plan.seed, plan.device, progress
+            ),
             classes=plan.classes,
             architecture=plan.architecture,
             previous=Learnt(parent.network, parent.artifact.manifest.classes) if parent else None,
@@ -232,7 +238,18 @@ class Workshop:
             write_durably(record, found.model_dump_json().encode())
         return Exported.model_validate_json(record.read_bytes())
 
-    def manifest(self, plan: Plan, calibrated: Calibrated, exported: Exported) -> Manifest:
+    def localized(self, plan: Plan, progress: Progress) -> MapContract | None:
+        """Make what says where a picture is forged, or read what was made here; None without."""
+        record = self.root / "localized.json"
+        if not record.is_file():
+            made = localized(plan, self.draft, progress)
+            write_durably(record, b"null" if made is None else made.model_dump_json().encode())
+        found = record.read_bytes()
+        return None if found == b"null" else MapContract.model_validate_json(found)
+
+    def manifest(
+        self, plan: Plan, calibrated: Calibrated, exported: Exported, localizer: MapContract | None = None
+    ) -> Manifest:
         """Return the candidate's manifest as it is before it is sealed, when no file is in it yet."""
         return Manifest(
             classes=plan.classes,
@@ -244,11 +261,14 @@ class Workshop:
             parent=plan.parent and plan.parent.artifact.digest,
             calibration=calibrated.figures,
             export_differences=exported.differences,
+            localizer=localizer,
         )
 
-    def sealed(self, plan: Plan, calibrated: Calibrated, exported: Exported) -> Artifact:
+    def sealed(
+        self, plan: Plan, calibrated: Calibrated, exported: Exported, localizer: MapContract | None
+    ) -> Artifact:
         """Write the manifest over all that lies in artifact/."""
-        return seal(self.draft, self.manifest(plan, calibrated, exported))
+        return seal(self.draft, self.manifest(plan, calibrated, exported, localizer))
 
 
 def with_features(plan: Plan, progress: Progress) -> Plan:

@@ -225,7 +225,7 @@ def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.flo
     return np.asarray(unknown.numpy(), np.float32)
 
 
-def fake_probabilities(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
+def fake_probabilities_around(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
     """Return how probably each item is a forgery, float32 [n], given its surroundings too."""
     if not gate.surroundings or measured.around is None:
         return measured.fake_probability
@@ -245,7 +245,7 @@ def _figures(
     measured: GateInputs, families: NDArray[np.str_], classes: tuple[str, ...], gate: GateParameters
 ) -> dict[str, float]:
     unknown = unknown_scores(measured, gate)
-    probabilities = fake_probabilities(measured, gate)
+    probabilities = fake_probabilities_around(measured, gate)
     labels = np.array([decide(float(u), float(f), gate) for u, f in zip(unknown, probabilities, strict=True)])
     named = np.array(classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)

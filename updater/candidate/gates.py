@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from memory.records import REAL
-from updater.records import Gate, Performance, Power
+from updater.candidate.figures import under_distortions
+from updater.records import Gate, Performance, Power, Robustness
 from updater.settings import UpdaterSettings
 
 
@@ -42,6 +43,7 @@ def make_gates(
             ),
         ]
         found += keeps_power(before.power, after.power, bounds.max_power_points)
+        found += keeps_robustness(before.robustness, after.robustness, old, bounds.max_robustness_points)
     return tuple(found)
 
 
@@ -81,6 +83,22 @@ def keeps_power(before: Power | None, after: Power | None, bound_points: float) 
     lost = [before.families[name].share - after.families[name].share for name in both] if after else []
     value = _rounded(100 * sum(lost) / len(lost)) if lost else math.nan
     return (at_most("points of power lost", value, bound_points),)
+
+
+def keeps_robustness(
+    before: Robustness | None, after: Robustness | None, old: Sequence[str], bound_points: float
+) -> tuple[Gate, ...]:
+    """Mean over the distortions of both of (accuracy before - accuracy after), in points.
+
+    old: the families that the live model knows; an accuracy is of them and of reals. Positive: distortions
+    mislead the candidate more. No gate where the live model was not measured so.
+    """
+    if before is None:
+        return ()
+    lost = math.nan
+    if after is not None and before.distorted.keys() == after.distorted.keys():
+        lost = under_distortions(before, old) - under_distortions(after, old)
+    return (at_most("points of accuracy lost under distortions", _rounded(100 * lost), bound_points),)
 
 
 def names(named: Mapping[str, float], bound: float) -> tuple[Gate, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from detector.artifact import REFERENCE
 from detector.reference import load_reference
-from updater.candidate.calibrate import fake_probabilities, score, unknown_scores
+from updater.candidate.calibrate import fake_probabilities_around, score, unknown_scores
 from updater.candidate.picture import vote_of_live
 from updater.candidate.plan import Plan
 from updater.candidate.thresholds import LiveCalls
@@ -26,5 +26,5 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),
         unknown=unknown_scores(measured, manifest.gate) > manifest.gate.unknown_threshold,
-        fake=fake_probabilities(measured, manifest.gate) > manifest.gate.fake_threshold,
+        fake=fake_probabilities_around(measured, manifest.gate) > manifest.gate.fake_threshold,
     )

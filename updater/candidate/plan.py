@@ -63,6 +63,8 @@ class Plan:
     """what the branch is where it begins; a later one is its parent's"""
     picture_tuning: Tuning | None = None
     """what of the branch is trained further; None: nothing"""
+    localizer_steps: int = 0
+    """of the training of what says where a picture is forged; 0: the parent's is taken over"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
@@ -116,6 +118,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         device=_device(settings),
         training=_training(settings, architecture),
         picture_plan=manifest.contract.picture_plan if manifest else None,
+        localizer_steps=settings.localizer_steps,
     )
 
 

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from detector.gate import decide
 from detector.network import Network, NetworkOutput
 from memory.records import REAL
-from updater.candidate.calibrate import Targets, fake_probabilities, fit_gate, gate_inputs, unknown_scores
+from updater.candidate.calibrate import (
+    Targets,
+    fake_probabilities_around,
+    fit_gate,
+    gate_inputs,
+    unknown_scores,
+)
 from updater.candidate.live import live_calls
 from updater.candidate.plan import Plan
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
@@ -120,7 +126,7 @@ def _fared_without(
     not_real = []
     for part in unseen:
         found = gate_inputs(part.output(network), reference, None if vote is None else vote.on(part.items))
-        pairs = zip(unknown_scores(found, gate), fake_probabilities(found, gate), strict=True)
+        pairs = zip(unknown_scores(found, gate), fake_probabilities_around(found, gate), strict=True)
         not_real += [decide(float(unknown), float(fake), gate) != REAL for unknown, fake in pairs]
     groups = [group for part in unseen for group in part.items.groups]
     return np.array(not_real, bool), np.array(groups, str)

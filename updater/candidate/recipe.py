@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from detector.architecture import NO_BACKBONE, Architecture
 from updater.settings import UpdaterSettings
-from updater.training.augmentations import Augment
+from updater.training.augmentations import NO_COPIES, Augment, Distorted
 from updater.training.schedules import Schedule
 from updater.training.step import Recipe
 
@@ -24,6 +24,7 @@ class TrainingSettings:
     augment: Augment = "none"
     """what is done to crops while a backbone is trained; they are shifted by an eighth of their side"""
     schedule: Schedule = "one-cycle"
+    distorted: Distorted = NO_COPIES
 
     @staticmethod
     def of(settings: UpdaterSettings) -> "TrainingSettings":
@@ -35,6 +36,7 @@ class TrainingSettings:
             settings.batch,
             settings.augment,
             settings.rate_schedule,
+            Distorted(settings.distorted_share, settings.distorted_strength),
         )
 
     def recipe(self, usual: Recipe, items: int, architecture: Architecture) -> Recipe:

@@ -1,5 +1,6 @@
 """The reference set of a release: training items, whitened, that novelty is measured against."""
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,13 +52,13 @@ def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence
 
 
 def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:
-    """Return at most `rows` items, ascending: of each class an equal share, the first by their ids.
+    """Return at most `rows` items, ascending: an equal share of each class, drawn by the digests of ids.
 
-    Ids are digests, so that the first of them are a draw.
+    An imported item's id is a digest itself, but a streamed one's is its partition and its offset: the first
+    of these by name would be those that came first.
     """
-    by_family = {
-        f: sorted(np.flatnonzero(families == f), key=lambda i: str(ids[i])) for f in np.unique(families)
-    }
+    drawn = [hashlib.sha256(str(one).encode()).digest() for one in ids]
+    by_family = {f: sorted(np.flatnonzero(families == f), key=drawn.__getitem__) for f in np.unique(families)}
     left, chosen = rows, []
     for number, members in enumerate(sorted(by_family.values(), key=len)):
         share = min(len(members), left // (len(by_family) - number))

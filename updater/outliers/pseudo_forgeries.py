@@ -43,6 +43,8 @@ class Operation:
 
     kinds: frozenset[str]
     apply: Callable[[np.random.Generator, Pixels], Pixels]
+    everywhere: Callable[[np.random.Generator, Pixels], Pixels] | None = None
+    """of an operation that draws a part of its own: the same on all of the picture"""
 
 
 def pseudo_forge(rng: np.random.Generator, picture: Picture, without: frozenset[str]) -> Picture:
@@ -51,21 +53,34 @@ def pseudo_forge(rng: np.random.Generator, picture: Picture, without: frozenset[
     No operation whose kinds meet `without` is used; a mask counts as blending. Raises ValueError if none
     is left.
     """
-    names = [name for name, operation in OPERATIONS.items() if not operation.kinds & without]
-    if not names:
-        raise ValueError(f"no operation is left without {sorted(without)}")
     pixels = picture.astype(np.float32)
-    chosen = rng.choice(
-        names, min(len(names), int(rng.choice([1, 2, 3], p=[0.5, 0.35, 0.15]))), replace=False
-    )
-    forged = pixels
-    for name in chosen:
-        forged = OPERATIONS[name].apply(rng, forged)
+    forged = tampered(rng, pixels, without)
     if MASK_KIND not in without and rng.random() < MASK_SHARE:
         height, width = picture.shape[ROWS], picture.shape[COLUMNS]
         mask = feathered_ellipse(rng, height, width, (0.3, 0.7), rng.uniform(1, 10))
         forged = pixels + mask * (forged - pixels)
     return to_picture(forged)
+
+
+def tampered(
+    rng: np.random.Generator, pixels: Pixels, without: frozenset[str], *, behind_mask: bool = False
+) -> Pixels:
+    """Apply one to three random operations to levels [..., H, W, 3], none whose kinds meet `without`.
+
+    behind_mask: each on all of the picture, for it is to be kept behind a mask. Raises ValueError if no
+    operation is left.
+    """
+    names = [name for name, operation in OPERATIONS.items() if not operation.kinds & without]
+    if not names:
+        raise ValueError(f"no operation is left without {sorted(without)}")
+    chosen = rng.choice(
+        names, min(len(names), int(rng.choice([1, 2, 3], p=[0.5, 0.35, 0.15]))), replace=False
+    )
+    for name in chosen:
+        operation = OPERATIONS[name]
+        apply = (operation.everywhere if behind_mask else None) or operation.apply
+        pixels = apply(rng, pixels)
+    return pixels
 
 
 def _resample(rng: np.random.Generator, pixels: Pixels) -> Pixels:
@@ -160,14 +175,19 @@ def _impulses(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 
 def _blend(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
+    donor = _donor(rng, pixels)
+    mask = feathered_ellipse(rng, height, width, (0.25, 0.65), rng.uniform(1, 10))
+    return pixels + mask * (donor - pixels)
+
+
+def _donor(rng: np.random.Generator, pixels: Pixels) -> Pixels:
+    height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
     shift = (int(rng.integers(8, height - 8)), int(rng.integers(8, width - 8)))
     # Another part of the same picture, at other brightness and contrast; no operation of another kind.
     donor = np.roll(pixels, shift, (ROWS, COLUMNS))
     if rng.random() < 0.5:
         donor = donor[..., ::-1, :]
-    donor = 128 + np.float32(rng.uniform(0.6, 1.4)) * (donor - 128) + np.float32(rng.uniform(-20, 20))
-    mask = feathered_ellipse(rng, height, width, (0.25, 0.65), rng.uniform(1, 10))
-    return pixels + mask * (donor - pixels)
+    return 128 + np.float32(rng.uniform(0.6, 1.4)) * (donor - 128) + np.float32(rng.uniform(-20, 20))
 
 
 def _compress(rng: np.random.Generator, pixels: Pixels) -> Pixels:
@@ -232,7 +252,7 @@ def _truncate(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 def _fill(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     """Wipe rectangles down to smooth colour, as a hole filled from around it."""
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
-    smooth = gaussian(pixels, rng.uniform(2.5, 5))
+    smooth = _wiped(rng, pixels)
     mask = np.zeros((height, width, 1), np.float32)
     for _ in range(int(rng.integers(1, 4))):
         tall, wide = (int(side * rng.uniform(0.2, 0.6)) for side in (height, width))
@@ -240,6 +260,10 @@ def _fill(rng: np.random.Generator, pixels: Pixels) -> Pixels:
         mask[top : top + tall, left : left + wide] = 1
     edge = gaussian(mask, rng.uniform(0.6, 2))
     return pixels + edge * (smooth - pixels)
+
+
+def _wiped(rng: np.random.Generator, pixels: Pixels) -> Pixels:
+    return gaussian(pixels, rng.uniform(2.5, 5))
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -253,12 +277,12 @@ OPERATIONS: dict[str, Operation] = {
     "noise": Operation(frozenset({"noise"}), _noise),
     "coloured-noise": Operation(frozenset({"noise"}), _coloured_noise),
     "impulses": Operation(frozenset({"noise"}), _impulses),
-    "blend": Operation(frozenset({"blending"}), _blend),
+    "blend": Operation(frozenset({"blending"}), _blend, _donor),
     "compress": Operation(frozenset({"compression"}), _compress),
     "pattern": Operation(frozenset({"periodic"}), _pattern),
     "quantise": Operation(frozenset({"quantisation"}), _quantise),
     "band-loss": Operation(frozenset({"spectral", "smoothing"}), _band_loss),
     "tone": Operation(frozenset({"tone"}), _tone),
     "truncate": Operation(frozenset({"autoencoding", "spectral"}), _truncate),
-    "fill": Operation(frozenset({"inpainting", "blending", "smoothing"}), _fill),
+    "fill": Operation(frozenset({"inpainting", "blending", "smoothing"}), _fill, _wiped),
 }

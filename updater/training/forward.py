@@ -15,6 +15,7 @@ from torch import Tensor
 from detector.network import Network, NetworkOutput
 from updater.training.batches import Drawn, TrainingSet
 from updater.training.crop_rows import Rows, as_images
+from updater.training.pieces import in_pieces
 from updater.training.pools import backbone_rows, forensic_rows, forensics_of, rows_at
 from updater.training.precision import half_precision
 from updater.training.processes import by_share
@@ -106,10 +107,11 @@ def shifted(crops: npt.NDArray[np.uint8], by: npt.NDArray[np.int64]) -> npt.NDAr
     return moved
 
 
-def on_crops(step: Step, data: TrainingSet, network: Network, ready: Images) -> Batch:
-    """Pass a batch's crops through the whole network, all versions of them at once."""
+def on_crops(step: Step, data: TrainingSet, network: Network, ready: Images, pieces: int = 1) -> Batch:
+    """Pass a batch's crops through the whole network: all versions of them at once, or in so many pieces."""
     drawn, features, pools = ready.drawn, ready.features, ready.pools
-    seen = torch.split(_backbone(network, torch.cat(ready.parts)), [len(one) for one in ready.parts])
+    found = _backbone(network, torch.cat(ready.parts), pieces)
+    seen = torch.split(found, [len(one) for one in ready.parts])
     said = [network.classify(p @ s, p @ f) for p, s, f in zip(pools, seen, features, strict=True)]
     fresh = said[1] if drawn.outliers is not None else None
     outputs = [said[0], *said[1 if fresh is None else 2 :]]
@@ -152,7 +154,7 @@ def other_versions(step: Step, data: TrainingSet, network: Network) -> list[Vers
     return found
 
 
-def _backbone(network: Network, images: Tensor) -> Tensor:
+def _backbone(network: Network, images: Tensor, pieces: int) -> Tensor:
     """Return the backbone's features of images, float32 [N, B], for training it."""
 
     def features(own: Tensor) -> Tensor:
@@ -162,7 +164,7 @@ def _backbone(network: Network, images: Tensor) -> Tensor:
             found: Tensor = network.backbone(front)
         return found.float()
 
-    return by_share(features, images)
+    return by_share(lambda own: in_pieces(features, own, pieces), images)
 
 
 def _mixed(network: Network, seen: Tensor, features: Tensor, mixing: regmixup.Mixing) -> NetworkOutput:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from updater.training.allocation import keep_freed_memory
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.batches import ahead, at_once, draw
 from updater.training.checkpoint import Checkpoint
-from updater.training.crop_rows import DeviceMemoryError, Rows
+from updater.training.crop_rows import Rows
 from updater.training.forward import Batch as Batch
 from updater.training.forward import (
     Images,
@@ -34,6 +35,7 @@ from updater.training.forward import (
     ready_pools,
 )
 from updater.training.heads import trained
+from updater.training.pieces import as_memory_allows
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
 from updater.training.precision import loss_scale, unscale
 from updater.training.schedules import SCHEDULES
@@ -102,7 +104,7 @@ class Training:
         weights: float64 [n], the chance of each item to be drawn. rows: float32 [T, B], the backbone's
         features of each crop, computed once. below: the backbone's learning rate as a share of the rate.
         """
-        step, data, recipe = self.step, self.data, self.step.recipe
+        step, recipe = self.step, self.step.recipe
         above, inside = _trained(network)
         groups = [(above, 1.0)] if rows is not None else [(above, 1.0), (inside, below)]
         trained = [parameter for parameters, _ in groups for parameter in parameters]
@@ -117,29 +119,21 @@ class Training:
         processes.wait()
         if done is None:
             return
-        scale = loss_scale(step.device) if rows is None else 1.0
+        scale, pieces = loss_scale(step.device) if rows is None else 1.0, 1
         network.train()
         if rows is not None:
             network.backbone.eval()
         with closing(self.batches(network, weights, range(done, steps), rows)) as batches:
             for number, ready in enumerate(batches, done):
-                # Every step has its own random state, so that a resumed run repeats an unbroken one.
-                torch.manual_seed(ready.drawn.torch_seed)
                 for group in optimiser.param_groups:
                     group["lr"] = group["share"] * rate * share_of_peak(number / steps)
-                optimiser.zero_grad(set_to_none=True)
-                try:
-                    value = loss(
-                        on_crops(step, data, network, ready)
-                        if isinstance(ready, Images)
-                        else on_rows(step, data, network, ready)
-                    )
-                    torch.autograd.backward(value * scale)
-                except torch.OutOfMemoryError as error:
-                    raise DeviceMemoryError(
-                        f"{step.device} has too little memory to train on {recipe.batch} items at a time: end"
-                        " what else runs on it, or choose a smaller batch, backbone or crop"
-                    ) from error
+                pieces = as_memory_allows(
+                    partial(self._gradients, network, optimiser, loss, ready, scale),
+                    pieces,
+                    rows=_divisible(ready),
+                    items=recipe.batch,
+                    device=step.device,
+                )
                 if rows is None:
                     processes.add_gradients(inside)
                 if unscale([one.grad for one in trained if one.grad is not None], scale):
@@ -149,6 +143,26 @@ class Training:
                 if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
                     self.saved.save(stage, number + 1, network, optimiser)
         processes.agree(network)
+
+    def _gradients(
+        self,
+        network: Network,
+        optimiser: torch.optim.Optimizer,
+        loss: Loss,
+        ready: Images | Pools,
+        scale: float,
+        pieces: int,
+    ) -> None:
+        """Compute the gradients of the loss times the scale on a batch, in the place of any there are."""
+        # Every step has its own random state, so that a resumed run repeats an unbroken one.
+        torch.manual_seed(ready.drawn.torch_seed)
+        optimiser.zero_grad(set_to_none=True)
+        batch = (
+            on_crops(self.step, self.data, network, ready, pieces)
+            if isinstance(ready, Images)
+            else on_rows(self.step, self.data, network, ready)
+        )
+        torch.autograd.backward(loss(batch) * scale)
 
     def batches(
         self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Rows | None
@@ -165,6 +179,12 @@ class Training:
             numbers,
             step.device.type == "cuda",
         )
+
+
+def _divisible(ready: Images | Pools) -> int:
+    """Return how many rows a batch has that may pass in pieces; of several processes one alone may not."""
+    crops = isinstance(ready, Images) and processes.count() == 1
+    return sum(len(part) for part in ready.parts) if crops else 1
 
 
 def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from detector.picture import PictureBranch
@@ -25,6 +26,7 @@ from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import as_images
 from updater.training.frozen import digest_of
 from updater.training.loop import item_weights
+from updater.training.pieces import as_memory_allows, in_pieces
 from updater.training.precision import half_precision, loss_scale, unscale
 from updater.training.schedules import one_cycle
 from updater.training_data import LabelledCrops
@@ -86,13 +88,13 @@ def tune(
     targets: the number of each item's class. Classes are drawn equally often, and every second picture is
     mirrored. The same arguments give the same backbone on the same device with the same number of threads,
     interrupted or not: with a checkpoint it goes on from the last of every 25 steps. The global random state
-    is left as it was. Raises TuningError, and torch.OutOfMemoryError where the device does not hold a step.
+    is left as it was. Raises TuningError, and DeviceMemoryError where the device does not hold a step.
     """
     pictures = items.pictures
     assert pictures is not None
     saved = Checkpoint(checkpoint, _identity(branch, items, targets, tuning, seed), (_STAGE,))
     steps = max(1, round(tuning.epochs * len(items) / tuning.batch))
-    goal, scale = np.array(targets), loss_scale(device)
+    goal, scale, pieces = np.array(targets), loss_scale(device), 1
     chances = item_weights(np.unique(goal, return_inverse=True)[1], 1.0)
     if device.type == "cpu":
         keep_freed_memory()
@@ -113,11 +115,14 @@ def tune(
             shown = torch.where(mirrored[:, None, None, None], shown.flip(3), shown)
             for group, peak in zip(optimiser.param_groups, (tuning.rate, _HEAD_RATE), strict=True):
                 group["lr"] = peak * one_cycle(number / steps)
-            optimiser.zero_grad(set_to_none=True)
-            with half_precision(device):
-                features = branch.features(shown)
-            loss = F.cross_entropy(head(features.float()), torch.from_numpy(goal[drawn]).to(device))
-            torch.autograd.backward(loss * scale)
+            true = torch.from_numpy(goal[drawn]).to(device)
+            pieces = as_memory_allows(
+                partial(_gradients, branch, head, optimiser, shown, true, scale),
+                pieces,
+                rows=tuning.batch,
+                items=tuning.batch,
+                device=device,
+            )
             if unscale([one.grad for one in trained if one.grad is not None], scale):
                 nn.utils.clip_grad_norm_(trained, _MOST_NORM)
                 optimiser.step()
@@ -125,6 +130,24 @@ def tune(
             if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
                 saved.save(_STAGE, number + 1, both, optimiser)
     branch.cpu()
+
+
+def _gradients(
+    branch: PictureBranch,
+    head: nn.Linear,
+    optimiser: torch.optim.Optimizer,
+    shown: Tensor,
+    true: Tensor,
+    scale: float,
+    pieces: int,
+) -> None:
+    def features(some: Tensor) -> Tensor:
+        with half_precision(some.device):
+            return branch.features(some)
+
+    optimiser.zero_grad(set_to_none=True)
+    loss = F.cross_entropy(head(in_pieces(features, shown, pieces).float()), true)
+    torch.autograd.backward(loss * scale)
 
 
 def check(branch: PictureBranch, tuning: Tuning) -> None:

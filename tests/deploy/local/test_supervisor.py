@@ -51,7 +51,7 @@ def launch(supervisor: Supervisor, tmp_path: Path) -> Callable[..., int]:
 
 def awaited(supervisor: Supervisor, holds: Callable[[Kept], object]) -> Kept:
     """The state of the first process, once it holds."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while not holds(kept := supervisor.kept()[0]):
         assert time.monotonic() < until, kept
         time.sleep(0.02)

@@ -24,7 +24,11 @@ def metrics_say(state: str, *, unserved_since: float = 0.0, serving: bool = True
 
 @pytest.fixture(autouse=True)
 def _no_complaint_is_left() -> Iterator[None]:
+    """A process has its metrics once: neither those of tests before these count here, nor these behind them."""
+    metrics.UNSERVED_SINCE.clear()
+    metrics.SERVING.clear()
     yield
+    metrics.UNSERVED_SINCE.clear()
     metrics_say("confirmed", serving=False)
 
 

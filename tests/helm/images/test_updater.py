@@ -96,7 +96,7 @@ class Rooms:
         return str(self.podman("exec", self.deploy, "forgewatch", *arguments, check=check, timeout_s=600))
 
     def await_deploy(self) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 180
         while not self._answers():
             assert time.monotonic() < until, self.podman("logs", "--tail=20", self.deploy, check=False)
             time.sleep(0.2)

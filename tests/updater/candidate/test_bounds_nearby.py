@@ -11,7 +11,7 @@ from detector.scores.fused import fused
 from detector.surroundings import Surroundings, leaning
 from updater.candidate.calibrate import (
     Targets,
-    fake_probabilities,
+    fake_probabilities_around,
     fit_gate,
     gate_inputs,
     unknown_scores,
@@ -98,9 +98,9 @@ def test_reals_are_not_fake_where_no_forgery_is_near() -> None:
     sure = asked._replace(logits=torch.tensor([[0.0, 3.0]]).repeat(60, 1))
     measured = gate_inputs(sure, reference)
     assert (measured.fake_probability > gate.fake_threshold).all()
-    assert (fake_probabilities(measured, gate) < gate.fake_threshold).mean() > 0.6
+    assert (fake_probabilities_around(measured, gate) < gate.fake_threshold).mean() > 0.6
     known = gate_inputs(output(blended(60, 7)), reference)
-    assert (fake_probabilities(known, gate) > gate.fake_threshold).mean() > 0.95
+    assert (fake_probabilities_around(known, gate) > gate.fake_threshold).mean() > 0.95
 
 
 def test_the_fake_probability_is_that_of_the_leaning_logits() -> None:
@@ -110,7 +110,7 @@ def test_the_fake_probability_is_that_of_the_leaning_logits() -> None:
     lean = measured.around.lean(gate)
     assert float(lean.abs().max()) > 1
     told = torch.softmax(leaning(torch.from_numpy(measured.logits), lean), 1)[:, 1]
-    np.testing.assert_allclose(fake_probabilities(measured, gate), told, atol=1e-5)
+    np.testing.assert_allclose(fake_probabilities_around(measured, gate), told, atol=1e-5)
 
 
 def test_a_gate_that_knows_no_surroundings_scores_as_before_there_were_any() -> None:
@@ -121,6 +121,6 @@ def test_a_gate_that_knows_no_surroundings_scores_as_before_there_were_any() -> 
     measured = gate_inputs(output(new(60, 6), old(60, 8)), reference)
     scores = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
     assert np.array_equal(unknown_scores(measured, older), fused(scores, older).numpy())
-    assert np.array_equal(fake_probabilities(measured, older), measured.fake_probability)
+    assert np.array_equal(fake_probabilities_around(measured, older), measured.fake_probability)
     assert not np.allclose(unknown_scores(measured, gate), unknown_scores(measured, older))
-    assert not np.allclose(fake_probabilities(measured, gate), measured.fake_probability)
+    assert not np.allclose(fake_probabilities_around(measured, gate), measured.fake_probability)

@@ -80,6 +80,13 @@ def test_a_full_reference_gives_small_classes_all_their_places() -> None:
     assert len(set(chosen)) == 40
 
 
+def test_a_full_reference_is_drawn_from_all_partitions_and_times() -> None:
+    ids = np.array([f"forgewatch.media-{number % 2}-{number // 2}" for number in range(400)])
+    chosen = np.array(equal_shares(np.array(["real"] * 400), ids, 100))
+    assert 30 <= (chosen % 2 == 0).sum() <= 70, "half of the media came by each partition"
+    assert 30 <= (chosen < 200).sum() <= 70, "and half of them early"
+
+
 def test_a_reference_holds_features_and_embeddings_each_whitened() -> None:
     families = ["real"] * 50 + ["blended"] * 20
     made = make_reference(output(2, families), families, labelled(families).ids)

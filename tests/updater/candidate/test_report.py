@@ -1,4 +1,5 @@
-from updater.candidate.report import evaluation_markdown
+from updater.candidate.report import evaluation_markdown, model_card
+from updater.records import Robustness
 
 
 def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
@@ -8,3 +9,30 @@ def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
     page = evaluation_markdown(some)
     assert "| blend (new) | 20 of 500 |" in page
     assert "| real | 20 |" in page
+
+
+def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_the_classes_of_before(
+    make_evaluation,
+):
+    evaluation = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"))
+    evaluation = evaluation.model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
+
+    def under(one, real, gan):
+        shares = {"real": real, "blend": 0.5, "gan": gan}
+        found = Robustness(
+            items=dict.fromkeys(shares, 8),
+            undistorted=dict.fromkeys(shares, 0.75),
+            distorted=dict.fromkeys(("CS:1", "CS:3", "GB:1", "GB:3"), shares),
+        )
+        return one.model_copy(update={"robustness": found})
+
+    measured = evaluation.model_copy(
+        update={"before": under(evaluation.before, 0.9, 0.0), "after": under(evaluation.after, 0.7, 1.0)}
+    )
+    for text in (evaluation_markdown(measured), model_card(measured)):
+        assert "| accuracy, % | level 1 | level 3 |" in text
+        assert "| GB | 70.0 → 60.0 | 70.0 → 60.0 |" in text
+        # With the new family: (0.7 + 0.75) / 2.
+        assert "its accuracy is 72.5 % on average, and on the same 24 held-back items" in text
+    for text in (evaluation_markdown(evaluation), model_card(evaluation)):
+        assert "accuracy, %" not in text

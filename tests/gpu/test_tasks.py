@@ -1,0 +1,68 @@
+"""What only a GPU shows of ForgeryNet's tasks: an epoch by AMP, and whether training waits for its data."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from updater.benchmark.forgerynet import speed
+from updater.benchmark.forgerynet.recipes import PAPER
+from updater.benchmark.forgerynet.training import Example, Source, Trained, cross_entropy, train
+from updater.benchmark.networks.maps import make_map_network
+from updater.benchmark.networks.videos import make_video_network
+
+
+@pytest.fixture
+def gpu():
+    if not torch.cuda.is_available():
+        pytest.skip(f"torch {torch.__version__} sees no CUDA device")
+    return torch.device("cuda")
+
+
+def clips() -> Trained:
+    recipe = replace(PAPER["video"], batch=16, steps=30)
+    shown = np.random.default_rng(0).integers(0, 256, (8, 16, 224, 224, 3), dtype=np.uint8)
+
+    def load(row: int, rng: np.random.Generator) -> Example:
+        return shown[row], np.array(row % 2)
+
+    return Trained(
+        lambda: make_video_network("x3d_m", 2, 224, 16),
+        Source(load, np.full(8, 1 / 8), "noise"),
+        recipe,
+        cross_entropy,
+    )
+
+
+def pictures() -> Trained:
+    recipe = replace(PAPER["image"], px=256, batch=16, steps=30)
+    rng = np.random.default_rng(0)
+    shown = rng.integers(0, 256, (16, 256, 256, 3), dtype=np.uint8)
+    truth = (rng.random((16, 256, 256)) < 0.2).astype(np.float32)
+
+    def load(row: int, rng: np.random.Generator) -> Example:
+        return shown[row], truth[row]
+
+    def loss(said: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy_with_logits(said[:, 2:], true.flatten(1))
+
+    return Trained(
+        lambda: make_map_network("unet:legacy_xception", 256),
+        Source(load, np.full(16, 1 / 16), "noise"),
+        recipe,
+        loss,
+    )
+
+
+@pytest.mark.parametrize("made", [clips, pictures], ids=["x3d_m", "unet:legacy_xception"])
+def test_amp_trains_the_network_of_a_task(gpu, made):
+    what = made()
+    network = train(what.make, what.source, what.recipe, what.loss, seed=0, device=gpu, checkpoint=None)
+    assert all(torch.isfinite(value).all() for value in network.state_dict().values())
+
+
+@pytest.mark.parametrize("made", [clips, pictures], ids=["x3d_m", "unet:legacy_xception"])
+def test_training_for_a_task_does_not_wait_for_its_data(gpu, made):
+    assert speed.measure("task", made(), seed=0, device=gpu).share >= 0.9

@@ -1,0 +1,102 @@
+"""Releases under distortions: the same few items for all, and a share of each class that is right."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from detector.gate import GateParameters, Term
+from updater.candidate import robustness
+from updater.candidate.robustness import Judge, measure_robustness
+from updater.distortions.methods import DEEPERFORENSICS
+
+GATE = GateParameters(
+    terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=0.5, fake_threshold=0.5
+)
+
+
+class Dark:
+    """In the place of a graph: whatever is darker than a level is fake, and it keeps what it was asked."""
+
+    def __init__(self, level, wait=None):
+        self.level, self.wait, self.asked = level, wait, []
+        self.contract = SimpleNamespace(
+            inputs=[SimpleNamespace(name="crops"), SimpleNamespace(name="pooling")]
+        )
+
+    def score(self, request):
+        if self.wait:
+            self.wait()
+        crops, pooling = request["crops"], request["pooling"]
+        self.asked.append(crops.copy())
+        fake = pooling @ crops.mean((1, 2, 3)) < self.level
+        logits = np.stack([np.where(fake, -9, 9), np.where(fake, 9, -9)], 1).astype(np.float32)
+        return {"logits": logits, "unknown_score": np.zeros(len(fake), np.float32)}
+
+
+@pytest.fixture
+def items(labelled):
+    """Reals of level 100, and forgeries of level 60 and 40."""
+    found = labelled({"real": 30, "blocky": 20, "striped": 4})
+    crops = found.crops.copy()
+    for family, level in (("real", 100), ("blocky", 60), ("striped", 40)):
+        rows = np.repeat(np.array(found.families) == family, np.diff(found.starts))
+        crops[rows] = level
+    return replace(found, crops=crops)
+
+
+def judge(session):
+    return Judge(session, GATE, ("real", "blocky"))
+
+
+def test_the_share_that_is_right_is_said_of_each_class_undistorted_and_under_seven_at_two_levels(items):
+    (found,) = measure_robustness([judge(Dark(50))], items, seed=0)
+    assert found.items == {"real": 30, "blocky": 20, "striped": 4}
+    assert found.undistorted == {"real": 1, "blocky": 0, "striped": 1}
+    assert set(found.distorted) == {f"{name}:{level}" for name in DEEPERFORENSICS for level in (1, 3)}
+    # CC takes 100 to 60 and 60 to 36 at level 3: reals stay real, and the lighter forgeries are found.
+    assert found.distorted["CC:1"] == {"real": 1, "blocky": 0, "striped": 1}
+    assert found.distorted["CC:3"] == {"real": 1, "blocky": 1, "striped": 1}
+    assert found.distorted["GB:3"] == found.undistorted
+
+
+def test_all_that_is_compared_sees_the_same_crops_and_another_seed_other_noise(items):
+    asked = []
+    for seed in (0, 0, 1):
+        sessions = [Dark(50), Dark(70)]
+        measure_robustness([judge(one) for one in sessions], items, seed)
+        asked.append([np.concatenate(one.asked) for one in sessions])
+    (one, other), (again, _), (anew, _) = asked
+    assert (one == other).all()
+    assert (one == again).all()
+    assert (one != anew).any()
+
+
+def test_of_many_items_so_many_are_drawn_half_of_them_reals_and_rare_families_first(items, monkeypatch):
+    monkeypatch.setattr(robustness, "MAX_ITEMS", 20)
+    session = Dark(50)
+    (found,) = measure_robustness([judge(session)], items, seed=0)
+    assert found.items == {"real": 10, "blocky": 6, "striped": 4}
+
+
+def test_an_item_is_at_most_two_of_its_crops_the_first_and_the_last(labelled):
+    many = labelled({"real": 2, "blocky": 2})
+    crops = np.arange(40, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 64, 64, 3), np.uint8)
+    many = replace(many, crops=crops, starts=np.array([0, 1, 10, 30, 40]))
+    session = Dark(50)
+    measure_robustness([judge(session)], many, seed=0)
+    assert session.asked[0][:, 0, 0, 0].tolist() == [0, 1, 9, 10, 29, 30, 39]
+
+
+def test_models_that_would_take_too_long_are_measured_on_fewer_of_the_same_items(items, monkeypatch):
+    monkeypatch.setattr(robustness, "MIN_ITEMS", 8)
+    clock = iter(range(0, 10**6, 15))  # each look at it is 15 s later
+    monkeypatch.setattr(robustness.time, "monotonic", lambda: next(clock))
+    slow = Dark(50)
+    (found,) = measure_robustness([judge(slow)], items, seed=0)
+    # 54 items took 15 s, so 60 s suffice for a quarter of them fifteen times.
+    assert sum(found.items.values()) == 54 * 60 // (15 * 15)
+    assert found.undistorted["real"] == 1
+    first, *later = [len(crops) for crops in slow.asked]
+    assert first > later[-1]

@@ -1,0 +1,110 @@
+"""A localizer learns where reals were forged, by pseudo-forgeries alone and with known masks."""
+
+import numpy as np
+import pytest
+import torch
+
+from detector.map_contract import CELLS
+from updater.localizer import train as training
+from updater.localizer.calibrate import MARKED_SHARE, calibrate, threshold_for
+from updater.localizer.train import MaskedCrops, pseudo_forged, train_localizer
+from updater.training_data import LabelledCrops
+
+pytestmark = pytest.mark.slow
+
+
+def pictures(count, families=("real",), seed=0, px=64, each=2):
+    """Smooth pictures with noise of their own; every one that is not real lacks it in its left half."""
+    rng = np.random.default_rng(seed)
+    named = [families[number % len(families)] for number in range(count)]
+    crops, cells = [], []
+    for family in named:
+        level = rng.uniform(60, 200, (1, 1, 1, 3))
+        noise = rng.normal(0, rng.uniform(4, 9), (each, px, px, 3))
+        forged = np.zeros((each, px // 8, px // 8), np.float32)
+        if family != "real":
+            noise[:, :, : px // 2] = 0
+            forged[:, :, : px // 16] = 1
+        crops.append(np.clip(level + noise, 0, 255).astype(np.uint8))
+        cells.append(forged)
+    names = tuple(str(number) for number in range(count))
+    starts = each * np.arange(count + 1)
+    items = LabelledCrops(names, tuple(named), names, names, np.concatenate(crops), starts)
+    return MaskedCrops(items, np.concatenate(cells))
+
+
+REALS = pictures(12).items
+KNOWN = pictures(16, ("wiped", "wiped", "real"), seed=1)
+
+
+@pytest.fixture(scope="module")
+def learnt():
+    return train_localizer(REALS, KNOWN, seed=0, steps=40)
+
+
+def test_known_masks_are_learnt_and_real_pictures_stay_unmarked(learnt):
+    held = pictures(30, ("wiped", "real"), seed=5)
+    reals = held.items.take(range(1, 30, 2))
+    found = calibrate(learnt, reals, held, seed=0)
+    assert found.reals == 15
+    assert found.reals_marked <= 0.05
+    test = pictures(12, ("wiped", "real"), seed=9)
+    of_picture = torch.arange(12).repeat_interleave(2)
+    with torch.inference_mode():
+        cells = found.graph(torch.from_numpy(np.asarray(test.items.crops)), of_picture)[CELLS].numpy()
+    truth = test.cells.reshape(12, -1)
+    said = cells.reshape(12, -1)
+    assert said[truth == 1].mean() > 2 * said[truth == 0].mean()
+    assert (said[::2][truth[::2] == 1] >= found.threshold).mean() > 0.5
+
+
+def test_reals_alone_are_enough_and_a_seed_repeats_it():
+    state = torch.random.get_rng_state()
+    one, again, other = (train_localizer(REALS, None, seed=seed, steps=2) for seed in (3, 3, 4))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    weights = [network.said.weight for network in (one, again, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert not one.training
+
+
+def test_kinds_that_are_left_out_reach_every_pseudo_forgery(monkeypatch):
+    asked = []
+    forge = training.forge_locally
+    monkeypatch.setattr(
+        training,
+        "forge_locally",
+        lambda rng, crops, without: asked.append(without) or forge(rng, crops, without),
+    )
+    without = frozenset({"blending", "compression"})
+    train_localizer(REALS, None, without=without, steps=2)
+    calibrate(train_localizer(REALS, KNOWN, without=without, steps=1), REALS, None, without=without)
+    assert set(asked) == {without}
+
+
+def test_cells_of_a_pseudo_forgery_are_the_share_of_each_that_is_forged():
+    crops = np.asarray(REALS.crops[:2])
+    for seed in range(20):
+        forged, cells = pseudo_forged(np.random.default_rng(seed), crops, frozenset({"compression"}))
+        assert cells.shape == (2, 8, 8)
+        assert forged.shape == crops.shape
+        same = (forged == crops).all(-1).reshape(2, 8, 8, 8, 8).all((2, 4))
+        assert same[cells == 0].all()
+
+
+def test_without_reals_nothing_can_be_learnt_and_one_line_says_so():
+    with pytest.raises(ValueError, match="learns from real pictures, and there are none"):
+        train_localizer(REALS.take([]), KNOWN, steps=1)
+    with pytest.raises(ValueError, match="needs held-back real pictures, and there are none"):
+        calibrate(train_localizer(REALS, None, steps=1), REALS.take([]), None)
+
+
+def test_a_threshold_marks_at_most_three_in_a_hundred_reals():
+    rng = np.random.default_rng(0)
+    maps = [rng.beta(1, rng.uniform(3, 30), (16, 16)).astype(np.float32) for _ in range(200)]
+    threshold = threshold_for(maps)
+    marked = [(one >= threshold).mean() > MARKED_SHARE for one in maps]
+    assert 0.01 < np.mean(marked) <= 0.03
+    lower = [(one >= threshold - 0.02).mean() > MARKED_SHARE for one in maps]
+    assert np.mean(lower) > 0.03
+    assert threshold_for([np.zeros((8, 8), np.float32)]) == pytest.approx(0.05)

@@ -1,0 +1,96 @@
+"""Pseudo-forgeries behind masks: they lie where they say, and use no kind that is left out."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from updater.benchmark.synthetic.families import FAMILIES
+from updater.outliers import local_forgeries
+from updater.outliers.local_forgeries import forge_locally, saved_again
+from updater.outliers.pseudo_forgeries import OPERATIONS, Operation
+
+CROPS = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8).repeat(8, 1).repeat(8, 2)
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_outside_of_the_mask_nothing_is_changed(seed, count):
+    forged, masks = forge_locally(np.random.default_rng(seed), CROPS[:count], frozenset())
+    assert forged.shape == (count, 64, 64, 3)
+    assert forged.dtype == np.uint8
+    assert masks.shape == (count, 64, 64)
+    assert masks.min() >= 0
+    assert masks.max() == 1 or count == 3  # the fourth tile of a square may hold all of it
+    assert np.array_equal(forged[masks == 0], CROPS[:count][masks == 0])
+
+
+def test_most_are_forged_in_part_and_one_in_ten_whole():
+    whole = [
+        forge_locally(np.random.default_rng(seed), CROPS, frozenset()).masks.min() == 1 for seed in range(200)
+    ]
+    assert 0.04 < np.mean(whole) < 0.2
+
+
+def test_a_mask_goes_over_the_crops_of_a_picture_as_over_a_square_of_them():
+    rng = np.random.default_rng(1)
+    several = sum(
+        int((forge_locally(rng, CROPS, frozenset()).masks.max((1, 2)) > 0).sum() > 1) for _ in range(40)
+    )
+    assert several > 10
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_operation_of_a_left_out_family_is_used_and_the_mask_stays(family, monkeypatch):
+    used = set()
+    for name, operation in OPERATIONS.items():
+
+        def spy(rng, pixels, name=name, apply=operation.everywhere or operation.apply):
+            used.add(name)
+            return apply(rng, pixels)
+
+        monkeypatch.setitem(OPERATIONS, name, Operation(operation.kinds, spy, spy))
+    without = FAMILIES[family].kinds
+    masked = [
+        forge_locally(np.random.default_rng(seed), CROPS[:1], without).masks.min() == 0 for seed in range(150)
+    ]
+    assert used == {name for name, operation in OPERATIONS.items() if not operation.kinds & without}
+    assert 0.8 < np.mean(masked) < 0.97
+
+
+def test_what_draws_a_part_of_its_own_acts_on_everything_behind_a_mask():
+    pixels = CROPS.astype(np.float32)
+    for operation in OPERATIONS.values():
+        if operation.everywhere is not None:
+            changed = operation.everywhere(np.random.default_rng(0), pixels)
+            # Of the pixels of each border, most: an ellipse or a rectangle inside would leave them alone.
+            assert (changed != pixels)[:, [0, -1]].mean() > 0.8
+
+
+def test_saving_again_is_left_out_with_compression_and_else_done_half_of_the_time():
+    rng = np.random.default_rng(2)
+    changed = [not np.array_equal(saved_again(rng, CROPS, frozenset()), CROPS) for _ in range(100)]
+    assert 0.3 < np.mean(changed) < 0.7
+    kept = [saved_again(rng, CROPS, frozenset({"compression"})) is CROPS for _ in range(30)]
+    assert all(kept)
+
+
+def test_leaving_out_every_kind_is_an_error():
+    everything = frozenset().union(*(operation.kinds for operation in OPERATIONS.values()))
+    with pytest.raises(ValueError, match="no operation is left"):
+        forge_locally(np.random.default_rng(0), CROPS, everything)
+
+
+def test_the_module_draws_its_masks_by_the_law_of_masks(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        local_forgeries,
+        "random_mask",
+        lambda rng, height, width: asked.append((height, width)) or np.ones((height, width, 1), np.float32),
+    )
+    for count, shape in ((1, (64, 64)), (2, (64, 128)), (4, (128, 128)), (9, (192, 192))):
+        asked.clear()
+        crops = np.resize(CROPS, (count, 64, 64, 3))
+        for seed in range(4):
+            forge_locally(np.random.default_rng(seed), crops, frozenset({"resampling"}))
+        assert set(asked) == {shape}

@@ -1,0 +1,68 @@
+"""An update makes what says where a picture is forged, and the next one without steps for it keeps that."""
+
+import httpx
+import pytest
+
+from detector.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, verify
+from detector.map_contract import MAX_DIFFERENCE, map_difference
+from detector.map_session import open_map_session
+from detector.probe import read_probe
+from updater.records import Candidate
+from updater.worker import run_once
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_release_says_where_and_its_child_keeps_that_byte_for_byte(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, parts):
+        first = run_once(make_settings(url, backbone="none", localizer_steps=3), memory_settings)
+        assert (first.state, first.error) == ("proposed", None)
+        release_0 = verify(parts.artifacts.folder(first.candidate), first.candidate)
+        approve(url, release_0.digest)
+        remember("striped", 50)
+        second = run_once(make_settings(url, backbone="none"), memory_settings)
+        assert (second.state, second.error) == ("proposed", None)
+        release_1 = verify(parts.artifacts.folder(second.candidate), second.candidate)
+
+    contract = release_0.manifest.localizer
+    assert contract is not None
+    assert contract.crop_px == 64
+    assert contract.reals_marked <= 0.05
+    assert contract.export_difference <= MAX_DIFFERENCE
+    assert release_1.manifest.localizer == contract
+    for name in (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS):
+        assert release_1.manifest.files[name] == release_0.manifest.files[name]
+    session = open_map_session(release_1, 1)
+    assert session is not None
+    asked, expected = read_probe(release_1.folder / LOCALIZER_PROBE, contract)
+    assert map_difference(session.score(asked), expected) <= MAX_DIFFERENCE
+
+
+def test_without_steps_release_0_has_none(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, parts):
+        run = run_once(make_settings(url, backbone="none"), memory_settings)
+        assert (run.state, run.error) == ("proposed", None)
+        release = verify(parts.artifacts.folder(run.candidate), run.candidate)
+    assert release.manifest.localizer is None
+    assert open_map_session(release, 1) is None
+
+
+def approve(url, digest):
+    (found,) = [
+        Candidate.model_validate(one["candidate"])
+        for one in httpx.get(f"{url}/releases").json()
+        if one["candidate"]["digest"] == digest
+    ]
+    httpx.post(
+        f"{url}/releases/{digest}/approve",
+        json={"evaluation_digest": found.evaluation_digest},
+        headers={"X-Forgewatch-Actor": "ann"},
+    ).raise_for_status()

@@ -1,0 +1,101 @@
+"""The evidence of a candidate: it and the live release on the same held-back items, and the gates of that."""
+
+from functools import partial
+
+from detector.architecture import Picture
+from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
+from detector.session import Session, open_session
+from ingest.durable import write_durably
+from updater.candidate.builder import Calibrated, Exported, Progress, Workshop
+from updater.candidate.evaluate import judge
+from updater.candidate.gates import make_gates
+from updater.candidate.plan import Plan
+from updater.candidate.report import evaluation_markdown, model_card
+from updater.candidate.robustness import Judge, measure_robustness
+from updater.outliers.exposure import expose
+from updater.records import Evaluation, Power
+from updater.settings import UpdaterSettings
+from updater.training.tuning import NONE
+
+PSEUDO_ITEMS = 400
+PSEUDO_SEED = 1_000_003
+"""Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
+
+
+def evaluated(
+    settings: UpdaterSettings,
+    update: int,
+    workshop: Workshop,
+    plan: Plan,
+    calibrated: Calibrated,
+    exported: Exported,
+    power: Power | None,
+    progress: Progress,
+) -> Evaluation:
+    """Measure the candidate that lies in the workshop, and write what the operator reads beside it.
+
+    What was measured there before is read.
+    """
+    path = workshop.draft / EVALUATION
+    if path.is_file():
+        return Evaluation.model_validate_json(path.read_bytes())
+    test = plan.splits.test
+    pseudo = expose(
+        test,
+        min(len(test), PSEUDO_ITEMS),
+        plan.without,
+        plan.seed + PSEUDO_SEED,
+        partial(progress, "held-back pseudo-forgeries"),
+    )
+    parent = plan.parent.artifact if plan.parent else None
+    familiar = frozenset(parent.manifest.classes if parent else plan.classes)
+    candidate = Judge(
+        Session(workshop.draft / MODEL, exported.contract, settings.threads), calibrated.gate, plan.classes
+    )
+    judges, before = [candidate], None
+    if parent is not None:
+        live = Judge(open_session(parent, settings.threads), parent.manifest.gate, parent.manifest.classes)
+        judges.append(live)
+        known, forged = (live.shown(one) for one in (test, pseudo))
+        seen = partial(progress, "evaluate live")
+        before = judge(live.session, live.gate, live.classes, known, forged, familiar, seen)
+    seen = partial(progress, "evaluate candidate")
+    after = judge(candidate.session, candidate.gate, plan.classes, test, pseudo, familiar, seen)
+    robust = measure_robustness(judges, test, plan.seed, partial(progress, "evaluate under distortions"))
+    after = after.model_copy(update={"power": power, "robustness": robust[0]})
+    if before is not None and parent is not None:
+        before = before.model_copy(update={"power": _power_of(parent), "robustness": robust[1]})
+    evaluation = Evaluation(
+        update=update,
+        parent=parent.digest if parent else None,
+        backbone=plan.architecture.backbone,
+        begun_with=plan.start_from and plan.start_from.described,
+        picture=plan.architecture.picture and _said_of(plan.architecture.picture),
+        seed=plan.seed,
+        without_kinds=tuple(sorted(plan.without)),
+        classes=plan.classes,
+        new=plan.new,
+        waiting=plan.waiting,
+        items={split: getattr(plan.splits, split).counts() for split in ("train", "calibration", "test")},
+        resting=plan.splits.resting,
+        pseudo_forgeries=len(pseudo),
+        before=before,
+        after=after,
+        calibration=calibrated.figures,
+        export_differences=exported.differences,
+        gates=make_gates(settings, plan.classes, plan.new, before, after),
+    )
+    write_durably(workshop.draft / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
+    write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
+    write_durably(path, evaluation.model_dump_json(indent=1).encode())
+    return evaluation
+
+
+def _said_of(picture: Picture) -> str:
+    """Return whose the weights of a model on whole pictures are, and what of them was trained further."""
+    return f"{picture.weights}, {'frozen' if picture.tuned == NONE else f'trained further ({picture.tuned})'}"
+
+
+def _power_of(release: Artifact) -> Power | None:
+    """Return the power that a release was measured at; None where its evaluation does not say."""
+    return Evaluation.model_validate_json((release.folder / EVALUATION).read_bytes()).after.power

@@ -1,0 +1,90 @@
+"""The second graph of a candidate, which says where a picture is forged: trained anew, or its parent's."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import save_file
+
+from detector.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS
+from detector.cells import CELL_PX
+from detector.contract import CROPS
+from detector.map_contract import OF_PICTURE, MapContract
+from detector.map_export import export_localizer
+from detector.map_session import MapSession
+from detector.probe import write_probe
+from detector.tensors import Request
+from ingest.durable import rename_durably
+from memory.records import REAL
+from updater.candidate.plan import CandidateRefusedError, Plan
+from updater.localizer.calibrate import calibrate
+from updater.localizer.train import train_localizer
+from updater.training_data import LabelledCrops
+
+_PROBE_PICTURES = 3
+_FILES = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
+
+
+def localized(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) -> MapContract | None:
+    """Put a localizer's files into draft and return its contract; None for a candidate without.
+
+    It is trained where the plan has steps for it, on the train split's reals and pseudo-forgeries of them,
+    and calibrated on the calibration split's; else it is the parent's, where that has one.
+
+    Raises CandidateRefusedError where crops are no whole cells, and detector.export.ExportError.
+    """
+    if not plan.localizer_steps:
+        return _taken_over(plan, draft)
+    if plan.crop_plan.crop_px % CELL_PX:
+        raise CandidateRefusedError(
+            f"crops of {plan.crop_plan.crop_px} px have no whole cells of {CELL_PX} px: set"
+            " FORGEWATCH_UPDATER_LOCALIZER_STEPS=0"
+        )
+    network = train_localizer(
+        _reals(plan.splits.train),
+        None,
+        without=plan.without,
+        seed=plan.seed,
+        device=plan.device,
+        steps=plan.localizer_steps,
+        progress=lambda *at: progress("localizer", *at),
+    )
+    held = _reals(plan.splits.calibration)
+    found = calibrate(network, held, None, without=plan.without, seed=plan.seed)
+    asked = _request(held.take(range(min(_PROBE_PICTURES, len(held)))))
+    alone = _request(held.take([0]))
+    aside = draft.parent / LOCALIZER
+    contract = export_localizer(
+        found.graph,
+        plan.crop_plan.crop_px,
+        aside,
+        [asked, alone],
+        threshold=found.threshold,
+        reals_marked=found.reals_marked,
+        reals=found.reals,
+    )
+    probe, weights = draft.parent / LOCALIZER_PROBE, draft.parent / LOCALIZER_WEIGHTS
+    write_probe(probe, asked, MapSession(aside, contract, threads=1).score(asked))
+    save_file({name: value.contiguous() for name, value in network.state_dict().items()}, weights)
+    for name in _FILES:
+        rename_durably(draft.parent / name, draft / name)
+    return contract
+
+
+def _taken_over(plan: Plan, draft: Path) -> MapContract | None:
+    if plan.parent is None or plan.parent.artifact.manifest.localizer is None:
+        return None
+    for name in _FILES:
+        shutil.copyfile(plan.parent.artifact.folder / name, draft.parent / name)
+        rename_durably(draft.parent / name, draft / name)
+    return plan.parent.artifact.manifest.localizer
+
+
+def _reals(items: LabelledCrops) -> LabelledCrops:
+    return items.take(number for number, family in enumerate(items.families) if family == REAL)
+
+
+def _request(items: LabelledCrops) -> Request:
+    of_picture = np.repeat(np.arange(len(items)), np.diff(items.starts))
+    return {CROPS: np.asarray(items.crops[np.arange(items.starts[-1])]), OF_PICTURE: of_picture}

@@ -1,0 +1,130 @@
+"""The training of a localizer: on real pictures, pseudo-forgeries of them, and known masks where there are.
+
+Each step sees pictures anew: some real, most forged in part. The loss is the cross-entropy of each cell with
+how much of it is forged.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from detector.cells import CELL_PX
+from detector.localizer import Localizer
+from updater.outliers.local_forgeries import forge_locally, saved_again
+from updater.training_data import LabelledCrops
+
+STEPS = 1000
+PICTURES = 8
+"""of a step"""
+MOST_CROPS = 4
+"""of a picture in a step: of more, so many are drawn"""
+REAL_SHARE = 0.3
+PSEUDO_SHARE = 0.25
+"""of the pictures of a step, where masks are known too"""
+_RATE, _DECAY = 2e-3, 1e-2
+
+
+@dataclass(frozen=True)
+class MaskedCrops:
+    """Pictures of which it is known where they are forged."""
+
+    items: LabelledCrops
+    cells: NDArray[np.float32]
+    """[T, S / 8, S / 8] in 0..1, by row of the items' crops: how much of each cell is forged"""
+
+
+def train_localizer(
+    reals: LabelledCrops,
+    known: MaskedCrops | None,
+    *,
+    without: frozenset[str] = frozenset(),
+    seed: int = 0,
+    device: torch.device | None = None,
+    steps: int = STEPS,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Localizer:
+    """Return a localizer in evaluation mode. The global random state is left as it was.
+
+    reals: real pictures, which pseudo-forgeries are made of; known: pictures with masks, reals among them;
+    without: kinds of operations that pseudo-forgeries are not to have. Raises ValueError where there are no
+    reals, or no operation is left.
+    """
+    if not len(reals):
+        raise ValueError("a localizer learns from real pictures, and there are none")
+    device = device or torch.device("cpu")
+    rng = np.random.default_rng([seed, 11])
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        network = Localizer().to(memory_format=torch.channels_last).to(device).train()
+        optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        for step in range(steps):
+            crops, cells, of_picture = _batch(rng, reals, known, without)
+            pixels = torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float()
+            logits = network(pixels, torch.from_numpy(of_picture).to(device))
+            loss = F.binary_cross_entropy_with_logits(logits, torch.from_numpy(cells).to(device))
+            optimiser.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            optimiser.step()
+            schedule.step()
+            progress(step + 1, steps)
+    network = network.cpu().to(memory_format=torch.contiguous_format)
+    return network.eval().requires_grad_(False)
+
+
+def pseudo_forged(
+    rng: np.random.Generator, crops: NDArray[np.uint8], without: frozenset[str]
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return one picture's crops, uint8 [N, S, S, 3], forged in part, and their cells [N, S / 8, S / 8]."""
+    forged, masks = forge_locally(rng, crops, without)
+    side = masks.shape[1] // CELL_PX
+    cells = masks.reshape(-1, side, CELL_PX, side, CELL_PX).mean((2, 4))
+    return saved_again(rng, forged, without), cells
+
+
+def _batch(
+    rng: np.random.Generator, reals: LabelledCrops, known: MaskedCrops | None, without: frozenset[str]
+) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]:
+    pictures = []
+    for _ in range(PICTURES):
+        if known is not None and rng.random() >= PSEUDO_SHARE:
+            rows = _rows(rng, known.items)
+            crops, cells = known.items.crops[rows], known.cells[rows]
+        else:
+            crops = reals.crops[_rows(rng, reals)]
+            if rng.random() < REAL_SHARE:
+                side = crops.shape[1] // CELL_PX
+                crops, cells = (
+                    saved_again(rng, crops, without),
+                    np.zeros((len(crops), side, side), np.float32),
+                )
+            else:
+                crops, cells = pseudo_forged(rng, crops, without)
+        pictures.append(_turned(rng, crops, cells))
+    of_picture = np.repeat(np.arange(PICTURES), [len(crops) for crops, _ in pictures])
+    return (
+        np.concatenate([crops for crops, _ in pictures]),
+        np.concatenate([cells for _, cells in pictures]),
+        of_picture,
+    )
+
+
+def _rows(rng: np.random.Generator, items: LabelledCrops) -> NDArray[np.int64]:
+    """Draw a picture, and at most MOST_CROPS of its rows, in their order."""
+    one = int(rng.integers(len(items)))
+    rows = np.arange(items.starts[one], items.starts[one + 1])
+    return np.sort(rng.permutation(rows)[:MOST_CROPS])
+
+
+def _turned(
+    rng: np.random.Generator, crops: NDArray[np.uint8], cells: NDArray[np.float32]
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Mirror a picture's crops and cells alike, by chance."""
+    for axis in (1, 2):
+        if rng.random() < 0.5:
+            crops, cells = np.flip(crops, axis), np.flip(cells, axis)
+    return crops, cells

@@ -1,0 +1,66 @@
+"""A video file becomes what the head over time sees: the forensic features of one crop of each frame.
+
+The crop follows the largest face. A video without a face is seen where it is most restless: of a grid of
+crops, where the features of a few frames deviate most from their median, in units of all crops' deviation.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.following import Corner, corners_along
+from ingest.crops import Box, cut, grid
+from ingest.faces import find_faces
+from memory.features import ItemFeatures
+from updater.distortions.media.clip import Clip, ClipError
+from updater.distortions.media.rgb import to_rgb
+from updater.filters import Picture
+
+CROP_PX = 128
+_SEARCHED_EVERY = 8
+_PLACES, _LOOKS = 9, 6
+
+
+def frame_features(
+    path: Path, features: ItemFeatures, first: int, end: int | None, max_pixels: int
+) -> NDArray[np.float32]:
+    """Return the raw features of the frames first … end - 1 of a file, float32 [T, F]; end None: all.
+
+    features: of crops of `CROP_PX`. Raises ClipError where the file cannot be read, or holds none of these.
+    """
+    clip = Clip(path, max_pixels)
+    searched = dict(_searched(clip, first, end))
+    if not searched:
+        raise ClipError(f"{path} holds no frame from {first} on")
+    height, width = next(iter(searched.values())).shape[:2]
+    if width <= CROP_PX and height <= CROP_PX:
+        faces: dict[int, Box] = {}
+        elsewhere: Corner = (0, 0)
+    else:
+        found = {number: find_faces(picture, 1) for number, picture in searched.items()}
+        faces = {number: boxes[0] for number, boxes in found.items() if boxes}
+        elsewhere = (0, 0) if faces else _most_restless(list(searched.values()), features)
+    frames = sum(1 for _ in islice(clip.frames(), first, end))
+    corners = corners_along(faces, frames, (width, height), CROP_PX, elsewhere)
+    shown = zip(islice(clip.frames(), first, end), corners, strict=True)
+    return features([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in shown])
+
+
+def _searched(clip: Clip, first: int, end: int | None) -> Iterator[tuple[int, Picture]]:
+    for number, frame in enumerate(islice(clip.frames(), first, end)):
+        if number % _SEARCHED_EVERY == 0:
+            yield number, to_rgb(frame)
+
+
+def _most_restless(pictures: list[Picture], features: ItemFeatures) -> Corner:
+    looked = pictures[:: -(-len(pictures) // _LOOKS)]
+    height, width = looked[0].shape[:2]
+    corners = grid(width, height, CROP_PX, _PLACES)
+    found = features([crop[None] for picture in looked for crop in cut(picture, corners, CROP_PX)])
+    by_place = found.reshape(len(looked), len(corners), -1)
+    deviation = np.abs(by_place - np.median(by_place, 0))
+    restless = (deviation / (deviation.mean((0, 1)) + 1e-6)).mean((0, 2))
+    return corners[int(restless.argmax())]
