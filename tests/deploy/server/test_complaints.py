@@ -24,7 +24,7 @@ def metrics_say(state: str, *, unserved_since: float = 0.0, serving: bool = True
 
 @pytest.fixture(autouse=True)
 def _no_complaint_is_left() -> Iterator[None]:
-    """A process has its metrics once: neither those of tests before these count here, nor these behind them."""
+    """A process has its metrics once: earlier tests' do not count here, nor these later."""
     metrics.UNSERVED_SINCE.clear()
     metrics.SERVING.clear()
     yield
