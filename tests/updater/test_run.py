@@ -99,14 +99,15 @@ def test_told_to_stop_it_gives_the_update_back_and_the_next_goes_on_there(
 ):
     media(remember)
     with deploy_server() as (url, _):
-        settings = environment(url)
+        # So many that the stage is seen before it is over, however rarely a busy machine looks.
+        settings = environment(url) | {"FORGEWATCH_UPDATER_HEAD_EPOCHS": "120"}
         table = table_of(settings)
         run, _ = table.request("manual/1", "manual", "ann")
         process = start(settings)
-        # Both come after the backbone's checkpoint; the second alone may be over before it is looked at.
+        # Both come after the backbone's checkpoint.
         awaited(lambda: table.get(run.id).stage in ("backbone features", "balanced"), process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 1
+        assert process.wait(120) == 1
         back = table.get(run.id)
         assert (back.state, back.lease_until, back.takeovers) == ("queued", None, 0)
         kept = Path(settings["FORGEWATCH_UPDATER_WORK_DIR"]) / f"run-{run.id}" / "checkpoint.safetensors"
