@@ -132,7 +132,7 @@ def _map(network: nn.Module, one: Shown, job: Job, px: int) -> tuple[Map, Map]:
 
 def _asked(network: nn.Module, crops: Picture, job: Job) -> NDArray[np.float32]:
     with torch.inference_mode(), half_precision(job.device):
-        said = network(as_input(torch.from_numpy(crops), job.device))
+        said = network(as_input(torch.tensor(crops), job.device))
     return np.asarray(map_of(said.float()).cpu().numpy(), np.float32)
 
 
