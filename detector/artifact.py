@@ -12,6 +12,9 @@ REFERENCE, PROBE = "reference.safetensors", "probe.safetensors"
 LOCALIZER, LOCALIZER_PROBE = "localizer.onnx", "localizer_probe.safetensors"
 LOCALIZER_WEIGHTS = "localizer_weights.safetensors"
 """What says where a picture is forged: all three, where the manifest declares it."""
+SCANNER, SCANNER_PROBE = "scanner.onnx", "scanner_probe.safetensors"
+SCANNER_WEIGHTS = "scanner_weights.safetensors"
+"""What says when a video is forged: all three, where the manifest declares it."""
 EVALUATION, MODEL_CARD = "evaluation.json", "model_card.md"
 EVALUATION_PAGE = "evaluation.md"
 """The evaluation for the eye; no artifact needs it."""
@@ -20,9 +23,11 @@ REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
 """What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
 
 _OF_LOCALIZER = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
+_OF_SCANNER = (SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS)
 
 FILES = frozenset(
-    {MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, *_OF_LOCALIZER, EVALUATION, EVALUATION_PAGE, MODEL_CARD}
+    {MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, *_OF_LOCALIZER, *_OF_SCANNER}
+    | {EVALUATION, EVALUATION_PAGE, MODEL_CARD}
 )
 """Every file name that an artifact may hold. TorchServe puts the folder that it unpacks an archive into on
 PYTHONPATH, before the standard library: a name that Python can import would run as code. None of these can.
@@ -103,11 +108,13 @@ def sha256_of(path: Path) -> str:
 
 def _check_names(folder: Path, manifest: Manifest) -> None:
     needed: tuple[str, ...] = (*REQUIRED, REFERENCE) if manifest.architecture.forensic else REQUIRED
-    needed += _OF_LOCALIZER if manifest.localizer is not None else ()
+    declared = {"localizer": (manifest.localizer, _OF_LOCALIZER), "scanner": (manifest.scanner, _OF_SCANNER)}
+    for what, (contract, files) in declared.items():
+        needed += files if contract is not None else ()
+        if contract is None and (spare := [one for one in files if one in manifest.files]):
+            raise DamagedArtifactError(f"{folder}: the manifest declares no {what} for {', '.join(spare)}")
     if missing := [name for name in needed if name not in manifest.files]:
         raise DamagedArtifactError(f"{folder}: the artifact lacks {', '.join(missing)}")
-    if manifest.localizer is None and (spare := [one for one in _OF_LOCALIZER if one in manifest.files]):
-        raise DamagedArtifactError(f"{folder}: the manifest declares no localizer for {', '.join(spare)}")
     # The names become paths wherever the artifact is fetched to.
     if wrong := sorted(manifest.files.keys() - (FILES - {MANIFEST})):
         raise DamagedArtifactError(f"{folder}: no artifact has files of these names: {wrong}")

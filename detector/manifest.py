@@ -10,6 +10,7 @@ from detector.architecture import Architecture
 from detector.contract import ROWS, Contract, TensorSpec, crops_and_pooling
 from detector.gate import GateParameters
 from detector.map_contract import MapContract
+from detector.scan_contract import ScanContract
 from ingest.records import CropPlan
 
 FORMAT = 6
@@ -57,6 +58,9 @@ class Manifest(BaseModel):
     localizer: MapContract | None = Field(
         None, description="what says where a picture is forged; None for a release without"
     )
+    scanner: ScanContract | None = Field(
+        None, description="what says when a video is forged; None for a release without"
+    )
     files: dict[str, str] = Field({}, description="SHA-256 by file name; all but the manifest")
 
     @model_validator(mode="after")
@@ -69,9 +73,9 @@ class Manifest(BaseModel):
 
 def written(manifest: Manifest) -> bytes:
     """Return a manifest's bytes, in a format that older versions read too where it says all."""
-    if manifest.localizer is not None:
+    if manifest.localizer is not None or manifest.scanner is not None:
         return manifest.model_dump_json(indent=1).encode()
-    fields = manifest.model_dump(mode="json", exclude={"localizer"}) | {"format": 5}
+    fields = manifest.model_dump(mode="json", exclude={"localizer", "scanner"}) | {"format": 5}
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
 
 
@@ -132,7 +136,7 @@ def _lift_4(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lift_5(fields: dict[str, Any]) -> dict[str, Any]:
-    """Format 5 knew no localizer: such a release has none."""
+    """Format 5 knew no localizer and no scanner: such a release has none."""
     return {**fields, "format": 6}
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from detector.contract import Contract, conform
 from detector.map_contract import MapContract
+from detector.scan_contract import ScanContract
 from detector.tensors import ModelOutput, Request, decode, encode
 
 
@@ -12,7 +13,7 @@ def write_probe(path: Path, request: Request, expected: ModelOutput) -> None:
     path.write_bytes(encode({**request, **expected}))
 
 
-def read_probe(path: Path, contract: Contract | MapContract) -> tuple[Request, ModelOutput]:
+def read_probe(path: Path, contract: Contract | MapContract | ScanContract) -> tuple[Request, ModelOutput]:
     """The request, and the output expected of it. Raises TensorsError where they are not the contract's."""
     arrays = decode(path.read_bytes())
     takes = {one.name for one in contract.inputs}

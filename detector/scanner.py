@@ -7,6 +7,8 @@ So what a camera, a scene or a codec leaves in all frames alike does not count, 
 import torch
 from torch import Tensor, nn
 
+from detector.forensics import ForensicFeatures
+
 _CHANNELS = 48
 _DILATIONS = (1, 2, 4, 8)
 _DROPOUT = 0.2
@@ -17,7 +19,7 @@ CLIPPED_AT = 5.0
 class Scanner(nn.Module):
     """Features of the frames of one clip, float32 [T, F], in order → the probability of each, float32 [T].
 
-    It is `forward` that a release exports; training calls `logits` on many clips.
+    `ScannerGraph` has it for what a release exports; training calls `logits` on many clips.
     """
 
     mean: Tensor
@@ -57,6 +59,26 @@ class Scanner(nn.Module):
         """Return the probability that each frame is forged, by name."""
         inputs = beside_median(features)
         return {"frame_score": self.logits(inputs[None], torch.ones_like(inputs[None, :, 0]))[0].sigmoid()}
+
+
+class ScannerGraph(nn.Module):
+    """What `scanner.onnx` is made of: uint8 crops of one place of a clip → the probability of each frame.
+
+    The features have no weights, so those of the scanner are all that there are. Raises ValueError where it
+    was trained on features of another number.
+    """
+
+    def __init__(self, scanner: Scanner, crop_px: int) -> None:
+        super().__init__()
+        self.features = ForensicFeatures(crop_px)
+        self.scanner = scanner
+        if len(scanner.mean) != 2 * self.features.width:
+            raise ValueError(f"a scanner of {len(scanner.mean) // 2} features, not of {self.features.width}")
+
+    def forward(self, crops: Tensor) -> dict[str, Tensor]:
+        """Return `frame_score`, float32 [T] in 0..1, of crops uint8 [T, S, S, 3] in the order of frames."""
+        found: dict[str, Tensor] = self.scanner(self.features(crops.permute(0, 3, 1, 2).float()))
+        return found
 
 
 def beside_median(features: Tensor) -> Tensor:

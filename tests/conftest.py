@@ -82,7 +82,14 @@ def either_database(request: pytest.FixtureRequest) -> str:
     return url
 
 
-pytest_plugins = ["localized_artifact", "published_weights", "s3_server", "two_processes", "update_processes"]
+pytest_plugins = [
+    "localized_artifact",
+    "published_weights",
+    "s3_server",
+    "scanned_artifact",
+    "two_processes",
+    "update_processes",
+]
 MakeEvaluation = Callable[..., Evaluation]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.following import Corner, corners_along
+from detector.following import Corner, corners_along, most_restless
 from ingest.crops import Box, cut, grid
 from ingest.faces import find_faces
 from memory.features import ItemFeatures
@@ -44,7 +44,7 @@ def frame_features(
         faces = {number: boxes[0] for number, boxes in found.items() if boxes}
         elsewhere = (0, 0) if faces else _most_restless(list(searched.values()), features)
     frames = sum(1 for _ in islice(clip.frames(), first, end))
-    corners = corners_along(faces, frames, (width, height), CROP_PX, elsewhere)
+    corners = corners_along(faces, range(frames), (width, height), CROP_PX, elsewhere)
     shown = zip(islice(clip.frames(), first, end), corners, strict=True)
     return features([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in shown])
 
@@ -60,7 +60,4 @@ def _most_restless(pictures: list[Picture], features: ItemFeatures) -> Corner:
     height, width = looked[0].shape[:2]
     corners = grid(width, height, CROP_PX, _PLACES)
     found = features([crop[None] for picture in looked for crop in cut(picture, corners, CROP_PX)])
-    by_place = found.reshape(len(looked), len(corners), -1)
-    deviation = np.abs(by_place - np.median(by_place, 0))
-    restless = (deviation / (deviation.mean((0, 1)) + 1e-6)).mean((0, 2))
-    return corners[int(restless.argmax())]
+    return corners[most_restless(found.reshape(len(looked), len(corners), -1))]

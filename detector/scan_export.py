@@ -1,0 +1,45 @@
+"""A head over time becomes an ONNX file, with the features that it reads, and is proven to say the same."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from detector.contract import ROWS, conform
+from detector.export import ExportError, run, write_onnx
+from detector.scan_contract import MAX_DIFFERENCE, ScanContract, scan_difference, scan_inputs
+from detector.scan_session import ScanSession
+from detector.scanner import Scanner, ScannerGraph
+from detector.tensors import Request
+
+
+def export_scanner(
+    scanner: Scanner,
+    crop_px: int,
+    path: Path,
+    requests: Sequence[Request],
+    *,
+    threshold: float,
+    reals_told: float,
+    reals: int,
+) -> ScanContract:
+    """Write a scanner to path as ONNX, run both on every request, and return the contract that it keeps.
+
+    requests: the crops of one clip each. Raises ValueError unless the clips are of several lengths, and
+    ExportError when a frame's score differs by more than 2/255.
+    """
+    graph = ScannerGraph(scanner, crop_px)
+    inputs = scan_inputs(crop_px)
+    if len({conform(request, inputs)[ROWS] for request in requests}) < 2:
+        raise ValueError("a proof needs clips of several lengths")
+    contract = ScanContract(
+        crop_px=crop_px, threshold=threshold, reals_told=reals_told, reals=reals, export_difference=0
+    )
+    written = write_onnx(graph, inputs, path)
+    if written != contract.outputs:
+        raise ExportError(f"the scanner gives {', '.join(map(str, written))}")
+    session = ScanSession(path, contract, threads=torch.get_num_threads())
+    worst = max(scan_difference(session.score(one), run(graph, one)) for one in requests)
+    if worst > MAX_DIFFERENCE:
+        raise ExportError(f"the exported scanner is not the torch graph: a frame differs by {worst:.2g}")
+    return contract.model_copy(update={"export_difference": worst})

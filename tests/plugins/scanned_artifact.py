@@ -1,0 +1,43 @@
+"""A release that says when: the untrained one that says where, with a scanner of random weights beside."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from detector.artifact import Artifact
+
+LENGTHS = (7, 12)
+
+
+@pytest.fixture(scope="session")
+def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """The release with a localizer and a scanner, both of random weights; to its gate nothing is real."""
+    import torch
+    from safetensors.torch import save_file
+
+    from detector.artifact import SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, seal, verify
+    from detector.feature_columns import WIDTH
+    from detector.forensics import ForensicFeatures
+    from detector.probe import write_probe
+    from detector.scan_export import export_scanner
+    from detector.scan_session import ScanSession
+    from detector.scanner import Scanner, beside_median
+
+    folder = tmp_path_factory.mktemp("scanned") / "artifact"
+    shutil.copytree(localized_artifact.folder, folder)
+    px = localized_artifact.manifest.contract.crop_plan.crop_px
+    rng = np.random.default_rng(0)
+    requests = [{"crops": rng.integers(0, 256, (length, px, px, 3), np.uint8)} for length in LENGTHS]
+
+    torch.manual_seed(0)
+    scanner = Scanner(WIDTH).eval()
+    crops = torch.from_numpy(requests[1]["crops"]).permute(0, 3, 1, 2).float()
+    scanner.standardise(beside_median(ForensicFeatures(px)(crops)))
+    measured = {"threshold": 0.01, "reals_told": 0.0, "reals": 1}
+    contract = export_scanner(scanner, px, folder / SCANNER, requests, **measured)
+    probe = ScanSession(folder / SCANNER, contract, threads=1).score(requests[0])
+    write_probe(folder / SCANNER_PROBE, requests[0], probe)
+    save_file(scanner.state_dict(), folder / SCANNER_WEIGHTS)
+    draft = localized_artifact.manifest.model_copy(update={"scanner": contract})
+    return verify(seal(folder, draft).folder)
