@@ -15,12 +15,13 @@ from typing import Literal
 import structlog
 
 from detector.artifact import Artifact
+from detector.clips import clips, judged_apart
 from detector.contract import PICTURE
 from detector.inputs import request_for
 from detector.records import Timings, Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route
-from detector.second_look import Seen
+from detector.seen import Seen
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
@@ -245,7 +246,8 @@ def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
 
 def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
     artifact, items = part[0].artifact, [one.decoded for one in part]
-    request = request_for(items, artifact.manifest.contract)
+    apart = judged_apart(items, artifact.manifest)
+    request = request_for(items, artifact.manifest.contract, apart)
     started = time.perf_counter()
     output = score(artifact, request)
     model_s = (time.perf_counter() - started) / len(part)
@@ -253,7 +255,9 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
         Origin(one.record.id, one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
     ]
     said = build(origins, items, output, artifact)
-    verdicts = again(artifact, [Seen(verdict, one.media) for verdict, one in zip(said, part, strict=True)])
+    known = clips(items, apart, output["features"], artifact.manifest)
+    seen = [Seen(verdict, one.media, clip) for verdict, one, clip in zip(said, part, known, strict=True)]
+    verdicts = again(artifact, seen)
     judged = {}
     for row, (one, verdict) in enumerate(zip(part, verdicts, strict=True)):
         unknown = None

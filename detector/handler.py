@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from detector.artifact import verify
+from detector.clips import clips, judged_apart
 from detector.inputs import request_for
-from detector.map_contract import OF_PICTURE
-from detector.map_session import open_map_session
 from detector.records import Timings
-from detector.second_look import Seen, with_maps
-from detector.session import open_session
+from detector.release_session import ReleaseSession
+from detector.second_look import looked_again, second_looks
+from detector.seen import Seen
 from detector.settings import DetectorSettings
-from detector.tensors import REQUEST_TYPE, ModelOutput, Request, TensorsError, decode, encode
+from detector.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.verdicts import Origin, build
 from ingest.records import MediaError, MediaItem
 from ingest.sandbox import Sandbox
@@ -37,15 +37,14 @@ class Handler:
     """One release in one TorchServe worker process."""
 
     def initialize(self, context: Any) -> None:
-        """Verify the unpacked artifact and load its graph, for the GPU that TorchServe gives this worker.
+        """Verify the unpacked artifact and load its graphs, for the GPU that TorchServe gives this worker.
 
         Raises ArtifactError, TensorsError.
         """
         given = context.system_properties
         self._artifact = verify(Path(given["model_dir"]))
         threads = DetectorSettings().model_threads
-        self._session = open_session(self._artifact, threads, given["gpu_id"])
-        self._maps = open_map_session(self._artifact, threads, given["gpu_id"])
+        self._session = ReleaseSession(self._artifact, threads, given["gpu_id"])
         self._sandbox: Sandbox | None = None
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[bytes]:
@@ -61,7 +60,7 @@ class Handler:
         data = bytes(body) if isinstance(body, bytes | bytearray) else str(body).encode()
         try:
             if context.get_request_header(index, "content-type") == REQUEST_TYPE:
-                answer = encode(self._score(decode(data)))
+                answer = encode(self._session.score(decode(data)))
                 content_type = REQUEST_TYPE
             else:
                 answer = self._judge(data)
@@ -73,21 +72,17 @@ class Handler:
         context.set_response_content_type(index, content_type)
         return answer
 
-    def _score(self, request: Request) -> ModelOutput:
-        """Let the graph answer that takes arrays of these names."""
-        if self._maps is not None and OF_PICTURE in request:
-            return self._maps.score(request)
-        return self._session.score(request)
-
     def _judge(self, data: bytes) -> bytes:
         if self._sandbox is None:
             # Only once it is needed: the worker of the stream sends tensors alone.
             self._sandbox = Sandbox(IngestSettings()).__enter__()
         started = time.perf_counter()
-        contract = self._artifact.manifest.contract
+        manifest = self._artifact.manifest
+        contract = manifest.contract
         decoded = self._sandbox.submit(data, contract.media_plan).result()
         decoded_at = time.perf_counter()
-        output = self._session.score(request_for([decoded], contract))
+        apart = judged_apart([decoded], manifest)
+        output = self._session.score(request_for([decoded], contract, apart))
         timings = Timings(decode_s=decoded_at - started, model_s=time.perf_counter() - decoded_at)
         item = MediaItem(
             topic="",
@@ -99,9 +94,9 @@ class Handler:
             size_bytes=len(data),
         )
         (verdict,) = build([Origin("", item, timings)], [decoded], output, self._artifact)
-        if self._maps is not None:
-            seen, maps = [Seen(verdict, lambda: data)], self._maps
-            (verdict,) = with_maps(seen, maps.contract, self._sandbox.submit, maps.score)
+        (clip,) = clips([decoded], apart, output["features"], manifest)
+        looks = second_looks(manifest, self._session.score, self._session.score)
+        (verdict,) = looked_again([Seen(verdict, lambda: data, clip)], looks, self._sandbox.submit)
         return verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
 
 

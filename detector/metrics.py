@@ -5,14 +5,14 @@ retired one's series out, so that they do not pile up.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from detector.artifact import version_of
 from detector.batch import Judged, Reason, Stage
-from detector.records import Label
+from detector.records import Label, Verdict
 from ingest.decode import DecodeReason
 from ingest.envelope import EnvelopeReason
 
@@ -39,11 +39,14 @@ END_TO_END = Histogram(
 MODEL = Histogram("forgewatch_detector_model_seconds", "One batch's request to TorchServe", buckets=_SECONDS)
 SECOND_LOOK = Histogram(
     "forgewatch_detector_second_look_seconds",
-    "One batch's second look, which maps what is not called real",
+    "One batch's second look, which maps and scans what is not called real",
     buckets=_SECONDS,
 )
 MAPS = Counter(
     "forgewatch_detector_maps", "Second looks at items that are not called real, by outcome", ["outcome"]
+)
+SCANS = Counter(
+    "forgewatch_detector_scans", "Second looks at videos that are not called real, by outcome", ["outcome"]
 )
 BATCH_ITEMS = Histogram(
     "forgewatch_detector_batch_items", "Items committed in one transaction", buckets=(1, 2, 4, 8, 16, 32, 64)
@@ -89,6 +92,7 @@ for _outcome in OUTCOMES:
     SWAPS.labels(_outcome)
 for _outcome in ("made", "failed"):
     MAPS.labels(_outcome)
+    SCANS.labels(_outcome)
 for _stage, _reasons in _REASONS.items():
     for _reason in _reasons:
         DEAD_LETTERS.labels(_stage, _reason)
@@ -112,6 +116,18 @@ def count_committed(judged: Sequence[Judged]) -> None:
             FAKES.labels(verdict.family, release).inc()
         ENERGY.labels(release).observe(verdict.energy)
         UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
+
+
+def count_second_looks(added: Collection[str], verdicts: Sequence[Verdict]) -> None:
+    """Count what second looks added to verdicts, or could not add.
+
+    added: the verdict's fields that the release can fill.
+    """
+    for verdict in verdicts:
+        if verdict.label != "real" and "map" in added:
+            MAPS.labels("failed" if verdict.map is None else "made").inc()
+        if verdict.label != "real" and "scan" in added and verdict.kind == "video":
+            SCANS.labels("failed" if verdict.scan is None else "made").inc()
 
 
 def serve_release(release: str, families: Sequence[str]) -> None:

@@ -71,6 +71,30 @@ class ForgeryMap(BaseModel):
     frame: int = Field(description="the frame's number; 0 for a still image")
 
 
+class Segment(BaseModel):
+    """A stretch of a video that is forged, as the release's scanner sees it. It does not change the label."""
+
+    model_config = ConfigDict(frozen=True)
+
+    start_s: float
+    end_s: float = Field(description="where the first frame behind it begins")
+    frames: tuple[int, int] = Field(description="the numbers of its first and its last frame")
+    score: float = Field(description="how far it stands out, in 0..1")
+    box: Box = Field(description="what was looked at in its middle; native pixels")
+
+
+class Scan(BaseModel):
+    """How a video was scanned: one crop in each of some frames, evenly spread."""
+
+    model_config = ConfigDict(frozen=True)
+
+    frames: int = Field(description="how many were scanned")
+    step_s: float = Field(description="mean seconds from one to the next")
+    threshold: float = Field(description="a stretch is told from this score on")
+    times_s: tuple[float, ...] = Field(description="when each was shown")
+    scores: tuple[float, ...] = Field(description="how likely each is forged, 0..1")
+
+
 class Timings(BaseModel):
     """Seconds that one item spent in each part; model is its share of the batch's request."""
 
@@ -78,7 +102,8 @@ class Timings(BaseModel):
 
     decode_s: float
     model_s: float
-    map_s: float = Field(0.0, description="the second look, with the wait for its decoding")
+    map_s: float = Field(0.0, description="the second look at where, with the wait for its decoding")
+    scan_s: float = Field(0.0, description="the second look at when, with the wait for its decoding")
 
 
 class Verdict(Prediction):
@@ -96,6 +121,12 @@ class Verdict(Prediction):
     regions: tuple[RegionPrediction, ...]
     map: ForgeryMap | None = Field(
         None, description="where it is forged; None: called real, no localizer in the release, or it failed"
+    )
+    segments: tuple[Segment, ...] | None = Field(
+        None, description="when it is forged, the surest stretch first; None as scan is"
+    )
+    scan: Scan | None = Field(
+        None, description="how that was found; None: no video, called real, no scanner, or it failed"
     )
     release: str = Field(description="digest of the release that said it")
     timings: Timings

@@ -18,7 +18,8 @@ class ScanContract(BaseModel):
     """The third graph of a release: one place of a clip, frame by frame, to how likely each is forged.
 
     crops: uint8 (rows, S, S, 3), RGB, of one clip in the order of its frames; frame_score: float32 (rows) in
-    0..1. A clip comes in one request, for each frame is seen beside the others.
+    0..1. A clip comes in one request, for each frame is seen beside the others. The file itself takes a clip
+    in parts (`detector.scanner.ScannerGraph`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from detector.contract import ROWS, conform
+from detector.contract import ROWS, TensorSpec, conform
 from detector.export import ExportError, run, write_onnx
-from detector.scan_contract import MAX_DIFFERENCE, ScanContract, scan_difference, scan_inputs
-from detector.scan_session import ScanSession
+from detector.scan_contract import FRAME_SCORE, MAX_DIFFERENCE, ScanContract, scan_difference, scan_inputs
+from detector.scan_session import BEFORE, ScanSession
 from detector.scanner import Scanner, ScannerGraph
 from detector.tensors import Request
 
@@ -35,11 +36,11 @@ def export_scanner(
     contract = ScanContract(
         crop_px=crop_px, threshold=threshold, reals_told=reals_told, reals=reals, export_difference=0
     )
-    written = write_onnx(graph, inputs, path)
-    if written != contract.outputs:
-        raise ExportError(f"the scanner gives {', '.join(map(str, written))}")
+    none = np.zeros((0, graph.features.width), np.float32)
+    before = TensorSpec(name=BEFORE, dtype="float32", shape=(BEFORE, graph.features.width))
+    write_onnx(graph, (*inputs, before), path, longer={FRAME_SCORE: "frames"})
     session = ScanSession(path, contract, threads=torch.get_num_threads())
-    worst = max(scan_difference(session.score(one), run(graph, one)) for one in requests)
+    worst = max(scan_difference(session.score(one), run(graph, {**one, BEFORE: none})) for one in requests)
     if worst > MAX_DIFFERENCE:
         raise ExportError(f"the exported scanner is not the torch graph: a frame differs by {worst:.2g}")
     return contract.model_copy(update={"export_difference": worst})

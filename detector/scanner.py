@@ -64,8 +64,10 @@ class Scanner(nn.Module):
 class ScannerGraph(nn.Module):
     """What `scanner.onnx` is made of: uint8 crops of one place of a clip → the probability of each frame.
 
-    The features have no weights, so those of the scanner are all that there are. Raises ValueError where it
-    was trained on features of another number.
+    A clip may go through it in parts, since all crops at once take twice as long as a few at a time: each
+    part's features are given back, and are given again with the parts behind it. The features have no
+    weights, so those of the scanner are all that there are. Raises ValueError where it was trained on
+    features of another number.
     """
 
     def __init__(self, scanner: Scanner, crop_px: int) -> None:
@@ -75,10 +77,15 @@ class ScannerGraph(nn.Module):
         if len(scanner.mean) != 2 * self.features.width:
             raise ValueError(f"a scanner of {len(scanner.mean) // 2} features, not of {self.features.width}")
 
-    def forward(self, crops: Tensor) -> dict[str, Tensor]:
-        """Return `frame_score`, float32 [T] in 0..1, of crops uint8 [T, S, S, 3] in the order of frames."""
-        found: dict[str, Tensor] = self.scanner(self.features(crops.permute(0, 3, 1, 2).float()))
-        return found
+    def forward(self, crops: Tensor, before: Tensor) -> dict[str, Tensor]:
+        """Return `features`, float32 [T, F], and `frame_score`, float32 [t + T] in 0..1.
+
+        crops: uint8 [T, S, S, 3] in the order of frames; before: float32 [t, F], the features of the frames
+        before these.
+        """
+        features = self.features(crops.permute(0, 3, 1, 2).float())
+        scored: dict[str, Tensor] = self.scanner(torch.cat([before, features]))
+        return {"features": features, **scored}
 
 
 def beside_median(features: Tensor) -> Tensor:

@@ -7,11 +7,12 @@ from typing import Self
 
 import httpx
 
-from detector.artifact import LOCALIZER_PROBE, PROBE, Artifact
+from detector.artifact import LOCALIZER_PROBE, PROBE, SCANNER_PROBE, Artifact
 from detector.contract import Contract, conform
 from detector.map_contract import CELLS, MAX_DIFFERENCE, MapContract, map_difference
 from detector.mar import MODEL_NAME, mar_name
 from detector.probe import read_probe
+from detector.scan_contract import FRAME_SCORE, ScanContract, scan_difference
 from detector.settings import DetectorSettings
 from detector.tensors import (
     REQUEST_TYPE,
@@ -104,7 +105,14 @@ class TorchServe:
         assert artifact.manifest.localizer is not None
         return self._asked(artifact, artifact.manifest.localizer, request)
 
-    def _asked(self, artifact: Artifact, contract: Contract | MapContract, request: Request) -> ModelOutput:
+    def scan(self, artifact: Artifact, request: Request) -> ModelOutput:
+        """Ask a release's scanner, which it must have, which frames of a clip are forged."""
+        assert artifact.manifest.scanner is not None
+        return self._asked(artifact, artifact.manifest.scanner, request)
+
+    def _asked(
+        self, artifact: Artifact, contract: Contract | MapContract | ScanContract, request: Request
+    ) -> ModelOutput:
         reply = _send(
             self._inference,
             "POST",
@@ -164,16 +172,23 @@ class TorchServe:
             raise ProbeError(f"version {artifact.version} does not score as it must: {'; '.join(wrong)}")
         if artifact.manifest.localizer is not None:
             worst[CELLS] = self._probe_map(artifact, artifact.manifest.localizer)
+        if artifact.manifest.scanner is not None:
+            worst[FRAME_SCORE] = self._probe_scan(artifact, artifact.manifest.scanner)
         return worst
 
     def _probe_map(self, artifact: Artifact, contract: MapContract) -> float:
-        try:
-            request, expected = read_probe(artifact.folder / LOCALIZER_PROBE, contract)
-        except TensorsError as error:
-            raise ProbeError(f"version {artifact.version} has no probe of its localizer: {error}") from error
+        request, expected = _second_probe(artifact, LOCALIZER_PROBE, contract, "localizer")
         if (worst := map_difference(self.map(artifact, request), expected)) > MAX_DIFFERENCE:
             raise ProbeError(
                 f"version {artifact.version} does not map as it must: a cell is off by {worst:.2g}"
+            )
+        return worst
+
+    def _probe_scan(self, artifact: Artifact, contract: ScanContract) -> float:
+        request, expected = _second_probe(artifact, SCANNER_PROBE, contract, "scanner")
+        if (worst := scan_difference(self.scan(artifact, request), expected)) > MAX_DIFFERENCE:
+            raise ProbeError(
+                f"version {artifact.version} does not scan as it must: a frame is off by {worst:.2g}"
             )
         return worst
 
@@ -198,6 +213,15 @@ class TorchServe:
             _send(self._management, "DELETE", f"/models/{MODEL_NAME}/{version}")
         except VersionMissingError:
             return
+
+
+def _second_probe(
+    artifact: Artifact, name: str, contract: MapContract | ScanContract, of: str
+) -> tuple[Request, ModelOutput]:
+    try:
+        return read_probe(artifact.folder / name, contract)
+    except TensorsError as error:
+        raise ProbeError(f"version {artifact.version} has no probe of its {of}: {error}") from error
 
 
 def _has_ready_worker(model: dict[str, list[dict[str, str]]]) -> bool:

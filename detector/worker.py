@@ -25,7 +25,8 @@ from detector.batch import (
 from detector.contract import CROPS
 from detector.records import Verdict
 from detector.rollout import Serving
-from detector.second_look import Seen, with_maps
+from detector.second_look import looked_again, second_looks
+from detector.seen import Seen
 from detector.settings import DetectorSettings
 from detector.tell import tell
 from detector.tensors import ModelOutput, Request
@@ -142,16 +143,14 @@ class Worker:
         return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, self._look_again)
 
     def _look_again(self, artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
-        """Add the maps that the release can make; TorchServe is asked once, for no verdict waits for it."""
-        contract = artifact.manifest.localizer
-        if contract is None or all(one.verdict.label == "real" for one in seen):
+        """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
+        served = self.torchserve
+        looks = second_looks(artifact.manifest, partial(served.map, artifact), partial(served.scan, artifact))
+        if not looks or all(one.verdict.label == "real" for one in seen):
             return [one.verdict for one in seen]
-        ask = partial(self.torchserve.map, artifact)
         with metrics.SECOND_LOOK.time():
-            verdicts = with_maps(seen, contract, self.sandbox.submit, ask, beat=self.heartbeat.beat)
-        for verdict in verdicts:
-            if verdict.label != "real":
-                metrics.MAPS.labels("failed" if verdict.map is None else "made").inc()
+            verdicts = looked_again(seen, looks, self.sandbox.submit, beat=self.heartbeat.beat)
+        metrics.count_second_looks([one.adds for one in looks], verdicts)
         return verdicts
 
     def _score(self, artifact: Artifact, request: Request) -> ModelOutput:

@@ -16,11 +16,11 @@ from detector.artifact import Artifact
 from detector.batch import judge, open_batch
 from detector.fetch import FetchError, fetch
 from detector.manifest import ArtifactError
-from detector.map_session import open_map_session
 from detector.records import Verdict
+from detector.release_session import ReleaseSession
 from detector.routing import Route
-from detector.second_look import Seen, with_maps
-from detector.session import open_session
+from detector.second_look import looked_again, second_looks
+from detector.seen import Seen
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request
 from ingest.records import InRecord, MediaPlan, PicturePlan
@@ -49,8 +49,7 @@ class Scorer:
         # What would come by claim check comes in the record here.
         self._settings = settings.model_copy(update={"max_media_bytes": settings.max_fetched_bytes})
         self._detector = detector
-        self._session = open_session(artifact, detector.model_threads)
-        self._maps = open_map_session(artifact, detector.model_threads)
+        self._session = ReleaseSession(artifact, detector.model_threads)
         self._count = 0
 
     def score(self, path: Path, *, dense: bool = False) -> Verdict:
@@ -85,7 +84,7 @@ class Scorer:
     @property
     def maps(self) -> bool:
         """Whether the release says where pictures are forged."""
-        return self._maps is not None
+        return self._artifact.manifest.localizer is not None
 
     def picture(self, path: Path, verdict: Verdict) -> NDArray[np.uint8]:
         """Show the frame that a verdict's map is of, whole, uint8 RGB with sides of at most 1,024 px.
@@ -101,11 +100,9 @@ class Scorer:
         shown: NDArray[np.uint8] = decoded.pictures[_SHOWN][decoded.frame_numbers.index(verdict.map.frame)]
         return shown
 
-    def _again(self, _artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> list[Verdict]:
-        if self._maps is None:
-            return [one.verdict for one in seen]
-        maps = self._maps
-        return with_maps(seen, maps.contract, self._sandbox.submit, maps.score, also_real=dense)
+    def _again(self, artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> list[Verdict]:
+        looks = second_looks(artifact.manifest, self._session.score, self._session.score)
+        return looked_again(seen, looks, self._sandbox.submit, also_real=dense)
 
     def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:
         return self._session.score(request)

@@ -16,11 +16,12 @@ from detector import batch as batch_module
 from detector.artifact import Artifact, load, seal
 from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
 from detector.inputs import request_for
+from detector.map_look import forgery_map
 from detector.maps import PictureMap
 from detector.records import Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route, in_share
-from detector.second_look import Seen, forgery_map
+from detector.seen import Seen
 from detector.session import open_session
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request, encode

@@ -17,9 +17,11 @@ from scipy import ndimage
 from verdicts import make_item, make_verdict
 
 from detector.map_contract import CELLS, OF_PICTURE, MapContract
+from detector.map_look import MapLook, forgery_map
 from detector.maps import PictureMap
-from detector.records import RegionPrediction
-from detector.second_look import Seen, forgery_map, with_maps
+from detector.records import RegionPrediction, Verdict
+from detector.second_look import looked_again
+from detector.seen import Seen
 from detector.tensors import ModelOutput, Request
 from detector.torchserve import TorchServeRefusedError, TorchServeUnavailableError
 from ingest.decode import DecodeError
@@ -28,6 +30,10 @@ from ingest.records import Decoded, MediaError, PlacesPlan
 from ingest.sandbox import SandboxUnavailableError
 
 CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
+
+
+def with_maps(given: list[Seen], contract: MapContract, look: Any, ask: Any, **more: Any) -> list[Verdict]:
+    return looked_again(given, [MapLook(contract, ask)], look, **more)
 
 
 def picture(width: int = 200, height: int = 136) -> bytes:

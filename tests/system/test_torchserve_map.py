@@ -22,7 +22,8 @@ from detector.mar import MODEL_NAME, pack
 from detector.probe import write_probe
 from detector.records import Verdict
 from detector.routing import Route
-from detector.second_look import Seen, with_maps
+from detector.second_look import looked_again, second_looks
+from detector.seen import Seen
 from detector.settings import DetectorSettings
 from detector.tensors import Request
 from detector.torchserve import ProbeError, TorchServe
@@ -97,7 +98,8 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
 
         def again(of: Artifact, seen: list[Seen]) -> list[Verdict]:
-            return with_maps(seen, contract, sandbox.submit, partial(client.map, of))
+            looks = second_looks(of.manifest, partial(client.map, of), partial(client.scan, of))
+            return looked_again(seen, looks, sandbox.submit)
 
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
         judged = judge(batch, client.predict, DetectorSettings(), 900_000, again=again)

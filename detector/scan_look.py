@@ -1,0 +1,99 @@
+"""The second look at when a video is forged: one place of it, frame by frame, and the stretches found."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.contract import CROPS
+from detector.following import corners_along
+from detector.records import Scan, Segment, Verdict
+from detector.scan_contract import FRAME_SCORE, ScanContract
+from detector.seen import Ask, Seen
+from detector.stretches import stretches
+from ingest.crops import Box
+from ingest.decode import sample
+from ingest.records import Decoded, Place, PlacesPlan, Region
+
+_DECIMALS = 3
+"""of what a verdict keeps: of the scores, and of seconds"""
+
+
+@dataclass(frozen=True)
+class ScanLook:
+    """Scans a video by the release's scanner."""
+
+    contract: ScanContract
+    ask: Ask
+    adds: str = "scan"
+
+    def plan(self, one: Seen) -> PlacesPlan | None:
+        """Return one crop of each frame that is scanned: on the largest face, or where the clip says."""
+        if one.clip is None:
+            return None
+        numbers = sample(one.clip.length, self.contract.frames)
+        size = one.verdict.width, one.verdict.height
+        corners = corners_along(_faces(one.verdict), numbers, size, self.contract.crop_px, one.clip.elsewhere)
+        places = (Place(number, *corner) for number, corner in zip(numbers, corners, strict=True))
+        return PlacesPlan(crop_px=self.contract.crop_px, places=tuple(places))
+
+    def added(self, verdict: Verdict, decoded: Decoded) -> Verdict:
+        """Return the verdict with its scan and its segments."""
+        scores = self.ask({CROPS: decoded.crops})[FRAME_SCORE]
+        scan, segments = found_in(scores, decoded.regions, decoded.length, self.contract.threshold)
+        return verdict.model_copy(update={"scan": scan, "segments": segments})
+
+
+def found_in(
+    scores: NDArray[np.float32], regions: tuple[Region, ...], length: int, threshold: float
+) -> tuple[Scan, tuple[Segment, ...]]:
+    """Return what a verdict says of the scanned frames of a video, float32 [n], and of its stretches.
+
+    regions: what was seen of each frame, in order; length: all frames of the video. The stretches are found
+    in the scores as the verdict keeps them, so that whoever has it finds the same. Each scanned frame stands
+    for those nearest to it: an end lies in the middle between two of them.
+    """
+    kept = np.round(scores.astype(np.float64), _DECIMALS)
+    numbers = np.array([region.frame for region in regions], np.float64)
+    times = np.array([region.time_s or 0.0 for region in regions], np.float64)
+    frames, seconds = numbers[-1] - numbers[0], times[-1] - times[0]
+    ends = [0, *(int(one) for one in (numbers[:-1] + numbers[1:] + 1) // 2), length]
+
+    def when(frame: int) -> float:
+        inside = float(np.interp(frame, numbers, times))
+        beyond = min(frame - numbers[0], 0.0) + max(frame - numbers[-1], 0.0)
+        return round(max(0.0, inside + (beyond * seconds / frames if frames else 0.0)), _DECIMALS)
+
+    told = tuple(
+        Segment(
+            start_s=when(ends[int(first)]),
+            end_s=when(ends[int(end)]),
+            frames=(ends[int(first)], ends[int(end)] - 1),
+            score=float(score),
+            box=regions[(int(first) + int(end) - 1) // 2].box,
+        )
+        for first, end, score in stretches(kept)
+        if score >= threshold
+    )
+    scan = Scan(
+        frames=len(kept),
+        step_s=float(seconds / max(1, len(kept) - 1)),
+        threshold=threshold,
+        times_s=tuple(round(float(one), _DECIMALS) for one in times),
+        scores=tuple(float(one) for one in kept),
+    )
+    return scan, told
+
+
+def _faces(verdict: Verdict) -> dict[int, Box]:
+    """Return the largest face of each frame in which the first look found one."""
+    faces: dict[int, Box] = {}
+    for region in sorted(
+        (one for one in verdict.regions if one.kind == "face"), key=lambda one: _area(one.box)
+    ):
+        faces[region.frame] = region.box
+    return faces
+
+
+def _area(box: Box) -> int:
+    return box[2] * box[3]
