@@ -38,8 +38,10 @@ class ScanLook:
         return PlacesPlan(crop_px=self.contract.crop_px, places=tuple(places))
 
     def added(self, verdict: Verdict, decoded: Decoded) -> Verdict:
-        """Return the verdict with its scan and its segments."""
+        """Return the verdict with its scan and its segments. Raises ValueError for scores that are none."""
         scores = self.ask({CROPS: decoded.crops})[FRAME_SCORE]
+        if scores.shape != (len(decoded.regions),) or not np.isfinite(scores).all():
+            raise ValueError("the scanner does not score each frame")
         scan, segments = found_in(scores, decoded.regions, decoded.length, self.contract.threshold)
         return verdict.model_copy(update={"scan": scan, "segments": segments})
 

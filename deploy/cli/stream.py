@@ -6,7 +6,7 @@ Kafka's client and ONNX Runtime are imported by the commands that need them, whi
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +20,12 @@ from deploy.cli.output import (
     short,
     warn,
 )
-from detector.records import Verdict
+from detector.records import Segment, Verdict
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
+
+if TYPE_CHECKING:
+    from deploy.client.scoring import Scorer
 
 Files = Annotated[list[Path], typer.Argument(help="images or videos", show_default=False)]
 _SHOWN = 20
@@ -76,17 +79,20 @@ def send(
 def score(
     files: Files,
     map_dir: Annotated[
-        Path | None, typer.Option("--map", metavar="DIR", help="draw each map over its picture there")
+        Path | None,
+        typer.Option(
+            "--map",
+            metavar="DIR",
+            help="draw there each map over its picture, each time line under its video",
+        ),
     ] = None,
     dense: Annotated[
-        bool, typer.Option("--dense", help="map also what is called real, which the stream does not")
+        bool, typer.Option("--dense", help="map and scan also what is called real, which the stream does not")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Score files by the live release, here and without Kafka: the same verdict as the stream's."""
-    from deploy.client.map_picture import drawn
     from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
-    from ingest.decode import DecodeError
 
     if map_dir is not None:
         if map_dir.exists() and not map_dir.is_dir():
@@ -95,6 +101,7 @@ def score(
 
     failed = 0
     found = []
+    no_scan = False
     try:
         with client() as api, open_scorer(api) as scorer:
             if (map_dir is not None or dense) and not scorer.maps:
@@ -106,24 +113,40 @@ def score(
                     warn(_why(path, error))
                     failed += 1
                     continue
-                if map_dir is not None and verdict.map is not None:
-                    try:
-                        picture = drawn(scorer.picture(path, verdict), verdict.width, verdict.map)
-                        picture.save(_free(map_dir, path))
-                    except (DecodeError, OSError) as error:
-                        warn(f"no map drawn of {_why(path, error)}")
+                if map_dir is not None:
+                    _draw(scorer, path, verdict, map_dir)
+                no_scan |= verdict.kind == "video" and not scorer.scans
                 if as_json:
                     print_json({"file": str(path), "verdict": verdict.model_dump(mode="json")})
                 else:
                     found.append((path, verdict))
     except ScoringError as error:
         raise CommandError(str(error)) from error
+    if no_scan and (map_dir is not None or dense):
+        warn("the live release tells no stretches of videos: it has no scanner (updater/README.md says how)")
     if not as_json:
         print_table("verdicts", ["file", *_COLUMNS], ([path.name, *_cells(v)] for path, v in found))
     _finish(failed, "scored")
 
 
-_COLUMNS = ("label", "family", "p(family)", "p(fake)", "u", "threshold", "marked", "release")
+def _draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
+    """Draw the map and the time line that a verdict has, each in a file of its own."""
+    from deploy.client import map_picture, timeline_picture
+    from ingest.decode import DecodeError
+
+    try:
+        if verdict.map is not None:
+            picture = map_picture.drawn(scorer.picture(path, verdict), verdict.width, verdict.map)
+            picture.save(_free(folder, path, "map"))
+        if verdict.scan is not None:
+            frames = scorer.frames(path, verdict)
+            picture = timeline_picture.drawn(frames, verdict.scan, verdict.segments or ())
+            picture.save(_free(folder, path, "time"))
+    except (DecodeError, OSError) as error:
+        warn(f"not drawn: {_why(path, error)}")
+
+
+_COLUMNS = ("label", "family", "p(family)", "p(fake)", "u", "threshold", "marked", "forged", "release")
 
 
 def _cells(v: Verdict) -> list[object]:
@@ -135,8 +158,15 @@ def _cells(v: Verdict) -> list[object]:
         v.unknown_score,
         v.unknown_threshold,
         None if v.map is None else f"{v.map.share:.1%}",
+        None if v.segments is None else _stretches(v.segments),
         short(v.release),
     ]
+
+
+def _stretches(segments: Iterable[Segment]) -> str:
+    """Return when a video is forged, in the order of time."""
+    ends = sorted((one.start_s, one.end_s) for one in segments)
+    return ", ".join(f"{start:.1f}–{end:.1f} s" for start, end in ends) or "nowhere"
 
 
 def _show(found: Iterable[Verdict], as_json: bool) -> None:
@@ -159,9 +189,9 @@ def _why(path: Path, error: Exception) -> str:
     return f"{path}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def _free(folder: Path, path: Path) -> Path:
-    """Return where the map of a file goes: files of one name in several folders keep one each."""
-    names = (f"{path.name}.map.png", *(f"{path.name}-{number}.map.png" for number in range(2, 10_000)))
+def _free(folder: Path, path: Path, what: str) -> Path:
+    """Return where a picture about a file goes: files of one name in several folders keep one each."""
+    names = (f"{path.name}.{what}.png", *(f"{path.name}-{number}.{what}.png" for number in range(2, 10_000)))
     return next(folder / name for name in names if not (folder / name).exists())
 
 

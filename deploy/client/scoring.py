@@ -23,11 +23,13 @@ from detector.second_look import looked_again, second_looks
 from detector.seen import Seen
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request
-from ingest.records import InRecord, MediaPlan, PicturePlan
+from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 _SHOWN, _SHOWN_PX = "shown", 1024
+_FRAMES, _FRAME_PX = 8, 160
+"""of a video, shown small"""
 
 
 class ScoringError(Exception):
@@ -55,9 +57,9 @@ class Scorer:
     def score(self, path: Path, *, dense: bool = False) -> Verdict:
         """The verdict on one file: as the stream's but for id, position and timings.
 
-        dense: with a map also where it is called real. It goes as the record that `forgewatch send` would
-        make through the worker's own steps; its position is its place among the files scored here. Raises
-        NoVerdictError, and OSError where the file cannot be read.
+        dense: with a map, and a video with a scan, also where it is called real. It goes as the record that
+        `forgewatch send` would make through the worker's own steps; its position is its place among the files
+        scored here. Raises NoVerdictError, and OSError where the file cannot be read.
         """
         limit = self._settings.max_media_bytes
         if path.stat().st_size > limit:
@@ -86,19 +88,34 @@ class Scorer:
         """Whether the release says where pictures are forged."""
         return self._artifact.manifest.localizer is not None
 
+    @property
+    def scans(self) -> bool:
+        """Whether the release says when videos are forged."""
+        return self._artifact.manifest.scanner is not None
+
     def picture(self, path: Path, verdict: Verdict) -> NDArray[np.uint8]:
         """Show the frame that a verdict's map is of, whole, uint8 RGB with sides of at most 1,024 px.
 
         Raises DecodeError, and OSError where the file cannot be read.
         """
         assert verdict.map is not None
-        smaller = min(1.0, _SHOWN_PX / max(verdict.width, verdict.height))
-        width_px, height_px = (max(1, round(side * smaller)) for side in (verdict.width, verdict.height))
-        crops = self._artifact.manifest.contract.crop_plan
-        plan = MediaPlan(crops=crops, pictures={_SHOWN: PicturePlan(width_px=width_px, height_px=height_px)})
-        decoded = self._sandbox.submit(path.read_bytes(), plan).result()
+        decoded = self._shown(path, verdict, self._artifact.manifest.contract.crop_plan, _SHOWN_PX)
         shown: NDArray[np.uint8] = decoded.pictures[_SHOWN][decoded.frame_numbers.index(verdict.map.frame)]
         return shown
+
+    def frames(self, path: Path, verdict: Verdict) -> list[NDArray[np.uint8]]:
+        """Show some frames of a video, evenly spread, uint8 RGB with sides of at most 160 px.
+
+        Raises as `picture`.
+        """
+        plan = CropPlan(crop_px=32, patches=1, face_patches=0, frames=_FRAMES)
+        return list(self._shown(path, verdict, plan, _FRAME_PX).pictures[_SHOWN])
+
+    def _shown(self, path: Path, verdict: Verdict, crops: CropPlan, most_px: int) -> Decoded:
+        smaller = min(1.0, most_px / max(verdict.width, verdict.height))
+        width_px, height_px = (max(1, round(side * smaller)) for side in (verdict.width, verdict.height))
+        plan = MediaPlan(crops=crops, pictures={_SHOWN: PicturePlan(width_px=width_px, height_px=height_px)})
+        return self._sandbox.submit(path.read_bytes(), plan).result()
 
     def _again(self, artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> list[Verdict]:
         looks = second_looks(artifact.manifest, self._session.score, self._session.score)

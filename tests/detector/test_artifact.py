@@ -11,6 +11,7 @@ from detector.artifact import EVALUATION, FILES, MANIFEST, MODEL, Artifact, load
 from detector.manifest import DamagedArtifactError
 from detector.map_contract import MapContract
 from detector.mar import mar_name, pack
+from detector.scan_contract import ScanContract
 
 
 @pytest.fixture
@@ -57,26 +58,31 @@ def test_a_file_name_that_leaves_the_folder_is_refused(copy: Artifact) -> None:
         load(copy.folder)
 
 
+SCANNER = ScanContract(crop_px=64, threshold=0.3, reals_told=0.0, reals=9, export_difference=0.0)
 LOCALIZER = MapContract(crop_px=64, threshold=0.3, reals_marked=0.02, reals=50, export_difference=0)
 
 
-def test_a_localizer_that_is_declared_must_be_there_whole(copy: Artifact) -> None:
-    declared = copy.manifest.model_copy(update={"localizer": LOCALIZER})
-    names = ("localizer.onnx", "localizer_probe.safetensors", "localizer_weights.safetensors")
-    with pytest.raises(DamagedArtifactError, match=r"lacks localizer\.onnx, localizer_probe\.safetensors"):
+@pytest.mark.parametrize(("part", "contract"), [("localizer", LOCALIZER), ("scanner", SCANNER)])
+def test_a_further_graph_that_is_declared_must_be_there_whole(
+    copy: Artifact, part: str, contract: MapContract | ScanContract
+) -> None:
+    declared = copy.manifest.model_copy(update={part: contract})
+    names = (f"{part}.onnx", f"{part}_probe.safetensors", f"{part}_weights.safetensors")
+    with pytest.raises(DamagedArtifactError, match=rf"lacks {part}\.onnx, {part}_probe\.safetensors"):
         seal(copy.folder, declared)
     for name in names:
         (copy.folder / name).write_bytes(b"a graph")
     sealed = seal(copy.folder, declared)
-    assert verify(copy.folder, sealed.digest).manifest.localizer == LOCALIZER
+    assert getattr(verify(copy.folder, sealed.digest).manifest, part) == contract
     (copy.folder / names[0]).write_bytes(b"another")
     with pytest.raises(DamagedArtifactError, match="SHA-256"):
         verify(copy.folder)
 
 
-def test_a_localizer_that_nothing_declares_is_refused(copy: Artifact) -> None:
-    (copy.folder / "localizer.onnx").write_bytes(b"a graph")
-    with pytest.raises(DamagedArtifactError, match=r"declares no localizer for localizer\.onnx"):
+@pytest.mark.parametrize("part", ["localizer", "scanner"])
+def test_a_further_graph_that_nothing_declares_is_refused(copy: Artifact, part: str) -> None:
+    (copy.folder / f"{part}.onnx").write_bytes(b"a graph")
+    with pytest.raises(DamagedArtifactError, match=rf"declares no {part} for {part}\.onnx"):
         seal(copy.folder, copy.manifest)
 
 

@@ -95,19 +95,45 @@ def test_an_older_model_takes_crops_and_pooling_and_says_what_models_said_then()
     ]
 
 
-def test_a_release_of_format_5_has_no_localizer(untrained_artifact: Artifact) -> None:
+def test_a_release_of_format_5_has_no_localizer_and_no_scanner(untrained_artifact: Artifact) -> None:
     fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": 5}
-    del fields["localizer"]
+    del fields["localizer"], fields["scanner"]
     assert read_manifest(json.dumps(fields).encode()) == untrained_artifact.manifest
 
 
-def test_a_release_without_a_localizer_is_written_as_older_versions_read_it(
-    untrained_artifact: Artifact, localized_artifact: Artifact
+def test_a_release_of_one_graph_is_written_as_older_versions_read_it(
+    untrained_artifact: Artifact, localized_artifact: Artifact, scanned_artifact: Artifact
 ) -> None:
-    for artifact, number in ((untrained_artifact, 5), (localized_artifact, 6)):
+    releases = (untrained_artifact, localized_artifact, scanned_artifact)
+    for artifact, number in zip(releases, (5, 6, 6), strict=True):
         fields = json.loads((artifact.folder / MANIFEST).read_bytes())
-        assert (fields["format"], "localizer" in fields) == (number, number == 6)
+        assert fields["format"] == number
+        assert ("localizer" in fields, "scanner" in fields) == (number == 6,) * 2
         assert read_manifest(written(artifact.manifest)) == artifact.manifest
+    alone = scanned_artifact.manifest.model_copy(update={"localizer": None})
+    assert read_manifest(written(alone)) == alone
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"crop_px": 60},
+        {"crop_px": 24},
+        {"frames": 97},
+        {"frames": 0},
+        {"threshold": 0},
+        {"reals": 0},
+        {"n": 1},
+    ],
+)
+def test_a_scanner_that_cannot_be_is_refused(untrained_artifact: Artifact, wrong: dict[str, Any]) -> None:
+    declared = {"crop_px": 64, "threshold": 0.3, "reals_told": 0, "reals": 9, "export_difference": 0}
+    fields = untrained_artifact.manifest.model_dump(mode="json")
+    held = read_manifest(json.dumps(fields | {"scanner": declared}).encode()).scanner
+    assert held is not None
+    assert (held.frames, held.outputs[0].shape) == (96, ("rows",))
+    with pytest.raises(DamagedArtifactError):
+        read_manifest(json.dumps(fields | {"scanner": declared | wrong}).encode())
 
 
 @pytest.mark.parametrize(

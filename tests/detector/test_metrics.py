@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 from verdicts import make_item, make_verdict
@@ -11,10 +12,11 @@ from detector.metrics import (
     UNKNOWN_SCORE,
     VERDICTS,
     count_committed,
+    count_second_looks,
     forget_release,
     serve_release,
 )
-from detector.records import Label
+from detector.records import Label, Scan
 from ingest.records import InRecord
 
 
@@ -88,3 +90,25 @@ def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likel
     }
     assert counted == {("gan", "cccccccccccc"): 2}
     forget_release("cccccccccccc")
+
+
+def test_second_looks_are_counted_by_what_the_release_can_add_and_did() -> None:
+    def counted() -> list[float | None]:
+        return [
+            REGISTRY.get_sample_value(f"forgewatch_detector_{what}_total", {"outcome": outcome})
+            for what in ("maps", "scans")
+            for outcome in ("made", "failed")
+        ]
+
+    before = counted()
+    scan = Scan(frames=1, step_s=0, threshold=0.5, times_s=(0.0,), scores=(0.1,))
+    video = make_verdict(make_item(), kind="video")
+    verdicts = [
+        make_verdict(make_item()),
+        video,
+        video.model_copy(update={"scan": scan, "segments": ()}),
+        video.model_copy(update={"label": "real"}),
+    ]
+    count_second_looks(["scan"], verdicts)
+    count_second_looks(["map"], verdicts[:1])
+    assert np.subtract(counted(), before).tolist() == [0, 1, 1, 1]

@@ -1,8 +1,8 @@
-"""A release with a localizer in a real TorchServe: what it does not call real comes with a map."""
+"""A release with all graphs in a real TorchServe: what is not called real comes with a map, and a scan."""
 
 import base64
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -13,17 +13,19 @@ import pytest
 from PIL import Image
 
 from deploy.local.torchserve import TorchServe as Server
-from detector.artifact import LOCALIZER_PROBE, Artifact
-from detector.batch import judge, open_batch
+from detector.artifact import LOCALIZER_PROBE, SCANNER_PROBE, Artifact
+from detector.batch import Score, judge, open_batch
 from detector.map_contract import CELLS
 from detector.map_session import open_map_session
 from detector.maps import assembled, covering
 from detector.mar import MODEL_NAME, pack
 from detector.probe import write_probe
 from detector.records import Verdict
+from detector.release_session import ReleaseSession
 from detector.routing import Route
+from detector.scan_contract import FRAME_SCORE
 from detector.second_look import looked_again, second_looks
-from detector.seen import Seen
+from detector.seen import Ask, Seen
 from detector.settings import DetectorSettings
 from detector.tensors import Request
 from detector.torchserve import ProbeError, TorchServe
@@ -31,6 +33,7 @@ from ingest.crops import cut
 from ingest.records import InRecord
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
+from updater.distortions.media.h264 import to_h264
 
 pytestmark = pytest.mark.system
 
@@ -49,14 +52,22 @@ def photograph(number: int) -> bytes:
     return file.getvalue()
 
 
+def video(number: int) -> bytes:
+    """Noise of one strength, and of another in its middle third."""
+    rng = np.random.default_rng(number)
+    frames = rng.integers(100, 140, (30, 96, 160, 3), np.uint8)
+    frames[10:20] = rng.integers(0, 256, (10, 96, 160, 3), np.uint8)
+    return to_h264(frames, 12, "mp4")
+
+
 def asked(pictures: int, crops: int) -> Request:
     rows = np.random.default_rng(pictures).integers(0, 256, (pictures * crops, CROP_PX, CROP_PX, 3), np.uint8)
     return {"crops": rows, "of_picture": np.repeat(np.arange(pictures), crops)}
 
 
 @pytest.fixture(scope="module")
-def artifact(localized_artifact: Artifact) -> Artifact:
-    return localized_artifact
+def artifact(scanned_artifact: Artifact) -> Artifact:
+    return scanned_artifact
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +85,9 @@ def client(torchserve: Server, artifact: Artifact) -> Iterator[TorchServe]:
         opened.unregister(artifact.version)
 
 
-def test_both_graphs_say_there_what_their_probes_say(client: TorchServe, artifact: Artifact) -> None:
-    assert client.probe(artifact)[CELLS] < 1e-4
+def test_all_graphs_say_there_what_their_probes_say(client: TorchServe, artifact: Artifact) -> None:
+    worst = client.probe(artifact)
+    assert max(worst[CELLS], worst[FRAME_SCORE]) < 1e-4
 
 
 def test_a_localizer_that_says_something_else_is_refused(
@@ -87,6 +99,55 @@ def test_a_localizer_that_says_something_else_is_refused(
     write_probe(other / LOCALIZER_PROBE, request, {CELLS: np.ones((4, 8, 8), np.float32)})
     with pytest.raises(ProbeError, match="does not map as it must"):
         client.probe(Artifact(other, artifact.manifest, artifact.digest))
+
+
+def test_a_scanner_that_says_something_else_is_refused(
+    client: TorchServe, artifact: Artifact, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(artifact.folder, other)
+    request = {"crops": asked(1, 6)["crops"]}
+    write_probe(other / SCANNER_PROBE, request, {FRAME_SCORE: np.full(6, 2, np.float32)})
+    with pytest.raises(ProbeError, match="does not scan as it must"):
+        client.probe(Artifact(other, artifact.manifest, artifact.digest))
+
+
+def test_videos_of_the_stream_have_the_segments_that_they_have_here(
+    client: TorchServe, artifact: Artifact, torchserve: Server
+) -> None:
+    data = [video(number) for number in range(2)]
+    records = [InRecord("media", 0, number, 0, None, one, ()) for number, one in enumerate(data)]
+
+    def judged(predict: Score, ask_map: Ask, ask_scan: Ask) -> list[Verdict]:
+        def again(of: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
+            return looked_again(seen, second_looks(of.manifest, ask_map, ask_scan), sandbox.submit)
+
+        batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
+        answers = judge(batch, predict, DetectorSettings(), 900_000, again=again)
+        return [one.verdict for one in answers if one.verdict is not None]
+
+    here = ReleaseSession(artifact, 1).score
+    with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
+        there = judged(client.predict, partial(client.map, artifact), partial(client.scan, artifact))
+        for one, expected in zip(there, judged(lambda _, asked: here(asked), here, here), strict=True):
+            assert one.scan is not None
+            assert expected.scan is not None
+            np.testing.assert_allclose(one.scan.scores, expected.scan.scores, atol=2e-3)
+            assert one.segments is not None
+            assert expected.segments
+            ends = [
+                [segment.frames for segment in segments] for segments in (one.segments, expected.segments)
+            ]
+            assert np.abs(np.subtract(*ends)).max() <= 1
+    answer = httpx.post(
+        f"{torchserve.inference_url}/predictions/{MODEL_NAME}/{artifact.version}",
+        content=data[0],
+        headers={"content-type": "application/octet-stream"},
+        timeout=60,
+        trust_env=False,
+    )
+    by_hand = Verdict.model_validate(answer.json() | {"id": "", "item": there[0].item})
+    assert (by_hand.scan, by_hand.segments) == (there[0].scan, there[0].segments)
 
 
 def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deploy.client import timeline_picture
 from deploy.client.map_picture import drawn
 from deploy.client.scoring import NoVerdictError, Scorer
 from detector.artifact import Artifact
 from detector.settings import DetectorSettings
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
+from updater.distortions.media.h264 import to_h264
+
+MEDIA = Path(__file__).parents[4] / "shared" / "media"
 
 pytestmark = pytest.mark.slow
 
@@ -85,3 +89,57 @@ def test_only_a_dense_look_maps_what_is_called_real(localized_artifact: Artifact
         scorer = Scorer(artifact, sandbox, ingest, DetectorSettings())
         assert (scorer.score(path).label, scorer.score(path).map) == ("real", None)
         assert scorer.score(path, dense=True).map is not None
+
+
+def test_a_video_that_is_not_called_real_has_a_scan_and_frames_to_show_it_under(
+    localized_artifact: Artifact, scanned_artifact: Artifact, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    frames = rng.integers(100, 140, (30, 96, 128, 3), np.uint8)
+    frames[10:20] = rng.integers(0, 256, (10, 96, 128, 3), np.uint8)
+    path = tmp_path / "a.mp4"
+    path.write_bytes(to_h264(frames, 12, "mp4"))
+    ingest = IngestSettings()
+    with Sandbox(ingest) as sandbox:
+        scorer = Scorer(scanned_artifact, sandbox, ingest, DetectorSettings())
+        verdict, again = scorer.score(path), scorer.score(path)
+        assert (verdict.kind, verdict.label) == ("video", "unknown")
+        assert verdict.scan is not None
+        assert verdict.segments is not None
+        assert verdict.scan.frames == 30
+        assert np.ptp(verdict.scan.scores) > 0
+        assert (again.scan, again.segments, again.map) == (verdict.scan, verdict.segments, verdict.map)
+        shown = scorer.frames(path, verdict)
+        assert [one.shape for one in shown] == [(96, 128, 3)] * 8
+        assert timeline_picture.drawn(shown, verdict.scan, verdict.segments).width == 960
+        without = Scorer(localized_artifact, sandbox, ingest, DetectorSettings()).score(path)
+        assert (without.scan, without.segments, without.map is None) == (None, None, False)
+        own = {"id", "item", "timings", "release", "scan", "segments"}
+        assert without.model_dump(exclude=own) == verdict.model_dump(exclude=own)
+
+
+def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_artifact: Artifact) -> None:
+    odd = [*(MEDIA / "video").glob("*"), *(MEDIA / "hostile").glob("*mp4*")]
+    if not odd:
+        pytest.skip("the shared media are not here")
+    ingest = IngestSettings()
+    scanned = 0
+    alone = scanned_artifact.manifest.model_copy(update={"localizer": None})
+    artifact = Artifact(scanned_artifact.folder, alone, scanned_artifact.digest)
+    with Sandbox(ingest) as sandbox:
+        scorer = Scorer(artifact, sandbox, ingest, DetectorSettings())
+        for path in sorted(odd):
+            try:
+                verdict = scorer.score(path)
+            except NoVerdictError:
+                continue
+            assert (verdict.scan is not None) == (verdict.kind == "video"), path.name
+            if verdict.scan is None:
+                continue
+            scanned += 1
+            assert verdict.segments is not None
+            assert 1 <= verdict.scan.frames == len(verdict.scan.scores) == len(verdict.scan.times_s) <= 96
+            for one in verdict.segments:
+                assert 0 <= one.start_s < one.end_s, path.name
+                assert 0 <= one.frames[0] <= one.frames[1], path.name
+    assert scanned >= 20

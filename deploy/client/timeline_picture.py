@@ -1,0 +1,61 @@
+"""A scan as a time line under frames of its clip, to look at. Pure."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from detector.records import Scan, Segment
+
+_WIDTH, _PLOT, _MARGIN = 960, 120, 36
+_COLOUR, _PALE, _GREY, _LINE = (255, 40, 40), (255, 205, 205), (150, 150, 150), (30, 60, 160)
+
+
+def drawn(frames: Sequence[NDArray[np.uint8]], scan: Scan, segments: Sequence[Segment]) -> Image.Image:
+    """Draw what a scan says of each frame as a line, below frames of the clip, left to right in time.
+
+    frames: uint8 RGB [H, W, 3] of one size, the middles of equal spans of the clip; at least one. What is
+    told as forged is red, above it a bar over the frames. The dashed line is the threshold of stretches.
+    """
+    shown = [_tile(frame, (_WIDTH - 2 * _MARGIN) // len(frames)) for frame in frames]
+    bottom = max(tile.height for tile in shown) + 8
+    picture = Image.new("RGB", (_WIDTH, bottom + _PLOT + 28), "white")
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
+    end_s = max(scan.times_s[-1] + scan.step_s, *(one.end_s for one in segments), 1e-3)
+
+    def across(time_s: float) -> float:
+        return _MARGIN + (_WIDTH - 2 * _MARGIN) * min(max(time_s, 0.0), end_s) / end_s
+
+    def down(score: float) -> float:
+        return bottom + _PLOT * (1 - score)
+
+    for number, tile in enumerate(shown):
+        picture.paste(tile, (_MARGIN + number * tile.width, 0))
+    for one in segments:
+        draw.rectangle([across(one.start_s), bottom, across(one.end_s), bottom + _PLOT], fill=_PALE)
+        draw.rectangle([across(one.start_s), bottom - 6, across(one.end_s), bottom - 2], fill=_COLOUR)
+    draw.rectangle([_MARGIN, bottom, _WIDTH - _MARGIN, bottom + _PLOT], outline=_GREY)
+    for left in range(_MARGIN, _WIDTH - _MARGIN, 8):
+        draw.line([left, down(scan.threshold), left + 3, down(scan.threshold)], fill=_COLOUR)
+    line = [(across(time_s), down(score)) for time_s, score in zip(scan.times_s, scan.scores, strict=True)]
+    draw.line(line if len(line) > 1 else line * 2, fill=_LINE, width=2)
+    for score in (0.0, 1.0):
+        draw.text((_MARGIN - 6, down(score)), f"{score:.0f}", fill="black", font=font, anchor="rm")
+    for time_s in _ticks(end_s):
+        draw.line([across(time_s), bottom + _PLOT, across(time_s), bottom + _PLOT + 4], fill=_GREY)
+        label = f"{time_s:g} s"
+        draw.text((across(time_s), bottom + _PLOT + 6), label, fill="black", font=font, anchor="ma")
+    return picture
+
+
+def _tile(frame: NDArray[np.uint8], width: int) -> Image.Image:
+    height = max(1, min(2 * width, round(width * frame.shape[0] / frame.shape[1])))
+    return Image.fromarray(frame).resize((width, height))
+
+
+def _ticks(end_s: float) -> list[float]:
+    """Return at most eleven round times from 0 on, the last at or before the end."""
+    step = 10.0 ** np.floor(np.log10(end_s))
+    step = next(step * part for part in (0.1, 0.2, 0.5, 1.0) if end_s / (step * part) <= 10)
+    return [round(float(number * step), 6) for number in range(int(end_s / step) + 1)]
