@@ -15,6 +15,9 @@ from ingest.crops import Box
 from ingest.decode import sample
 from ingest.records import Decoded, Place, PlacesPlan, Region
 
+_MOST_PIXELS = 600_000_000
+"""of all frames that are scanned together, unless they are as few as the first look's"""
+_FEWEST = 8
 _DECIMALS = 3
 """of what a verdict keeps: of the scores, and of seconds"""
 
@@ -31,8 +34,9 @@ class ScanLook:
         """Return one crop of each frame that is scanned: on the largest face, or where the clip says."""
         if one.clip is None:
             return None
-        numbers = sample(one.clip.length, self.contract.frames)
         size = one.verdict.width, one.verdict.height
+        most = min(self.contract.frames, max(_FEWEST, _MOST_PIXELS // (size[0] * size[1])))
+        numbers = sample(one.clip.length, most)
         corners = corners_along(_faces(one.verdict), numbers, size, self.contract.crop_px, one.clip.elsewhere)
         places = (Place(number, *corner) for number, corner in zip(numbers, corners, strict=True))
         return PlacesPlan(crop_px=self.contract.crop_px, places=tuple(places))
@@ -53,13 +57,20 @@ def found_in(
 
     regions: what was seen of each frame, in order; length: all frames of the video. The stretches are found
     in the scores as the verdict keeps them, so that whoever has it finds the same. Each scanned frame stands
-    for those nearest to it: an end lies in the middle between two of them.
+    for those nearest to it, an end lies in the middle between two of them; and the first and the last stand
+    for no more beyond them than half a step, for what is there may not have been reached.
     """
     kept = np.round(scores.astype(np.float64), _DECIMALS)
     numbers = np.array([region.frame for region in regions], np.float64)
-    times = np.array([region.time_s or 0.0 for region in regions], np.float64)
+    times = np.maximum.accumulate([region.time_s or 0.0 for region in regions])
     frames, seconds = numbers[-1] - numbers[0], times[-1] - times[0]
-    ends = [0, *(int(one) for one in (numbers[:-1] + numbers[1:] + 1) // 2), length]
+    half = frames / (len(numbers) - 1) / 2 if frames else length
+    between = [int(one) for one in (numbers[:-1] + numbers[1:] + 1) // 2]
+    ends = [
+        max(0, int(numbers[0] - half + 0.5)),
+        *between,
+        min(length, int(numbers[-1] + half + 0.5)),
+    ]
 
     def when(frame: int) -> float:
         inside = float(np.interp(frame, numbers, times))

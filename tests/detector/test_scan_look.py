@@ -103,6 +103,13 @@ def test_a_video_is_scanned_in_no_more_frames_than_the_release_says() -> None:
     assert (segment.start_s, segment.end_s) == pytest.approx((0.8, 1.7), abs=0.101)
 
 
+@pytest.mark.parametrize(("side", "frames"), [(2000, 96), (4000, 37), (20_000, 8)])
+def test_of_very_large_frames_fewer_are_decoded(side: int, frames: int) -> None:
+    plan = ScanLook(CONTRACT, white).plan(seen(known=Clip(10_000, (0, 0)), width=side, height=side))
+    assert plan is not None
+    assert len(plan.places) == len(plan.frames) == frames
+
+
 def test_the_largest_face_is_followed_where_one_was_found() -> None:
     faces = [a_region("face", 0, (60, 20, 100, 100)), a_region("face", 0, (0, 0, 20, 20))]
     beyond = Clip(24, (0, 0))
@@ -202,6 +209,15 @@ def test_ends_are_in_the_time_that_a_clip_of_a_changing_rate_shows() -> None:
     scores[10:16] = 0.9
     _, (segment,) = found_in(scores, regions(range(20), times), 20, 0.3)
     assert (segment.frames, segment.start_s, segment.end_s) == ((10, 15), 1, 4)
+
+
+def test_a_stretch_does_not_go_on_where_a_damaged_video_was_not_reached() -> None:
+    scores = np.full(10, 0.9, np.float32)
+    numbers = 1 + 2 * np.arange(10)
+    for beyond, last in ((0, 19), (200, 19)):
+        _, (segment,) = found_in(scores, regions(numbers, numbers / 10), 20 + beyond, 0.3)
+        assert segment.frames == (0, last)
+        assert (segment.start_s, segment.end_s) == pytest.approx((0, 2))
 
 
 def test_one_frame_is_scanned_too_and_holds_no_stretch() -> None:
