@@ -114,7 +114,7 @@ def score(
                     failed += 1
                     continue
                 if map_dir is not None:
-                    _draw(scorer, path, verdict, map_dir)
+                    draw(scorer, path, verdict, map_dir)
                 no_scan |= verdict.kind == "video" and not scorer.scans
                 if as_json:
                     print_json({"file": str(path), "verdict": verdict.model_dump(mode="json")})
@@ -129,7 +129,7 @@ def score(
     _finish(failed, "scored")
 
 
-def _draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
+def draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
     """Draw the map and the time line that a verdict has, each in a file of its own."""
     from deploy.client import map_picture, timeline_picture
     from ingest.decode import DecodeError

@@ -42,7 +42,7 @@ def drawn(frames: Sequence[NDArray[np.uint8]], scan: Scan, segments: Sequence[Se
     draw.line(line if len(line) > 1 else line * 2, fill=_LINE, width=2)
     for score in (0.0, 1.0):
         draw.text((_MARGIN - 6, down(score)), f"{score:.0f}", fill="black", font=font, anchor="rm")
-    for time_s in _ticks(end_s):
+    for time_s in ticks(end_s):
         draw.line([across(time_s), bottom + _PLOT, across(time_s), bottom + _PLOT + 4], fill=_GREY)
         label = f"{time_s:g} s"
         draw.text((across(time_s), bottom + _PLOT + 6), label, fill="black", font=font, anchor="ma")
@@ -54,7 +54,7 @@ def _tile(frame: NDArray[np.uint8], width: int) -> Image.Image:
     return Image.fromarray(frame).resize((width, height))
 
 
-def _ticks(end_s: float) -> list[float]:
+def ticks(end_s: float) -> list[float]:
     """Return at most eleven round times from 0 on, the last at or before the end."""
     step = 10.0 ** np.floor(np.log10(end_s))
     step = next(step * part for part in (0.1, 0.2, 0.5, 1.0) if end_s / (step * part) <= 10)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploy.client.timeline_picture import _ticks, drawn
+from deploy.client.timeline_picture import drawn, ticks
 from detector.records import Scan, Segment
 
 RED, PALE, BLUE = [255, 40, 40], [255, 205, 205], [30, 60, 160]
@@ -46,7 +46,7 @@ def test_a_clip_of_hardly_any_frames_and_without_a_stretch_is_drawn_too(scores: 
 
 @pytest.mark.parametrize("end_s", [1e-3, 0.04, 0.99, 1, 3.2, 10, 61, 3600])
 def test_seconds_are_told_at_a_few_round_times(end_s: float) -> None:
-    ticks = _ticks(end_s)
-    assert 2 <= len(ticks) <= 11
-    assert ticks[0] == 0
-    assert ticks[-1] <= end_s * 1.0001
+    shown = ticks(end_s)
+    assert 2 <= len(shown) <= 11
+    assert shown[0] == 0
+    assert shown[-1] <= end_s * 1.0001
