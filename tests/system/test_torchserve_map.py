@@ -6,15 +6,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from prometheus_client import REGISTRY
 
 from deploy.local.torchserve import TorchServe as Server
 from detector.artifact import LOCALIZER_PROBE, SCANNER_PROBE, Artifact
-from detector.batch import Score, judge, open_batch
+from detector.batch import judge, open_batch
 from detector.map_contract import CELLS
 from detector.map_session import open_map_session
 from detector.maps import assembled, covering
@@ -25,11 +29,13 @@ from detector.release_session import ReleaseSession
 from detector.routing import Route
 from detector.scan_contract import FRAME_SCORE
 from detector.second_look import looked_again, second_looks
-from detector.seen import Ask, Seen
+from detector.seen import Seen
 from detector.settings import DetectorSettings
 from detector.tensors import Request
 from detector.torchserve import ProbeError, TorchServe
+from detector.worker import Worker
 from ingest.crops import cut
+from ingest.process.health import Heartbeat
 from ingest.records import InRecord
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -118,27 +124,32 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
     data = [video(number) for number in range(2)]
     records = [InRecord("media", 0, number, 0, None, one, ()) for number, one in enumerate(data)]
 
-    def judged(predict: Score, ask_map: Ask, ask_scan: Ask) -> list[Verdict]:
-        def again(of: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
-            return looked_again(seen, second_looks(of.manifest, ask_map, ask_scan), sandbox.submit)
-
-        batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
-        answers = judge(batch, predict, DetectorSettings(), 900_000, again=again)
-        return [one.verdict for one in answers if one.verdict is not None]
-
     here = ReleaseSession(artifact, 1).score
+
+    def again(of: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
+        return looked_again(seen, second_looks(of.manifest, here, here), sandbox.submit)
+
+    settings = DetectorSettings()
+    source: Any = SimpleNamespace(resume=lambda: None)
+    none: Any = None
+    made = {"outcome": "made"}
+    before = REGISTRY.get_sample_value("forgewatch_detector_scans_total", made) or 0
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
-        there = judged(client.predict, partial(client.map, artifact), partial(client.scan, artifact))
-        for one, expected in zip(there, judged(lambda _, asked: here(asked), here, here), strict=True):
-            assert one.scan is not None
-            assert expected.scan is not None
-            np.testing.assert_allclose(one.scan.scores, expected.scan.scores, atol=2e-3)
-            assert one.segments is not None
-            assert expected.segments
-            ends = [
-                [segment.frames for segment in segments] for segments in (one.segments, expected.segments)
-            ]
-            assert np.abs(np.subtract(*ends)).max() <= 1
+        worker = Worker(
+            source, sandbox, client, none, none, IngestSettings(), settings, Event(), Heartbeat(60)
+        )
+        streamed = worker._judge(open_batch(records, Route(artifact), sandbox, IngestSettings()))
+        batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
+        alone = judge(batch, lambda _, asked: here(asked), settings, 900_000, again=again)
+    there, expected = ([one.verdict for one in judged if one.verdict] for judged in (streamed, alone))
+    for one, other in zip(there, expected, strict=True):
+        assert one.scan is not None
+        assert other.scan is not None
+        np.testing.assert_allclose(one.scan.scores, other.scan.scores, atol=2e-3)
+        assert other.segments
+        ends = [[found.frames for found in said.segments or ()] for said in (one, other)]
+        assert np.abs(np.subtract(*ends)).max() <= 1
+    assert REGISTRY.get_sample_value("forgewatch_detector_scans_total", made) == before + 2
     answer = httpx.post(
         f"{torchserve.inference_url}/predictions/{MODEL_NAME}/{artifact.version}",
         content=data[0],
