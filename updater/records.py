@@ -22,6 +22,13 @@ class Gate(BaseModel):
     value: float
     bound: float
     holds: bool
+    measured: str | None = Field(
+        None, description="figure, interval and n, where the value is the end of an interval"
+    )
+
+    def said(self, number: str) -> str:
+        """Return the value for a person, its number formatted so."""
+        return f"{self.value:{number}}" + (f" ({self.measured})" if self.measured else "")
 
 
 class Shares(BaseModel):
@@ -62,6 +69,21 @@ class Power(BaseModel):
     families: dict[str, Caught]
 
 
+class Lost(BaseModel):
+    """By how much the accuracy under distortions fell from the live release to the candidate, as a fraction.
+
+    Negative: it rose. Of the very same items, on the classes that both know.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    share: float
+    low: float = Field(description="it fell at least so far, by 95 % confidence; -1..1")
+    high: float = Field(description="it fell at most so far, by 95 % confidence; -1..1")
+    reals: int = Field(description="items")
+    forgeries: int = Field(description="items of families that both know")
+
+
 class Robustness(BaseModel):
     """How some held-back items fared under distortions, a few crops of each.
 
@@ -74,6 +96,7 @@ class Robustness(BaseModel):
     items: dict[str, int] = Field(description="how many of each class")
     undistorted: dict[str, float] = Field(description="shares by class of the very items, undistorted")
     distorted: dict[str, dict[str, float]] = Field(description="by TYPE:LEVEL, shares by class")
+    lost: Lost | None = Field(None, description="of a candidate, against the live release")
 
 
 class Performance(BaseModel):

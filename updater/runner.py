@@ -129,7 +129,7 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
     artifact = workshop.sealed(plan, calibrated, exported, localizer)
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise CandidateRefusedError(
-            "; ".join(f"{gate.name}: {gate.value:.4g}, bound {gate.bound:.4g}" for gate in missed)
+            "; ".join(f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}" for gate in missed)
         )
     candidate = Candidate(
         digest=artifact.digest,

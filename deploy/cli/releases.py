@@ -48,8 +48,8 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
     say(card)
     print_table(
         f"gates of {short(detail.digest)} (compared with {short(detail.candidate.parent) or 'nothing'})",
-        ["gate", "measured", "bound", "holds"],
-        [[g.name, g.value, g.bound, "yes" if g.holds else "NO"] for g in detail.candidate.gates],
+        ["gate", "measured", "bound", "holds", "of"],
+        [[g.name, g.value, g.bound, "yes" if g.holds else "NO", g.measured] for g in detail.candidate.gates],
     )
     print_table(
         "history",

@@ -57,7 +57,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         assert all(gate.holds for gate in candidate.gates)
         assert {gate.name for gate in candidate.gates} >= {
             "points forgotten of the old families",
-            "points of accuracy lost under distortions",
+            "points of accuracy lost under distortions, beyond chance",
             "share of striped named",
         }
 
@@ -73,6 +73,10 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         for one in ("before", "after"):
             assert list(evaluation[one]["robustness"]["items"]) == ["blocky", "real", "striped"]
             assert len(evaluation[one]["robustness"]["distorted"]) == 14
+        lost = evaluation["after"]["robustness"]["lost"]
+        assert lost["reals"] == evaluation["after"]["robustness"]["items"]["real"]
+        assert lost["forgeries"] == evaluation["after"]["robustness"]["items"]["blocky"]
+        assert evaluation["before"]["robustness"]["lost"] is None
         assert list(evaluation["waiting"]) == ["posterised"]
         page = (artifact.folder / "evaluation.md").read_text()
         assert "| striped (new) | " in page

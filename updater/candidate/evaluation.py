@@ -52,19 +52,19 @@ def evaluated(
     candidate = Judge(
         Session(workshop.draft / MODEL, exported.contract, settings.threads), calibrated.gate, plan.classes
     )
-    judges, before = [candidate], None
+    live = before = None
     if parent is not None:
         live = Judge(open_session(parent, settings.threads), parent.manifest.gate, parent.manifest.classes)
-        judges.append(live)
         known, forged = (live.shown(one) for one in (test, pseudo))
         seen = partial(progress, "evaluate live")
         before = judge(live.session, live.gate, live.classes, known, forged, familiar, seen)
     seen = partial(progress, "evaluate candidate")
     after = judge(candidate.session, candidate.gate, plan.classes, test, pseudo, familiar, seen)
-    robust = measure_robustness(judges, test, plan.seed, partial(progress, "evaluate under distortions"))
-    after = after.model_copy(update={"power": power, "robustness": robust[0]})
+    seen = partial(progress, "evaluate under distortions")
+    robust, of_live = measure_robustness(candidate, live, test, plan.seed, seen)
+    after = after.model_copy(update={"power": power, "robustness": robust})
     if before is not None and parent is not None:
-        before = before.model_copy(update={"power": _power_of(parent), "robustness": robust[1]})
+        before = before.model_copy(update={"power": _power_of(parent), "robustness": of_live})
     evaluation = Evaluation(
         update=update,
         parent=parent.digest if parent else None,

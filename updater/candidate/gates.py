@@ -9,8 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from memory.records import REAL
-from updater.candidate.figures import under_distortions
-from updater.records import Gate, Performance, Power, Robustness
+from updater.records import Gate, Lost, Performance, Power, Robustness
 from updater.settings import UpdaterSettings
 
 
@@ -43,7 +42,7 @@ def make_gates(
             ),
         ]
         found += keeps_power(before.power, after.power, bounds.max_power_points)
-        found += keeps_robustness(before.robustness, after.robustness, old, bounds.max_robustness_points)
+        found += keeps_robustness(before.robustness, after.robustness, bounds.max_robustness_points)
     return tuple(found)
 
 
@@ -86,19 +85,24 @@ def keeps_power(before: Power | None, after: Power | None, bound_points: float) 
 
 
 def keeps_robustness(
-    before: Robustness | None, after: Robustness | None, old: Sequence[str], bound_points: float
+    before: Robustness | None, after: Robustness | None, bound_points: float
 ) -> tuple[Gate, ...]:
-    """Mean over the distortions of both of (accuracy before - accuracy after), in points.
+    """Points of accuracy under distortions that a candidate has lost with 95 % confidence: `low` of its loss.
 
-    old: the families that the live model knows; an accuracy is of them and of reals. Positive: distortions
-    mislead the candidate more. No gate where the live model was not measured so.
+    So what chance explains refuses nobody: few items let more pass, and `lost_on` says how much. Positive:
+    distortions mislead the candidate more. No gate where the live model was not measured so.
     """
     if before is None:
         return ()
-    lost = math.nan
-    if after is not None and before.distorted.keys() == after.distorted.keys():
-        lost = under_distortions(before, old) - under_distortions(after, old)
-    return (at_most("points of accuracy lost under distortions", _rounded(100 * lost), bound_points),)
+    lost = after and after.lost
+    value = _rounded(100 * lost.low) if lost else math.nan
+    gate = at_most("points of accuracy lost under distortions, beyond chance", value, bound_points)
+    return (gate.model_copy(update={"measured": _said_of(lost)}) if lost else gate,)
+
+
+def _said_of(lost: Lost) -> str:
+    share, low, high = (f"{100 * value:.1f}" for value in (lost.share, lost.low, lost.high))
+    return f"{share} [{low} to {high}] of {lost.reals} real and {lost.forgeries} forged items"
 
 
 def names(named: Mapping[str, float], bound: float) -> tuple[Gate, ...]:

@@ -17,7 +17,7 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         "| gate | value | bound | holds |",
         "|---|---:|---:|---|",
         *(
-            f"| {gate.name} | {gate.value:.3f} | {gate.bound:.3f} | {'yes' if gate.holds else '**no**'} |"
+            f"| {gate.name} | {gate.said('.3f')} | {gate.bound:.3f} | {'yes' if gate.holds else '**no**'} |"
             for gate in evaluation.gates
         ),
         "",
@@ -78,13 +78,20 @@ def said_of_robustness(evaluation: Evaluation) -> str:
     if found is None:
         return "What distortions cost was not measured."
     under, plain = 100 * under_distortions(found), 100 * accuracy(found.undistorted)
-    count = sum(found.items.values())
+    count, lost = sum(found.items.values()), found.lost
+    against = (
+        f" Against the live release, on the classes that both know, it fell by {100 * lost.share:.1f} points"
+        f" [{100 * lost.low:.1f} to {100 * lost.high:.1f}, 95 % confidence in either end] on"
+        f" {lost.reals} real and {lost.forgeries} forged items."
+        if lost
+        else ""
+    )
     return (
         f"Under DeeperForensics' seven distortions at levels 1 and 3 its accuracy is {under:.1f} % on"
         f" average, and on the same {count} held-back items undistorted {plain:.1f} %; 50 % is chance. It is"
         " the mean of the share of reals called real and of the share of forgeries called fake or unknown."
-        " An item is at most two of its crops here: video compression codes each as a clip of one frame, and"
-        " blocks lie on it as densely as on a picture of 256 px."
+        f"{against} An item is at most two of its crops here: video compression codes each as a clip of one"
+        " frame, and blocks lie on it as densely as on a picture of 256 px."
     )
 
 

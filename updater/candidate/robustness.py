@@ -1,15 +1,16 @@
 """How releases fare on held-back items under DeeperForensics-1.0's seven distortions, at two levels of five.
 
-An item is a few of its crops here, and the items are drawn, so that an update spends about a minute on it,
-and more only where a model is slow. All that is compared gets the same items, distorted by the same draws.
-What is said of an item undistorted stands beside, for it is of these crops too.
+An item is a few of its crops here, and they are judged a few items at a time until so many are, or the time
+that an update has for it is over. All that is compared gets the same items, distorted by the same draws. What
+is said of an item undistorted stands beside, for it is of these crops too.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from detector.contract import PICTURE
@@ -17,13 +18,16 @@ from detector.gate import GateParameters
 from detector.session import Session
 from memory.records import REAL
 from updater.candidate.evaluate import labelled, score_items
+from updater.candidate.lost import lost_on
 from updater.distortions.crops import distort_crops
 from updater.distortions.distortion import Step
 from updater.distortions.methods import DEEPERFORENSICS
 from updater.measures import balanced_weights
-from updater.records import Robustness
+from updater.records import Lost, Robustness
 from updater.stored_rows import chosen_rows
 from updater.training_data import LabelledCrops
+
+log = structlog.get_logger()
 
 LEVELS = (1, 3)
 STEPS = tuple(Step(name, level) for name in DEEPERFORENSICS for level in LEVELS)
@@ -31,10 +35,10 @@ MAX_ITEMS = 160
 """half of them reals, and the other half of all families in turn"""
 MAX_CROPS = 2
 """of an item, spread evenly over those that it has"""
-MAX_S = 60.0
-"""Where all models together would take longer, there are fewer items, but not fewer than MIN_ITEMS, which
-take a slow model longer."""
-MIN_ITEMS = 40
+MAX_S = 50.0
+"""A minute is allowed; the rest is for a machine that becomes slower."""
+_FEWEST, _MOST = 2, 8
+"""items that are judged between two looks at the clock, first the fewest"""
 
 
 @dataclass(frozen=True)
@@ -58,56 +62,65 @@ class Judge:
 
 
 def measure_robustness(
-    judges: Sequence[Judge],
+    candidate: Judge,
+    live: Judge | None,
     items: LabelledCrops,
     seed: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
     max_s: float = MAX_S,
-) -> list[Robustness]:
-    """Measure every judge on the same held-back items under the same distortions."""
-    some = _drawn(items, MAX_ITEMS, seed)
-    begun = time.monotonic()
-    right = [[judge.right(some)] for judge in judges]
-    took_s = time.monotonic() - begun
-    fitting = int(len(some) * max_s / (took_s * (1 + len(STEPS))))
-    if max(fitting, MIN_ITEMS) < len(some):
-        few = _drawn(items, max(fitting, MIN_ITEMS), seed)
-        kept = np.isin(np.array(some.ids), few.ids)
-        some, right = few, [[undistorted[kept]] for (undistorted,) in right]
-    for number, step in enumerate(STEPS):
-        progress(number, len(STEPS))
-        distorted = _distorted(some, step, seed)
-        for judge, found in zip(judges, right, strict=True):
-            found.append(judge.right(distorted))
-    progress(len(STEPS), len(STEPS))
-    shares = [[_by_class(some, one) for one in found] for found in right]
-    return [
-        Robustness(
-            items=some.counts(),
-            undistorted=undistorted,
-            distorted={str(step): one for step, one in zip(STEPS, under, strict=True)},
-        )
-        for undistorted, *under in shares
-    ]
+) -> tuple[Robustness, Robustness | None]:
+    """Measure both on the same held-back items under the same distortions, within max_s seconds.
 
-
-def _drawn(items: LabelledCrops, count: int, seed: int) -> LabelledCrops:
-    """Draw half of the items from the reals, and the others from all families in turn, with a few crops each.
-
-    Fewer items of one seed are among more of them.
+    Two items are always measured, however slow the models are. The candidate's says what it has lost against
+    the live release.
     """
-    rng = np.random.default_rng([seed, 7])
-    families, order = np.array(items.families), rng.permutation(len(items))
-    real = [place for place in order if families[place] == REAL]
-    turns: dict[str, int] = {}
-    forged = []
-    for place in order:
-        if families[place] != REAL:
-            turns[families[place]] = turns.get(families[place], 0) + 1
-            forged.append((turns[families[place]], str(families[place]), place))
-    half = (count + 1) // 2
-    chosen = items.take(sorted([*real[:half], *(place for _, _, place in sorted(forged)[: count // 2])]))
-    return _few_crops(chosen)
+    judges, begun = [candidate, *([live] if live else [])], time.monotonic()
+    order = _order(items, seed)
+    rights: list[list[NDArray[np.bool_]]] = [[] for _ in judges]
+    done = 0
+    for count in _portions(len(order), begun, max_s):
+        progress(done, len(order))
+        some = _few_crops(items.take(order[done : done + count]))
+        seen = [some, *(_distorted(some, step, seed, done) for step in STEPS)]
+        for judge, right in zip(judges, rights, strict=True):
+            right.append(np.array([judge.right(one) for one in seen]))
+        done += count
+    progress(len(order), len(order))
+    log.info("judged under distortions", items=done, of=len(order), s=round(time.monotonic() - begun, 1))
+    used = items.take(order[:done])
+    found = [np.concatenate(right, 1) for right in rights]
+    if live is None:
+        return _robustness(used, found[0]), None
+    after, before = found
+    lost = _lost(used, before, after, live.classes)
+    return _robustness(used, after, lost), _robustness(used, before)
+
+
+def _portions(items: int, begun: float, max_s: float) -> Iterator[int]:
+    """Yield how many items to judge next, until all are or no more would be done by max_s after `begun`."""
+    done, count, before = 0, min(_FEWEST, items), begun
+    while count:
+        yield count
+        done, now = done + count, time.monotonic()
+        # The slower of what an item took on average and of late.
+        took_s = max((now - begun) / done, (now - before) / count)
+        fitting = int((begun + max_s - now) / took_s) if took_s else items
+        count, before = max(0, min(_MOST, items - done, fitting)), now
+
+
+def _order(items: LabelledCrops, seed: int) -> list[int]:
+    """Draw reals and forgeries in turn, these of all families in turn: so the first are drawn like all."""
+    families, turns = np.array(items.families), dict.fromkeys(items.families, 0)
+    real: list[tuple[int, int]] = []
+    forged: list[tuple[int, int]] = []
+    for place in np.random.default_rng([seed, 7]).permutation(len(items)).tolist():
+        turns[families[place]] += 1
+        (real if families[place] == REAL else forged).append((turns[families[place]], place))
+    half = MAX_ITEMS // 2
+    forged.sort(key=lambda one: one[0])
+    sides = [[place for _, place in side[:half]] for side in (real, forged)]
+    longest = max(map(len, sides))
+    return [side[number] for number in range(longest) for side in sides if number < len(side)]
 
 
 def _few_crops(items: LabelledCrops) -> LabelledCrops:
@@ -120,21 +133,40 @@ def _few_crops(items: LabelledCrops) -> LabelledCrops:
     return replace(items, crops=crops[:], starts=np.array(starts), crop_features=None)
 
 
-def _distorted(items: LabelledCrops, step: Step, seed: int) -> LabelledCrops:
-    """Distort each item's crops, and its whole picture, by draws of its own."""
+def _distorted(items: LabelledCrops, step: Step, seed: int, before: int) -> LabelledCrops:
+    """Distort each item's crops, and its whole picture, by draws of its own; before: items judged earlier."""
     crops = np.empty_like(items.crops[:])
     pictures = None if items.pictures is None else np.empty_like(items.pictures[:])
     for number in range(len(items)):
         rows = slice(items.starts[number], items.starts[number + 1])
-        crops[rows] = distort_crops(_rng(seed, number), items.crops[rows], [step])
+        crops[rows] = distort_crops(_rng(seed, before + number), items.crops[rows], [step])
         if pictures is not None and items.pictures is not None:
             one = slice(number, number + 1)
-            pictures[one] = distort_crops(_rng(seed, number), items.pictures[one], [step])
+            pictures[one] = distort_crops(_rng(seed, before + number), items.pictures[one], [step])
     return replace(items, crops=crops, pictures=pictures)
 
 
 def _rng(seed: int, number: int) -> np.random.Generator:
     return np.random.default_rng([seed, 8, number])
+
+
+def _robustness(items: LabelledCrops, right: NDArray[np.bool_], lost: Lost | None = None) -> Robustness:
+    """right: bool [1 + m, n], first undistorted and then under each of STEPS."""
+    undistorted, *under = (_by_class(items, one) for one in right)
+    return Robustness(
+        items=items.counts(),
+        undistorted=undistorted,
+        distorted={str(step): one for step, one in zip(STEPS, under, strict=True)},
+        lost=lost,
+    )
+
+
+def _lost(
+    items: LabelledCrops, before: NDArray[np.bool_], after: NDArray[np.bool_], classes: Sequence[str]
+) -> Lost | None:
+    known = np.isin(np.array(items.families), classes)
+    families, groups = (np.array(of)[known].tolist() for of in (items.families, items.groups))
+    return lost_on(before[1:, known], after[1:, known], families, groups)
 
 
 def _by_class(items: LabelledCrops, right: NDArray[np.bool_]) -> dict[str, float]:

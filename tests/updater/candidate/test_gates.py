@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from updater.candidate import gates
-from updater.records import Caught, Power, Robustness
+from updater.records import Caught, Lost, Power, Robustness
 from updater.settings import UpdaterSettings
 
 shares = st.floats(0, 1)
@@ -16,9 +16,13 @@ def power_of(**families):
     return Power(share=sum(families.values()) / len(families), low=0, high=1, families=caught)
 
 
-def robustness_of(**steps):
-    """Shares by class under each step, beside which nothing of an undistorted item counts."""
-    return Robustness(items={}, undistorted={"real": 0, "blend": 0}, distorted=steps)
+def robustness_of(lost):
+    """What the gate looks at: by how much a candidate fell; None of a live release."""
+    return Robustness(items={}, undistorted={}, distorted={}, lost=lost)
+
+
+def lost_by(points):
+    return Lost(share=points / 100, low=points / 100, high=points / 100, reals=80, forgeries=80)
 
 
 def test_forgetting_is_the_mean_loss_in_points_over_the_old_families_alone():
@@ -74,26 +78,24 @@ def test_a_live_release_whose_power_is_not_known_has_no_power_to_lose():
     assert gates.keeps_power(None, power_of(blend=0.1), 5) == ()
 
 
-def test_what_is_lost_under_distortions_is_the_mean_over_them_of_reals_and_known_families_alike():
-    before = robustness_of(
-        CS={"real": 0.9, "blend": 0.8, "gan": 0.6, "new": 0.0}, GB={"real": 0.5, "blend": 0.5, "gan": 0.5}
+def test_what_is_lost_under_distortions_counts_as_far_as_it_is_beyond_chance_and_the_gate_says_of_how_many():
+    live, after = (
+        robustness_of(None),
+        robustness_of(Lost(share=0.081, low=0.05, high=0.112, reals=80, forgeries=72)),
     )
-    after = robustness_of(
-        CS={"real": 0.8, "blend": 0.8, "gan": 0.6, "new": 1.0}, GB={"real": 0.5, "blend": 0.4, "gan": 0.4}
-    )
-    (gate,) = gates.keeps_robustness(before, after, ["blend", "gan"], 5)
-    assert gate.value == pytest.approx(5.0)
-    assert gate.holds
-    (further,) = gates.keeps_robustness(before, after, ["blend", "gan"], 4.99)
+    (gate,) = gates.keeps_robustness(live, after, 5)
+    assert (gate.value, gate.holds) == (5.0, True)
+    assert gate.measured == "8.1 [5.0 to 11.2] of 80 real and 72 forged items"
+    assert gate.said(".3f") == "5.000 (8.1 [5.0 to 11.2] of 80 real and 72 forged items)"
+    (further,) = gates.keeps_robustness(live, after, 4.99)
     assert not further.holds
 
 
-def test_robustness_that_was_measured_of_live_alone_or_under_other_distortions_does_not_hold():
-    live, other = robustness_of(CS={"real": 0.1, "blend": 0.1}), robustness_of(GB={"real": 1, "blend": 1})
-    for after in (None, other):
-        (gate,) = gates.keeps_robustness(live, after, ["blend"], 5)
+def test_robustness_that_was_measured_of_live_alone_does_not_hold():
+    for after in (None, robustness_of(None)):
+        (gate,) = gates.keeps_robustness(robustness_of(None), after, 5)
         assert not gate.holds
-    assert gates.keeps_robustness(None, other, ["blend"], 5) == ()
+    assert gates.keeps_robustness(None, robustness_of(None), 5) == ()
 
 
 def test_a_candidate_that_distortions_mislead_more_than_the_live_release_misses_that_gate_alone(
@@ -101,11 +103,12 @@ def test_a_candidate_that_distortions_mislead_more_than_the_live_release_misses_
 ):
     evaluation = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"))
     parts = [
-        one.model_copy(update={"robustness": robustness_of(CS={"real": 0.9, "blend": share, "gan": 0.9})})
-        for one, share in ((evaluation.before, 0.9), (evaluation.after, 0.7))
+        one.model_copy(update={"robustness": robustness_of(lost)})
+        for one, lost in ((evaluation.before, None), (evaluation.after, lost_by(10)))
     ]
     made = gates.make_gates(UpdaterSettings(), evaluation.classes, evaluation.new, *parts)
-    assert [gate.name for gate in made if not gate.holds] == ["points of accuracy lost under distortions"]
+    (missed,) = [gate.name for gate in made if not gate.holds]
+    assert missed == "points of accuracy lost under distortions, beyond chance"
     generous = UpdaterSettings(max_robustness_points=10)
     assert all(gate.holds for gate in gates.make_gates(generous, evaluation.classes, evaluation.new, *parts))
 

@@ -1,5 +1,5 @@
 from updater.candidate.report import evaluation_markdown, model_card
-from updater.records import Robustness
+from updater.records import Lost, Robustness
 
 
 def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
@@ -23,6 +23,7 @@ def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_the_cl
             items=dict.fromkeys(shares, 8),
             undistorted=dict.fromkeys(shares, 0.75),
             distorted=dict.fromkeys(("CS:1", "CS:3", "GB:1", "GB:3"), shares),
+            lost=Lost(share=0.1, low=0.02, high=0.18, reals=8, forgeries=8),
         )
         return one.model_copy(update={"robustness": found})
 
@@ -33,6 +34,10 @@ def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_the_cl
         assert "| accuracy, % | level 1 | level 3 |" in text
         assert "| GB | 70.0 → 60.0 | 70.0 → 60.0 |" in text
         # With the new family: (0.7 + 0.75) / 2.
+        assert (
+            "it fell by 10.0 points [2.0 to 18.0, 95 % confidence in either end] on 8 real and 8 forged"
+            in text
+        )
         assert "its accuracy is 72.5 % on average, and on the same 24 held-back items" in text
     for text in (evaluation_markdown(evaluation), model_card(evaluation)):
         assert "accuracy, %" not in text

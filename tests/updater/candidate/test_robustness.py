@@ -8,6 +8,7 @@ import pytest
 
 from detector.gate import GateParameters, Term
 from updater.candidate import robustness
+from updater.candidate.figures import under_distortions
 from updater.candidate.robustness import Judge, measure_robustness
 from updater.distortions.methods import DEEPERFORENSICS
 
@@ -26,9 +27,9 @@ class Dark:
         )
 
     def score(self, request):
-        if self.wait:
-            self.wait()
         crops, pooling = request["crops"], request["pooling"]
+        if self.wait:
+            self.wait(crops)
         self.asked.append(crops.copy())
         fake = pooling @ crops.mean((1, 2, 3)) < self.level
         logits = np.stack([np.where(fake, -9, 9), np.where(fake, 9, -9)], 1).astype(np.float32)
@@ -51,7 +52,8 @@ def judge(session):
 
 
 def test_the_share_that_is_right_is_said_of_each_class_undistorted_and_under_seven_at_two_levels(items):
-    (found,) = measure_robustness([judge(Dark(50))], items, seed=0)
+    found, of_live = measure_robustness(judge(Dark(50)), None, items, seed=0)
+    assert (of_live, found.lost) == (None, None)
     assert found.items == {"real": 30, "blocky": 20, "striped": 4}
     assert found.undistorted == {"real": 1, "blocky": 0, "striped": 1}
     assert set(found.distorted) == {f"{name}:{level}" for name in DEEPERFORENSICS for level in (1, 3)}
@@ -65,7 +67,7 @@ def test_all_that_is_compared_sees_the_same_crops_and_another_seed_other_noise(i
     asked = []
     for seed in (0, 0, 1):
         sessions = [Dark(50), Dark(70)]
-        measure_robustness([judge(one) for one in sessions], items, seed)
+        measure_robustness(*map(judge, sessions), items, seed)
         asked.append([np.concatenate(one.asked) for one in sessions])
     (one, other), (again, _), (anew, _) = asked
     assert (one == other).all()
@@ -75,8 +77,7 @@ def test_all_that_is_compared_sees_the_same_crops_and_another_seed_other_noise(i
 
 def test_of_many_items_so_many_are_drawn_half_of_them_reals_and_rare_families_first(items, monkeypatch):
     monkeypatch.setattr(robustness, "MAX_ITEMS", 20)
-    session = Dark(50)
-    (found,) = measure_robustness([judge(session)], items, seed=0)
+    found, _ = measure_robustness(judge(Dark(50)), None, items, seed=0)
     assert found.items == {"real": 10, "blocky": 6, "striped": 4}
 
 
@@ -85,18 +86,66 @@ def test_an_item_is_at_most_two_of_its_crops_the_first_and_the_last(labelled):
     crops = np.arange(40, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 64, 64, 3), np.uint8)
     many = replace(many, crops=crops, starts=np.array([0, 1, 10, 30, 40]))
     session = Dark(50)
-    measure_robustness([judge(session)], many, seed=0)
-    assert session.asked[0][:, 0, 0, 0].tolist() == [0, 1, 9, 10, 29, 30, 39]
+    measure_robustness(judge(session), None, many, seed=0)
+    # Two items first, of which one is real, undistorted and under each of the distortions.
+    undistorted = np.concatenate([session.asked[0], session.asked[15]])
+    assert sorted(undistorted[:, 0, 0, 0].tolist()) == [0, 1, 9, 10, 29, 30, 39]
 
 
-def test_models_that_would_take_too_long_are_measured_on_fewer_of_the_same_items(items, monkeypatch):
-    monkeypatch.setattr(robustness, "MIN_ITEMS", 8)
-    clock = iter(range(0, 10**6, 15))  # each look at it is 15 s later
-    monkeypatch.setattr(robustness.time, "monotonic", lambda: next(clock))
-    slow = Dark(50)
-    (found,) = measure_robustness([judge(slow)], items, seed=0)
-    # 54 items took 15 s, so 60 s suffice for a quarter of them fifteen times.
-    assert sum(found.items.values()) == 54 * 60 // (15 * 15)
-    assert found.undistorted["real"] == 1
-    first, *later = [len(crops) for crops in slow.asked]
-    assert first > later[-1]
+def test_what_was_lost_is_of_the_classes_that_the_live_release_knows_and_of_the_same_items(items):
+    # The live release finds every forgery, the candidate no "blocky" but under CC at level 3.
+    found, of_live = measure_robustness(judge(Dark(50)), judge(Dark(70)), items, seed=0)
+    old = ["blocky"]
+    assert found.lost.share == pytest.approx(under_distortions(of_live, old) - under_distortions(found, old))
+    assert (found.lost.reals, found.lost.forgeries) == (30, 20)
+    assert found.lost.low > 0.3
+    assert of_live.lost is None
+    assert of_live.items == found.items
+
+
+def test_it_ends_in_time_whatever_a_model_takes_and_says_on_how_many_items(items, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(robustness.time, "monotonic", lambda: now[0])
+
+    def taking(seconds_a_crop):
+        def wait(crops):
+            now[0] += seconds_a_crop * len(crops)
+
+        return Dark(50, wait)
+
+    used = []
+    for seconds in (0.0, 0.05, 0.2):
+        began = now[0]
+        found, _ = measure_robustness(judge(taking(seconds)), judge(taking(seconds)), items, seed=0)
+        assert now[0] - began <= robustness.MAX_S
+        assert found.items["real"] >= sum(found.items.values()) // 2
+        used.append(sum(found.items.values()))
+    everything, some, few = used
+    assert everything == len(items)
+    # Both models see two crops of an item fifteen times: 3 s an item.
+    assert some == 16
+    assert few == 4
+
+
+def test_a_machine_that_becomes_slower_is_noticed_between_items(items, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(robustness.time, "monotonic", lambda: now[0])
+
+    def wait(crops):
+        now[0] += len(crops) * (0.005 if now[0] < 5 else 0.1)
+
+    found, _ = measure_robustness(judge(Dark(50, wait)), None, items, seed=0)
+    assert sum(found.items.values()) < len(items)
+    assert now[0] <= 60
+
+
+def test_fewer_items_are_the_first_of_more_and_of_all_classes_alike(items, monkeypatch):
+    drawn = []
+    for most in (6, 20):
+        monkeypatch.setattr(robustness, "MAX_ITEMS", most)
+        session = Dark(50)
+        found, _ = measure_robustness(judge(session), None, items, seed=0)
+        drawn.append(session.asked[0])
+        assert found.items["real"] == most // 2
+        assert found.items["striped"] >= 1
+    assert (drawn[0] == drawn[1]).all()
