@@ -4,6 +4,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from ingest.lag import Lag
 
+_DECODE_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
 MEDIA = Counter("forgewatch_ingest_media", "Records read from the media topic.")
 MEDIA_BYTES = Counter("forgewatch_ingest_media_bytes", "Bytes of the values read from the media topic.")
 LAG = Gauge("forgewatch_ingest_lag_records", "Records of the assigned partitions that are not read yet.")
@@ -13,8 +15,13 @@ LAG_SECONDS = Lag(
 )
 DECODE_SECONDS = Histogram(
     "forgewatch_ingest_decode_seconds",
-    "Seconds that one item spent in a decoding process.",
-    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
+    "Seconds that one item spent in a decoding process for its verdict.",
+    buckets=_DECODE_BUCKETS,
+)
+DECODE_AGAIN_SECONDS = Histogram(
+    "forgewatch_ingest_decode_again_seconds",
+    "Seconds that one item spent in a decoding process to be looked at again.",
+    buckets=_DECODE_BUCKETS,
 )
 SANDBOX_RESTARTS = Counter(
     "forgewatch_ingest_sandbox_restarts", "Decoding processes replaced, by what ended them.", ["reason"]

@@ -147,7 +147,8 @@ class Sandbox:
             raise DecodeError(
                 "too_large", f"{len(data)} bytes; the limit is {self._settings.max_fetched_bytes}"
             )
-        with metrics.DECODE_SECONDS.time():
+        again = isinstance(plan, PlacesPlan)
+        with (metrics.DECODE_AGAIN_SECONDS if again else metrics.DECODE_SECONDS).time():
             return server.decode(data, plan)
 
 

@@ -116,8 +116,9 @@ class UpdaterSettings(BaseSettings):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="times that an item is drawn to train the network, whole or, without a backbone, its "
-        "head; unset: 100 steps of a backbone for release 0 and 50 later, 2000 and 1500 of a head",
+        description="times that an item or a distorted copy is drawn to train the network, whole or, "
+        "without a backbone, its head; unset: 100 steps of a backbone for release 0 and 50 later, 2000 and "
+        "1500 of a head",
     )
     head_epochs: float | None = Field(
         None,

@@ -14,10 +14,13 @@ from deploy.cli.output import UsageError, print_table, progress_bar, writable
 if TYPE_CHECKING:
     from updater.benchmark.setup import Setup
 
+_OF_TASKS = frozenset({"task", "model", "seed", "device", "report"})
+
 
 @with_options
 def speed(
     chosen: TrainingOptions,
+    given: frozenset[str],
     task: Annotated[
         str | None, typer.Option(help="one of ForgeryNet's instead: image, video or spatial")
     ] = None,
@@ -25,6 +28,9 @@ def speed(
 ) -> None:
     """Measure whether training waits for data, on the own stream's first task, or on its ForgeryNet tree."""
     if task is not None:
+        if others := sorted(given - _OF_TASKS):
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+            raise UsageError(f"{names}: a --task has its own recipe, so leave this out")
         with one_line():
             _speed_of_task(task, model, chosen)
         return

@@ -142,6 +142,20 @@ def build() -> Dashboard:
                 "or should be.",
             )
         )
+        .with_panel(
+            curves(
+                "Maps of what is not called real",
+                "cps",
+                {
+                    "{{outcome}}": "sum by (outcome) "
+                    f"(rate(forgewatch_detector_maps_total{{{HERE}}}[$__rate_interval]))"
+                },
+                "Second looks a second, where the release has a localizer. Normal: made follows the fakes and "
+                "unknowns, failed stays near 0. Failed rises: verdicts go out without a map; the detector's "
+                "log says why.",
+                stacked=True,
+            )
+        )
         .with_row(Row("Memory"))
         .with_panel(
             curves(

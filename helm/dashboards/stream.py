@@ -162,12 +162,14 @@ def build() -> Dashboard:
                 "s",
                 {
                     "decode an item": _quantile(0.95, "forgewatch_ingest_decode_seconds"),
+                    "decode an item again": _quantile(0.95, "forgewatch_ingest_decode_again_seconds"),
                     "a request to TorchServe": _quantile(0.95, "forgewatch_detector_model_seconds"),
+                    "a batch's second look": _quantile(0.95, "forgewatch_detector_second_look_seconds"),
                     "a transaction": _quantile(0.95, "forgewatch_ingest_transaction_seconds"),
                 },
-                "Normal: decoding tens of milliseconds a photograph, a request below a second. The largest "
-                "curve is what is short: more cores for decoding, more or faster TorchServe, or a faster "
-                "broker.",
+                "Normal: decoding tens of milliseconds a photograph, a request below a second. What is not "
+                "called real is decoded again, for a second look. The largest curve is what is short: more "
+                "cores for decoding, more or faster TorchServe, or a faster broker.",
                 span=THIRD,
             )
         )

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from prometheus_client import REGISTRY
 from pydantic import ValidationError
 
 from ingest import framing, video, wire
@@ -160,6 +161,16 @@ def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before
         for look in looks:
             look.result()
     assert order == ["busy", "again", "and again", "first", "next"]
+
+
+def test_what_is_decoded_again_is_timed_apart_from_what_a_verdict_waits_for(sandbox: Sandbox) -> None:
+    def decoded(name: str) -> float:
+        return REGISTRY.get_sample_value(f"forgewatch_ingest_{name}_seconds_count") or 0.0
+
+    first, again = decoded("decode"), decoded("decode_again")
+    for plan in (MediaPlan(), PlacesPlan(crop_px=16, places=(Place(0, 0, 0),)), MediaPlan()):
+        sandbox.submit(still(), plan).result()
+    assert (decoded("decode") - first, decoded("decode_again") - again) == (2, 1)
 
 
 def test_the_first_look_tells_how_long_a_clip_is(sandbox: Sandbox) -> None:

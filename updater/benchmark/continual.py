@@ -88,17 +88,17 @@ class Continual:
         weights, setup = self.folder / f"{number}.safetensors", self.setup
         if (found := load_learnt(weights, setup.torch_device)) is not None:
             return found
-        recipe = setup.recipe(len(train), first=previous is None)
         # The seconds are written before the weights, and so whatever is loaded has its seconds.
         with timed(self._seconds_file(number)):
+            train = self._distorted(number, train)
             learnt = LEARNERS[setup.learner](
                 step.Step(
-                    self._distorted(number, train),
+                    train,
                     names,
                     setup.architecture,
                     previous=previous,
                     options=setup.options,
-                    recipe=recipe,
+                    recipe=setup.recipe(len(train), first=previous is None),
                     seed=self.seed,
                     device=setup.torch_device,
                     checkpoint=self.folder / "checkpoint.safetensors",

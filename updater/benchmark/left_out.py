@@ -147,9 +147,10 @@ def trained(
 
     kinds: of the pseudo-forgeries that are left out. recipe: in the place of the setup's.
     """
-    train = joined([task.train for task in tasks])
+    undistorted = joined([task.train for task in tasks])
+    train = with_distorted(undistorted, setup.distorted, kinds, seed, setup.torch_device, progress)
     step = Step(
-        with_distorted(train, setup.distorted, kinds, seed, setup.torch_device, progress),
+        train,
         tuple(name for task in tasks for name in task.classes),
         setup.architecture,
         options=setup.options,

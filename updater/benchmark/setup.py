@@ -76,7 +76,10 @@ class Setup:
         return whole | {"rejection": list(self.rejection), "device": self.torch_device.type}
 
     def recipe(self, items: int, *, first: bool) -> Recipe:
-        """Return the recipe for so many items: equal steps an item, whether all at once or task by task."""
+        """Return the recipe for so many items: equal steps an item, whether all at once or task by task.
+
+        Distorted copies are items too.
+        """
         share = 0.3 if first else 0.5
         drawn = items * (1 + (share if self.options.exposure != "none" else 0))
         backbone_rate, head_rate = 3e-3 if first else 1e-3, 2e-3

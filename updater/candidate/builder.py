@@ -118,16 +118,15 @@ class Workshop:
         if weights.is_file():
             return load_network(weights, plan.architecture, plan.classes).to(plan.device)
         parent = plan.parent
+        train = with_distorted(
+            plan.splits.train, plan.training.distorted, plan.without, plan.seed, plan.device, progress
+        )
         step = Step(
-            train=with_distorted(
-                plan.splits.train, plan.training.distorted, plan.without, plan.seed, plan.device, progress
-            ),
+            train=train,
             classes=plan.classes,
             architecture=plan.architecture,
             previous=Learnt(parent.network, parent.artifact.manifest.classes) if parent else None,
-            recipe=plan.training.recipe(
-                UPDATE if parent else FIRST, len(plan.splits.train), plan.architecture
-            ),
+            recipe=plan.training.recipe(UPDATE if parent else FIRST, len(train), plan.architecture),
             without=plan.without,
             seed=plan.seed,
             device=plan.device,

@@ -40,7 +40,7 @@ class TrainingSettings:
         )
 
     def recipe(self, usual: Recipe, items: int, architecture: Architecture) -> Recipe:
-        """Return the recipe for so many items.
+        """Return the recipe for so many items, distorted copies among them.
 
         An item is drawn with its share of pseudo-forgeries. There is at least one step of what is trained.
         """

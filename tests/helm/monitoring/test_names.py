@@ -32,9 +32,10 @@ RUNBOOKS = sorted((Path(__file__).parents[3] / "helm" / "forgewatch" / "runbooks
 TARGET = {"job", "instance", "namespace"}
 BY_PROMETHEUS = {"up": set(), "ALERTS": {"alertname", "alertstate"}}
 
+_MAPS = {sample.labels["outcome"] for metric in detector_metrics.MAPS.collect() for sample in metric.samples}
 VALUES: Mapping[str, set[str]] = {
     "label": set(get_args(Label)),
-    "outcome": set(detector_metrics.OUTCOMES),
+    "outcome": {*detector_metrics.OUTCOMES, *_MAPS},
     "shelf": set(get_args(Shelf)),
     "state": {*get_args(RunState), *STATES, *ROLLOUT_STATES},
     "action": set(get_args(Action)),

@@ -50,14 +50,14 @@ def test_an_update_trains_on_so_many_copies_as_its_settings_say_and_on_none_by_d
         raise AskedError(step)
 
     monkeypatch.setattr(builder, "learn", asked)
-    plan = replace(plan, training=TrainingSettings.of(UpdaterSettings(**settings)))
+    plan = replace(plan, training=TrainingSettings.of(UpdaterSettings(**settings, epochs=64)))
     with pytest.raises(AskedError) as caught:
         Workshop(tmp_path, identity(plan, 1)).learnt(plan, lambda *at: None)
     (step,) = caught.value.args
     assert sum("-distorted-" in one for one in step.train.ids) == copies
     assert len(step.train) == 12 + copies
-    # What is trained for, and for how long, is of the items themselves.
-    assert step.recipe == plan.training.recipe(builder.FIRST, 12, BARE)
+    # A batch is 64: each item and each copy is drawn as often as EPOCHS says, pseudo-forgeries beside them.
+    assert step.recipe.balanced_steps == round((12 + copies) * (1 + step.recipe.pseudo_share))
 
 
 def test_a_checkpoint_of_other_copies_is_not_gone_on_from(plan):
