@@ -46,7 +46,7 @@ def deeperforensics(
     from updater.benchmark.deeperforensics.choices import checked
 
     if (data is None) == (not synthetic):
-        raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic")
+        raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic, and not both")
     if (real is None) == (not synthetic):
         raise UsageError("--real names FaceForensics++, whose videos are the reals beside --data")
     with one_line():

@@ -56,7 +56,9 @@ def distort(
 
     if from_meta and (kind, level, mix) != (None, None, None):
         raise UsageError("--from-meta says what is done: give no --type, --level or --mix with it")
-    draw = _drawing(kind or RANDOM, level or RANDOM, mix)
+    draw = _drawing(RANDOM if kind is None else kind, RANDOM if level is None else level, mix)
+    if from_meta and not from_meta.is_file():
+        raise CommandError(f"--from-meta {from_meta} is no file: name one that --meta wrote")
     try:
         metas = read_meta(from_meta) if from_meta else {}
     except DistortionError as error:
@@ -97,7 +99,7 @@ def _drawing(kind: str, level: str, mix: int | None) -> "Callable[[np.random.Gen
     from updater.distortions.mixes import drawn, drawn_by_the_law_of_files
 
     if level != RANDOM and not level.isdecimal():
-        raise UsageError(f"--level {level} is no level: they are {LEVELS[0]} to {LEVELS[-1]}, and {RANDOM}")
+        raise UsageError(f"--level {level!r} is no level: they are {LEVELS[0]} to {LEVELS[-1]}, and {RANDOM}")
     given = None if level == RANDOM else int(level)
     names = AUGMENTATIONS.get(kind)
     if names and mix is None:
@@ -115,22 +117,31 @@ def _drawing(kind: str, level: str, mix: int | None) -> "Callable[[np.random.Gen
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path, str]]:
-    """Each file, what is made of it, and its name below IN. Raises CommandError where there is none."""
+    """Each file, what is made of it, and its name below IN.
+
+    Raises CommandError where there is none, and where something would be written over.
+    """
+    if file := next((place for place in target.parents if place.is_file()), None):
+        raise CommandError(f"{file} is a file, so {target} cannot lie in it: name another OUT")
     if source.is_file():
         if target.is_dir():
             raise CommandError(f"{target} is a folder: name a file")
-        if target.exists() and target.samefile(source):
-            raise CommandError(f"{target} is what is to be distorted: name another file")
+        if target.exists():
+            same = target.samefile(source)
+            why = "what is to be distorted" if same else "there already and is not written over"
+            raise CommandError(f"{target} is {why}: name another file")
         yield source, target, source.name
         return
     if not source.is_dir():
-        raise CommandError(f"{source} is missing")
+        raise CommandError(f"there is no {source}: name a picture, a video, or a folder of them")
     if target.exists() and not target.is_dir():
         raise CommandError(f"{target} is a file: name a folder")
     if target.resolve().is_relative_to(source.resolve()):
         raise CommandError(f"{target} lies in {source}, which is to be distorted: name another folder")
     if source.resolve().is_relative_to(target.resolve()):
         raise CommandError(f"{source} lies in {target}, where it could be overwritten: name another folder")
+    if target.is_dir() and any(target.iterdir()):
+        raise CommandError(f"{target} holds files already, which are not written over: name another folder")
     found = False
     for file in sorted(source.rglob("*")):
         below = file.relative_to(source)

@@ -40,7 +40,7 @@ def forgerynet(
     px: Annotated[int | None, typer.Option(min=32, max=1024, help="side of what the network sees")] = None,
     batch: Annotated[int | None, typer.Option(min=2, max=65536, help="items of a training step")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="of the training")] = None,
-    rate: Annotated[float | None, typer.Option(min=1e-8, help="highest learning rate")] = None,
+    rate: Annotated[float | None, typer.Option(min=1e-8, max=1e3, help="highest learning rate")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="begin with own weights of the backbone")] = None,
     pretrained: Annotated[
         bool, typer.Option("--pretrained", help="begin with published weights, which are downloaded")
@@ -63,23 +63,23 @@ def forgerynet(
     if task not in TASKS:
         raise UsageError(f"--task {task} is none: choose of {', '.join(TASKS)}")
     if (data is None) == (not synthetic):
-        raise UsageError("name the folder of ForgeryNet with --data, or say --synthetic")
+        raise UsageError("name the folder of ForgeryNet with --data, or say --synthetic, and not both")
     if checkpoint and pretrained:
         raise UsageError("--checkpoint and --pretrained are two beginnings: choose one")
     of = TASKS[task]
     kinds = families_of(of.medium, synthetic=synthetic)
     with one_line():
-        of.check(model or of.model)
+        of.check(of.model if model is None else model)
         choices = checked(
             Choices(
                 task=task,
-                model=model or (of.small_model if synthetic else of.model),
+                model=(of.small_model if synthetic else of.model) if model is None else model,
                 synthetic=synthetic,
                 classes=classes,
                 protocol=protocol,  # type: ignore[arg-type]  # `checked` looks at these
                 train_on=groups_named(train_on, kinds),
-                input=input or ("native" if synthetic else "face"),  # type: ignore[arg-type]
-                augmentation=augmentation or ("weak" if synthetic else "enhanced"),  # type: ignore[arg-type]
+                input=("native" if synthetic else "face") if input is None else input,  # type: ignore[arg-type]
+                augmentation=("weak" if synthetic else "enhanced") if augmentation is None else augmentation,  # type: ignore[arg-type]
                 crops=crops,  # type: ignore[arg-type]
                 px=px,
                 batch=batch,

@@ -40,7 +40,10 @@ def writable(path: Path | None) -> None:
         return
     if path.is_dir():
         raise CommandError(f"{path} is a folder: name a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CommandError(f"{path} lies in a file: name one in a folder") from error
     with TemporaryFile(dir=path.parent):
         pass
 

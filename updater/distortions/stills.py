@@ -50,7 +50,9 @@ def write_still(path: Path, pixels: Picture, still: Still) -> None:
     """
     form = Image.registered_extensions().get(path.suffix.lower())
     if form is None or form not in Image.SAVE:
-        raise DistortionError(f"{path.name}: no format of pictures that can be written ends so")
+        raise DistortionError(
+            f"{path.name}: no format of pictures that can be written ends so: choose .png, .jpg or .webp"
+        )
     options = (still.coded_with if form == "JPEG" else {}) or {"quality": _QUALITY}
     try:
         Image.fromarray(pixels).save(path, form, **options)

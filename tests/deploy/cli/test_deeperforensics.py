@@ -32,6 +32,16 @@ def test_a_variant_a_model_and_a_folder_that_are_none_are_one_line(fails):
     assert "here is no folder" in fails("--data", "here", "--real", "there")
 
 
+def test_a_hidden_test_that_is_none_is_told_before_any_clip_is_made(fails, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("no folder")
+    for hidden in ("absent", "empty", "file"):
+        line = fails("--synthetic", "--hidden", hidden)
+        assert f"{hidden}/real" in line
+        assert "real and fake, with videos" in line
+    assert not list(tmp_path.glob(".forgewatch/benchmarks/deeperforensics-*"))
+
+
 def test_recordings_of_the_actors_are_refused_as_reals(fails, tmp_path):
     videos, actors = tmp_path / "data/manipulated_videos/end_to_end", tmp_path / "data/source_videos/M004"
     videos.mkdir(parents=True)

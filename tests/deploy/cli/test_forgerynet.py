@@ -22,6 +22,29 @@ from deploy.cli.main import main
         (["--task", "video", "--synthetic", "--model", "x3d"], "x3d looks at no videos: choose of x3d_m,"),
         (["--task", "image", "--synthetic", "--model", "resnet19"], "resnet19 is no model that timm knows"),
         (["--task", "image", "--data", "nowhere"], "--data nowhere is no folder"),
+        (["--task", "image", "--data", "here", "--synthetic"], "or say --synthetic, and not both"),
+        (["--task", "image", "--synthetic", "--model", ""], "is no model that timm knows"),
+        (
+            ["--task", "image", "--synthetic", "--input", ""],
+            "--input '' is none here: choose of face, native",
+        ),
+        (["--task", "image", "--synthetic", "--train-on", ""], "--train-on '' is none here: choose of"),
+        (["--task", "image", "--synthetic", "--rate", "inf"], "Invalid value for '--rate'"),
+        (["--task", "spatial", "--synthetic", "--model", "unet:"], "--model unet: draws no maps: choose of"),
+        (
+            ["--task", "spatial", "--synthetic", "--model", "unet:nosuch"],
+            "nosuch is no model that timm knows",
+        ),
+        (["--task", "spatial", "--synthetic", "--model", "hrnet"], "--model hrnet makes no maps: choose of"),
+        (
+            ["--task", "spatial", "--synthetic", "--model", "localizer:psuedo"],
+            "localizer:psuedo is none: choose of localizer, :pseudo and :left-out",
+        ),
+        (
+            ["--task", "temporal", "--synthetic", "--model", "bnm"],
+            "--model bnm finds no stretches: choose of convolutions",
+        ),
+        (["--task", "image", "--synthetic", "--out", "file"], "file/report.json lies in a file"),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -32,6 +55,7 @@ def test_what_is_wrong_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("no folder")
     assert main(["benchmark", "forgerynet", *words]) != 0
     error = capsys.readouterr().err
     assert said in error

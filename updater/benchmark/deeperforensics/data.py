@@ -50,6 +50,8 @@ def read(
 
     Raises LayoutError, and OSError.
     """
+    if hidden is not None:  # before minutes go by
+        load_hidden(hidden)
     if data is None:
         root = home / f"deeperforensics-{_TREE}"
         if is_first() and not root.is_dir():

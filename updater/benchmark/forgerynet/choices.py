@@ -73,11 +73,13 @@ def checked(choices: Choices, kinds: Kinds) -> Choices:
 
 def groups_named(text: str | None, kinds: Kinds) -> tuple[str, ...]:
     """Return the groups of an option: NAME,NAME,… or "each" for every family."""
-    if not text:
+    if text is None:
         return ()
     return tuple(kinds) if text == EACH else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def _one_of(name: str, value: object, offered: Sequence[object]) -> None:
     if value not in offered:
-        raise ChoiceError(f"--{name} {value} is none here: choose of {', '.join(map(str, offered))}")
+        raise ChoiceError(
+            f"--{name} {value or repr(value)} is none here: choose of {', '.join(map(str, offered))}"
+        )

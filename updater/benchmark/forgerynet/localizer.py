@@ -28,6 +28,12 @@ MAX_PICTURES = 20_000
 _SIDE = CROP_PX // 8
 
 
+def check(learns: str) -> None:
+    """Raise ChoiceError for what stands behind ":" and is none."""
+    if learns not in ("", "pseudo", "left-out"):
+        raise ChoiceError(f"--model localizer:{learns} is none: choose of localizer, :pseudo and :left-out")
+
+
 def measure(
     job: Job, train: Sequence[Shown], held_back: Sequence[Shown], test: Sequence[Shown], learns: str
 ) -> list[Mapped]:
@@ -35,8 +41,7 @@ def measure(
 
     Where nothing is held back, a fifth of the training's groups is. Raises ChoiceError.
     """
-    if learns not in ("", "pseudo", "left-out"):
-        raise ChoiceError(f"--model localizer:{learns} is none: choose of localizer, :pseudo and :left-out")
+    check(learns)
     if learns == "left-out" and not job.choices.synthetic:
         raise ChoiceError("--model localizer:left-out knows our own families' kinds alone: use --synthetic")
     if not held_back:

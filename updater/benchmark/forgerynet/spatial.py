@@ -23,6 +23,7 @@ from updater.benchmark.forgerynet.plots import MapBeside, maps_beside_truths
 from updater.benchmark.forgerynet.sights import sights
 from updater.benchmark.forgerynet.training import Trained
 from updater.benchmark.measures.maps import figures
+from updater.benchmark.networks import maps
 from updater.benchmark.networks.maps import DECODERS, HRNET, REGRESSION
 
 Method = Callable[[Job, Sequence[Shown], Sequence[Shown], Sequence[Shown], str], list[Mapped]]
@@ -39,15 +40,25 @@ _OF_FORGED = ("iou", "f1", "pixel_auc")
 _OF_REALS = ("reals_marked",)
 
 
+def check(model: str) -> None:
+    """Raise ChoiceError, NetworkError or BackboneError for a model that makes no maps."""
+    name, _, rest = model.partition(":")
+    if name not in METHODS:
+        raise ChoiceError(f"--model {model or repr(model)} makes no maps: choose of {', '.join(METHODS)}")
+    if METHODS[name] is localizer.measure:
+        localizer.check(rest)
+    else:
+        maps.check(model)
+
+
 def measure(job: Job) -> Outcome:
     """Train what makes maps on the pictures and test it.
 
-    Where it was trained several times, the figures are means over these. Raises ChoiceError for a model that
-    is none and LayoutError where there is no truth to learn or to test by.
+    Where it was trained several times, the figures are means over these. Raises what `check` raises, and
+    LayoutError where there is no truth to learn or to test by.
     """
+    check(job.choices.model)
     name, _, rest = job.choices.model.partition(":")
-    if name not in METHODS:
-        raise ChoiceError(f"--model {job.choices.model} makes no maps: choose of {', '.join(METHODS)}")
     if job.choices.protocol != "intra":
         raise ChoiceError("--task spatial has the protocol intra alone; try --model localizer:left-out")
     tally = Tally()

@@ -37,11 +37,11 @@ TASKS: Mapping[str, Task] = {
     "image": Task(
         "image", "legacy_xception", "mobilenetv3_small_100", image.measure, images.check, image.trained
     ),
-    "spatial": Task("image", "localizer", "localizer", spatial.measure, trained=spatial.trained),
+    "spatial": Task("image", "localizer", "localizer", spatial.measure, spatial.check, spatial.trained),
     "video": Task(
         "video", "x3d_m", "frames:highpass:mobilenetv3_small_100", video.measure, videos.check, video.trained
     ),
-    "temporal": Task("video", "convolutions", "convolutions", temporal.measure),
+    "temporal": Task("video", "convolutions", "convolutions", temporal.measure, temporal.check),
 }
 
 

@@ -21,15 +21,22 @@ from updater.benchmark.temporal.videos import Video, videos
 _CACHE = "frame-features"
 
 
+def check(model: str) -> None:
+    """Raise ChoiceError for a method that is none."""
+    if model not in METHODS:
+        raise ChoiceError(
+            f"--model {model or repr(model)} finds no stretches: choose of {', '.join(METHODS)}"
+        )
+
+
 def measure(job: Job) -> Outcome:
     """Train a method on the videos and test it.
 
     Raises ChoiceError for a method that is none, and LayoutError where a part has no forged stretch that can
     be used.
     """
-    method = METHODS.get(job.choices.model)
-    if method is None:
-        raise ChoiceError(f"--model {job.choices.model} finds no stretches: choose of {', '.join(METHODS)}")
+    check(job.choices.model)
+    method = METHODS[job.choices.model]
     tally = Tally()
     parts: dict[str, list[Video]] = {}
     for part, entries in (("train", job.train), ("test", job.test)):

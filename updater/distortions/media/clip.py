@@ -37,6 +37,11 @@ class ClipError(Exception):
     """A video that cannot be read or written; its text is one line."""
 
 
+def _said_of(error: Exception) -> str:
+    """What went wrong, without FFmpeg's number of it."""
+    return str(getattr(error, "strerror", None) or error)
+
+
 class Clip:
     """One video of a constant frame rate. Raises ClipError where the file is none.
 
@@ -95,7 +100,7 @@ class Clip:
                 if packet.dts is not None:
                     yield packet
         except BROKEN as error:
-            raise ClipError(f"{self.called} cannot be read: {error}") from error
+            raise ClipError(f"{self.called} cannot be read: {_said_of(error)}") from error
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -107,7 +112,7 @@ class Clip:
             ):
                 yield container
         except BROKEN as error:
-            raise ClipError(f"{self.called} cannot be read: {error}") from error
+            raise ClipError(f"{self.called} cannot be read: {_said_of(error)}") from error
 
     def _pictures(self, container: Any) -> Any:
         streams = container.streams.video
