@@ -31,7 +31,10 @@ class MapContract(BaseModel):
     cell_px: Literal[8] = CELL_PX
     threshold: float = Field(gt=0, le=1, description="a cell counts as forged from this on")
     reals_marked: float = Field(
-        ge=0, le=1, description="share of held-back reals with more than 2 % of their cells at the threshold"
+        ge=0,
+        le=1,
+        description="share of reals with more than 2 % of their cells at the threshold; nothing was fitted on"
+        " them",
     )
     reals: int = Field(gt=0, description="how many those were")
     export_difference: float = Field(ge=0, description="largest difference of a cell, onnx against torch")

@@ -117,6 +117,15 @@ class Performance(BaseModel):
     )
 
 
+class RealsMarked(BaseModel):
+    """How often the release's maps mark a real picture, as it was measured when its localizer was made."""
+
+    model_config = ConfigDict(frozen=True)
+
+    share: float = Field(description="of the reals, those with more than 2 % of their cells marked")
+    reals: int = Field(description="how many there were; nothing was fitted on them")
+
+
 class Evaluation(BaseModel):
     """What evaluation.json holds. Shares and AUROCs are fractions in 0..1."""
 
@@ -148,6 +157,7 @@ class Evaluation(BaseModel):
     calibration: Mapping[str, float]
     export_differences: Mapping[str, float]
     gates: tuple[Gate, ...]
+    reals_marked: RealsMarked | None = Field(None, description="by its maps; None where it makes none")
 
 
 class Candidate(BaseModel):

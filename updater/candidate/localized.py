@@ -18,11 +18,11 @@ from detector.tensors import Request
 from ingest.durable import rename_durably
 from memory.records import REAL
 from updater.candidate.plan import CandidateRefusedError, Plan
-from updater.localizer.calibrate import calibrate
+from updater.localizer.calibrate import THRESHOLD, calibrate, reals_marked
 from updater.localizer.train import train_localizer
 from updater.training_data import LabelledCrops
 
-_PROBE_PICTURES = 3
+_PROBE_PICTURES, _PROBE_CROPS = 3, 2
 _FILES = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
 
 
@@ -30,7 +30,8 @@ def localized(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]
     """Put a localizer's files into draft and return its contract; None for a candidate without.
 
     It is trained where the plan has steps for it, on the train split's reals and pseudo-forgeries of them,
-    and calibrated on the calibration split's; else it is the parent's, where that has one.
+    and calibrated on the calibration split's; how many reals it marks is measured on the test split's. Else
+    it is the parent's, where that has one.
 
     Raises CandidateRefusedError where crops are no whole cells, and detector.export.ExportError.
     """
@@ -50,19 +51,27 @@ def localized(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]
         steps=plan.localizer_steps,
         progress=lambda *at: progress("localizer", *at),
     )
-    held = _reals(plan.splits.calibration)
-    found = calibrate(network, held, None, without=plan.without, seed=plan.seed)
+    held, unseen = _reals(plan.splits.calibration), _reals(plan.splits.test)
+    graph = calibrate(
+        network,
+        held,
+        None,
+        without=plan.without,
+        seed=plan.seed,
+        progress=lambda *at: progress("calibrate the localizer", *at),
+    )
+    marked = reals_marked(graph, unseen, lambda *at: progress("map held-back reals", *at))
     asked = _request(held.take(range(min(_PROBE_PICTURES, len(held)))))
     alone = _request(held.take([0]))
     aside = draft.parent / LOCALIZER
     contract = export_localizer(
-        found.graph,
+        graph,
         plan.crop_plan.crop_px,
         aside,
         [asked, alone],
-        threshold=found.threshold,
-        reals_marked=found.reals_marked,
-        reals=found.reals,
+        threshold=THRESHOLD,
+        reals_marked=marked,
+        reals=len(unseen),
     )
     probe, weights = draft.parent / LOCALIZER_PROBE, draft.parent / LOCALIZER_WEIGHTS
     write_probe(probe, asked, MapSession(aside, contract, threads=1).score(asked))
@@ -86,5 +95,10 @@ def _reals(items: LabelledCrops) -> LabelledCrops:
 
 
 def _request(items: LabelledCrops) -> Request:
-    of_picture = np.repeat(np.arange(len(items)), np.diff(items.starts))
-    return {CROPS: np.asarray(items.crops[np.arange(items.starts[-1])]), OF_PICTURE: of_picture}
+    """Return some of the pictures' crops, the first ones of each."""
+    rows = [
+        np.arange(first, min(end, first + _PROBE_CROPS))
+        for first, end in zip(items.starts, items.starts[1:], strict=False)
+    ]
+    of_picture = np.repeat(np.arange(len(items)), [len(one) for one in rows])
+    return {CROPS: np.asarray(items.crops[np.concatenate(rows)]), OF_PICTURE: of_picture}

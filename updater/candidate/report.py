@@ -48,6 +48,8 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         ]
     if evaluation.after.robustness:
         lines += ["", said_of_robustness(evaluation), "", *_distortions(evaluation)]
+    if evaluation.reals_marked:
+        lines += ["", said_of_maps(evaluation)]
     if evaluation.waiting:
         lines += ["", "Labelled, but with too few items to be learnt yet:", ""]
         lines += [
@@ -92,6 +94,17 @@ def said_of_robustness(evaluation: Evaluation) -> str:
         " the mean of the share of reals called real and of the share of forgeries called fake or unknown."
         f"{against} An item is at most two of its crops here: video compression codes each as a clip of one"
         " frame, and blocks lie on it as densely as on a picture of 256 px."
+    )
+
+
+def said_of_maps(evaluation: Evaluation) -> str:
+    """How often a real picture is marked in part, or that there are no maps."""
+    found = evaluation.reals_marked
+    if found is None:
+        return "It does not say where a picture is forged."
+    return (
+        f"Its maps mark {100 * found.share:.1f} % of {found.reals} real pictures, on more than 2 %"
+        " of their cells; nothing was fitted on these."
     )
 
 
@@ -153,6 +166,8 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 
 **Distorted media.** {said_of_robustness(evaluation)}
 {distortions}
+**Maps.** {said_of_maps(evaluation)}
+
 **Limits.** The family that it names worst is {weakest}: {100 * share.named:.0f} % of {share.items}
 held-back items. Media of cameras and software that are not among the exemplars may be called unknown
 though they are real. A forgery that leaves the traces of a known family is given that family's name.

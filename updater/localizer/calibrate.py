@@ -1,36 +1,47 @@
-"""From a trained localizer to what is served: how a picture's evidence counts, and the threshold of a cell.
+"""From a trained localizer to what is served: where a cell counts as forged, and a picture.
 
-Both come from pictures that were not trained on.
+Both come from pictures that were not trained on, and how many reals are marked from others again. A picture's
+crops are read when they are looked at; only what is said of their cells is kept.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
+from scipy.special import expit, logit
 
 from detector.localizer import Localizer, LocalizerGraph, evidence
+from detector.map_contract import CELLS
 from updater.localizer.train import MaskedCrops, pseudo_forged
 from updater.training_data import LabelledCrops
 
+THRESHOLD = 0.5
+"""a cell counts as forged from this on, in every release: what is fitted is how a logit becomes that"""
+FORGED_FROM = 0.1
+"""a cell is forged where at least this share of it is, as ForgeryNet's figures have it"""
 MARKED_SHARE = 0.02
 """a real picture counts as marked where more than this share of its cells is"""
-MAX_REALS_MARKED = 0.05
-_AIMED_AT = 0.03
-"""what is asked of held-back reals: those of the stream are others"""
+ALLOWED = 0.03
+"""share of the reals that may be marked; what is asked of others is 5 %"""
+_CUTS = np.arange(-4, 3.01, 0.25)
+_SLOPES = (1.0, 2.0, 4.0, 8.0)
+_MOST_OFFSET = 50.0
+
+Cells = NDArray[np.float32]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """A graph to export, and its threshold."""
+class Said:
+    """What a localizer said of one picture."""
 
-    graph: LocalizerGraph
-    threshold: float
-    """a cell counts as forged from this on"""
-    reals_marked: float
-    """share of the held-back reals that are marked"""
-    reals: int
+    cells: Cells
+    """logits, [N, h, w]"""
+    evidence: float
+    forged: NDArray[np.bool_] | None = None
+    """[N, h, w]; None of a real picture"""
 
 
 def calibrate(
@@ -40,56 +51,106 @@ def calibrate(
     *,
     without: frozenset[str] = frozenset(),
     seed: int = 0,
-) -> Calibrated:
-    """Calibrate a localizer on held-back reals, and on the forgeries of `known` or pseudo-forgeries of them.
+    progress: Progress = lambda done, total: None,
+) -> LocalizerGraph:
+    """Fit what turns logits into probabilities: of held-back reals at most 3 % are marked at 0.5.
 
-    Raises ValueError where there are no reals.
+    Among what keeps to that it is what finds most of the forged regions, by their mean intersection over
+    union: of the forgeries of `known`, or of pseudo-forgeries of the reals. Raises ValueError where there are
+    no reals.
     """
     if not len(reals):
         raise ValueError("a localizer's threshold needs held-back real pictures, and there are none")
-    logits = [_logits(network, crops) for crops in _pictures(reals)]
-    if known is not None:
-        forged_at = [i for i, family in enumerate(known.items.families) if family != "real"]
-        forged = list(_pictures(known.items.take(forged_at)))
-    else:
+    forgeries = len(reals) if known is None else sum(one != "real" for one in known.items.families)
+    total = len(reals) + forgeries
+
+    def said(crops: NDArray[np.uint8], forged: Cells | None, done: int) -> Said:
+        found = _said(network, crops, forged)
+        progress(done, total)
+        return found
+
+    real = [said(crops, None, number) for number, crops in enumerate(_pictures(reals), 1)]
+    forged = [
+        said(crops, cells, number)
+        for number, (crops, cells) in enumerate(_forgeries(reals, known, without, seed), len(real) + 1)
+    ]
+    return LocalizerGraph(network, *fitted(real, forged)).eval()
+
+
+def reals_marked(
+    graph: LocalizerGraph, reals: LabelledCrops, progress: Progress = lambda done, total: None
+) -> float:
+    """Return the share of real pictures with more than 2 % of their cells marked.
+
+    They are to be others than those that the graph was trained and calibrated on. nan of none.
+    """
+    marked = []
+    for number, crops in enumerate(_pictures(reals), 1):
+        with torch.inference_mode():
+            cells = graph(torch.from_numpy(crops), torch.zeros(len(crops), dtype=torch.int64))[CELLS]
+        marked.append(float((cells >= THRESHOLD).double().mean()) > MARKED_SHARE)
+        progress(number, len(reals))
+    return float(np.mean(marked)) if marked else float("nan")
+
+
+def fitted(reals: list[Said], forgeries: list[Said]) -> tuple[float, float, float]:
+    """Return cut, slope and offset of a `LocalizerGraph`."""
+    strongest = np.array([_strongest(one.cells) for one in reals])
+    evidences = np.array([one.evidence for one in reals])
+    found = []
+    for cut in _CUTS:
+        # How sure of the picture one must be for its strongest cells to be marked; never, if these are below.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = logit(THRESHOLD / expit(strongest - cut))
+        for slope in _SLOPES:
+            marked_from = np.where(strongest > cut, needed - slope * evidences, np.inf)
+            first_not_allowed = np.sort(marked_from)[int(ALLOWED * len(reals))]
+            offset = float(min(first_not_allowed - 1e-3, _MOST_OFFSET))
+            found.append((_iou(forgeries, float(cut), slope, offset), float(cut), slope, offset))
+    _, cut, slope, offset = max(found)
+    return cut, slope, offset
+
+
+def _iou(forgeries: list[Said], cut: float, slope: float, offset: float) -> float:
+    """Return the mean intersection over union of what is marked and what is forged; 0 of no forgery."""
+    total = 0.0
+    for one in forgeries:
+        sure = float(expit(slope * one.evidence + offset))
+        if sure <= THRESHOLD:
+            continue
+        marked = one.cells >= cut + logit(THRESHOLD / sure)
+        total += float((marked & one.forged).sum() / max(1, int((marked | one.forged).sum())))
+    return total / max(1, len(forgeries))
+
+
+def _strongest(cells: Cells) -> float:
+    """Return the logit that more than 2 % of a picture's cells must reach for it to be marked."""
+    return float(np.sort(cells.ravel())[::-1][int(MARKED_SHARE * cells.size)])
+
+
+def _forgeries(
+    reals: LabelledCrops, known: MaskedCrops | None, without: frozenset[str], seed: int
+) -> Iterator[tuple[NDArray[np.uint8], Cells]]:
+    """Yield the crops of pictures, and how much of each cell is forged."""
+    if known is None:
         rng = np.random.default_rng([seed, 12])
-        forged = [pseudo_forged(rng, crops, without)[0] for crops in _pictures(reals)]
-    said = [_evidence(one) for one in logits]
-    told = [_evidence(_logits(network, crops)) for crops in forged]
-    fitted = LogisticRegression(class_weight="balanced").fit(
-        np.array([*said, *told])[:, None], np.repeat([0, 1], [len(said), len(told)])
-    )
-    slope, offset = float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
-    maps = [
-        1 / (1 + np.exp(-one)) / (1 + np.exp(-(slope * told + offset)))
-        for one, told in zip(logits, said, strict=True)
-    ]
-    threshold = threshold_for(maps)
-    marked = float(np.mean([(one >= threshold).mean() > MARKED_SHARE for one in maps]))
-    return Calibrated(LocalizerGraph(network, slope, offset).eval(), threshold, marked, len(maps))
+        for crops in _pictures(reals):
+            yield pseudo_forged(rng, crops, without)
+        return
+    for number, family in enumerate(known.items.families):
+        if family != "real":
+            rows = np.arange(known.items.starts[number], known.items.starts[number + 1])
+            yield np.asarray(known.items.crops[rows]), known.cells[rows]
 
 
-def threshold_for(maps: list[NDArray[np.float32]]) -> float:
-    """Return the lowest threshold by which at most 3 % of real pictures' maps are marked, in 0.05..1."""
-    marked_up_to = [np.sort(one.ravel())[::-1][int(MARKED_SHARE * one.size)] for one in maps]
-    ordered = np.sort(marked_up_to)[::-1]
-    first_allowed = ordered[min(int(_AIMED_AT * len(maps)), len(maps) - 1)]
-    return float(np.clip(np.nextafter(first_allowed, np.float32(2)), 0.05, 1))
+def _pictures(items: LabelledCrops) -> Iterator[NDArray[np.uint8]]:
+    for first, end in zip(items.starts, items.starts[1:], strict=False):
+        yield np.asarray(items.crops[np.arange(first, end)])
 
 
-def _pictures(items: LabelledCrops) -> list[NDArray[np.uint8]]:
-    return [
-        np.asarray(items.crops[np.arange(first, end)])
-        for first, end in zip(items.starts, items.starts[1:], strict=False)
-    ]
-
-
-def _logits(network: Localizer, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _said(network: Localizer, crops: NDArray[np.uint8], forged: Cells | None) -> Said:
+    of_picture = torch.zeros(len(crops), dtype=torch.int64)
     with torch.inference_mode():
-        pixels = torch.from_numpy(crops).permute(0, 3, 1, 2).float()
-        logits: NDArray[np.float32] = network(pixels, torch.zeros(len(crops), dtype=torch.int64)).numpy()
-    return logits
-
-
-def _evidence(logits: NDArray[np.float32]) -> float:
-    return float(evidence(torch.from_numpy(logits), torch.zeros(len(logits), dtype=torch.int64))[0])
+        logits = network(torch.from_numpy(crops).permute(0, 3, 1, 2).float(), of_picture)
+        told = float(evidence(logits, of_picture)[0])
+    return Said(logits.numpy(), told, None if forged is None else forged >= FORGED_FROM)

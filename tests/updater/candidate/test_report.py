@@ -1,5 +1,5 @@
 from updater.candidate.report import evaluation_markdown, model_card
-from updater.records import Lost, Robustness
+from updater.records import Lost, RealsMarked, Robustness
 
 
 def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
@@ -41,3 +41,12 @@ def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_the_cl
         assert "its accuracy is 72.5 % on average, and on the same 24 held-back items" in text
     for text in (evaluation_markdown(evaluation), model_card(evaluation)):
         assert "accuracy, %" not in text
+
+
+def test_page_and_card_say_how_often_a_map_marks_a_real_picture(make_evaluation):
+    evaluation = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
+    marking = evaluation.model_copy(update={"reals_marked": RealsMarked(share=0.125, reals=24)})
+    for text in (evaluation_markdown(marking), model_card(marking)):
+        assert "Its maps mark 12.5 % of 24 real pictures, on more than 2 % of their cells" in text
+    assert "Its maps" not in evaluation_markdown(evaluation)
+    assert "does not say where a picture is forged" in model_card(evaluation)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from detector.localizer import LocalizerGraph
 from detector.maps import assembled, cells_of, covering
 from ingest.crops import cut
 from memory.records import REAL
@@ -17,7 +18,7 @@ from updater.benchmark.forgerynet.choices import ChoiceError
 from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.localizer.calibrate import Calibrated, calibrate
+from updater.localizer.calibrate import THRESHOLD, calibrate
 from updater.localizer.train import STEPS, MaskedCrops, train_localizer
 from updater.stored_rows import collected
 from updater.training_data import LabelledCrops
@@ -49,22 +50,22 @@ def measure(
     rng = np.random.default_rng([job.seed, 13])
     drawn = np.sort(rng.permutation(len(train))[:MAX_PICTURES])
     learnt, held = _masked([train[one] for one in drawn]), _masked(held_back)
-    everything = tuple(range(len(test)))
+    everything, reals_held = tuple(range(len(test))), held.items.families.count(REAL)
     if learns != "left-out":
-        calibrated = _trained(job, learnt, held, frozenset(), known=not learns)
-        return [_mapped(calibrated, test, everything)]
+        graph = _trained(job, learnt, held, frozenset(), known=not learns)
+        return [_mapped(graph, test, everything, reals_held)]
     families = sorted({one.sight.entry.family for one in test} - {REAL})
     parts = []
     for family in families:
-        calibrated = _trained(job, learnt, held, FAMILIES[family].kinds, known=False)
+        graph = _trained(job, learnt, held, FAMILIES[family].kinds, known=False)
         of_it = [number for number in everything if test[number].sight.entry.family in (REAL, family)]
-        parts.append(_mapped(calibrated, test, tuple(of_it)))
+        parts.append(_mapped(graph, test, tuple(of_it), reals_held))
     return parts
 
 
 def _trained(
     job: Job, learnt: MaskedCrops, held: MaskedCrops, without: frozenset[str], *, known: bool
-) -> Calibrated:
+) -> LocalizerGraph:
     network = train_localizer(
         _reals(learnt.items),
         learnt if known else None,
@@ -74,31 +75,41 @@ def _trained(
         steps=job.choices.steps or STEPS,
         progress=lambda *at: job.progress("train the localizer", *at),
     )
-    return calibrate(network, _reals(held.items), held if known else None, without=without, seed=job.seed)
+    return calibrate(
+        network,
+        _reals(held.items),
+        held if known else None,
+        without=without,
+        seed=job.seed,
+        progress=lambda *at: job.progress("calibrate the localizer", *at),
+    )
 
 
-def _mapped(calibrated: Calibrated, test: Sequence[Shown], numbers: tuple[int, ...]) -> Mapped:
-    pairs = [_map(calibrated, test[number]) for number in numbers]
+def _mapped(
+    graph: LocalizerGraph, test: Sequence[Shown], numbers: tuple[int, ...], reals_held: int
+) -> Mapped:
+    pairs = [_map(graph, test[number]) for number in numbers]
     return Mapped(
         numbers,
         tuple(said for said, _ in pairs),
         tuple(true for _, true in pairs),
-        calibrated.threshold,
+        THRESHOLD,
         {
-            "threshold": calibrated.threshold,
-            "reals held back": calibrated.reals,
-            "of them marked": calibrated.reals_marked,
+            "reals held back": reals_held,
+            "cut": float(graph.cut),
+            "slope": float(graph.slope),
+            "offset": float(graph.offset),
         },
     )
 
 
-def _map(calibrated: Calibrated, one: Shown) -> tuple[Map, Map]:
+def _map(graph: LocalizerGraph, one: Shown) -> tuple[Map, Map]:
     pixels = one.pixels()
     height, width = pixels.shape[:2]
     corners, part = covering(width, height, CROP_PX)
     crops = torch.from_numpy(cut(pixels, corners, CROP_PX))
     with torch.inference_mode():
-        cells = calibrated.graph(crops, torch.zeros(len(crops), dtype=torch.int64))["cells"].numpy()
+        cells = graph(crops, torch.zeros(len(crops), dtype=torch.int64))["cells"].numpy()
     said = assembled(cells, corners, part).cells
     left, top, part_width, part_height = part
     mask = one.mask(height, width)[top : top + part_height, left : left + part_width]
