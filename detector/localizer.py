@@ -14,7 +14,7 @@ from detector.residuals import Residuals
 _WIDE = 64
 _MIDDLE = 32
 _FIRST_DILATIONS, _SECOND_DILATIONS = (1, 2, 4), (1, 2)
-_LEAST_VARIANCE, _LEAST_WEIGHT = 0.05, 1e-3
+_LEAST_STRENGTH, _LEAST_VARIANCE, _LEAST_WEIGHT = 1e-3, 0.05, 1e-3
 _MOST_LOGIT = 12.0
 
 
@@ -33,7 +33,8 @@ class Localizer(nn.Module):
             nn.ReLU(),
             nn.AvgPool2d(2),
         )
-        self.beside = nn.Sequential(_normed(2 * _WIDE, _WIDE, size=1), nn.ReLU())
+        known = _WIDE + self.residuals.channels
+        self.beside = nn.Sequential(_normed(2 * known, _WIDE, size=1), nn.ReLU())
         self.around = nn.Sequential(*(_Residual(_WIDE, dilation) for dilation in _FIRST_DILATIONS))
         self.guessed = nn.Conv2d(_WIDE, 1, 1)
         self.beside_guess = nn.Sequential(_normed(3 * _WIDE, _WIDE, size=1), nn.ReLU())
@@ -53,7 +54,8 @@ class Localizer(nn.Module):
 
         Training asks for both, for the second look rests on the first one's guess.
         """
-        seen = self.down(residuals)
+        strength = torch.log(F.avg_pool2d(residuals.square(), 4) + _LEAST_STRENGTH)
+        seen = torch.cat([self.down(residuals), strength], 1)
         mean = over_picture(seen.mean((2, 3)), of_picture)[:, :, None, None]
         apart = seen - mean
         variance = over_picture(apart.square().mean((2, 3)), of_picture)[:, :, None, None]

@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as _cross_entro
 
 from detector.cells import CELL_PX
 from detector.localizer import Localizer
-from updater.outliers.local_forgeries import forge_locally, saved_again
+from updater.outliers.local_forgeries import forge_locally, processed, saved_again
 from updater.training_data import LabelledCrops
 
 STEPS = 1500
@@ -24,7 +24,7 @@ PICTURES = 8
 MOST_CROPS = 4
 """of a picture in a step: of more, so many are drawn"""
 REAL_SHARE = 0.3
-PSEUDO_SHARE = 0.25
+PSEUDO_SHARE = 0.4
 """of the pictures of a step, where masks are known too"""
 _RATE, _RISE, _DECAY = 4e-3, 0.1, 1e-2
 _OF_FIRST_LOOK = 0.5
@@ -109,7 +109,7 @@ def _batch(
             rows = _rows(rng, known.items)
             crops, cells = known.items.crops[rows], known.cells[rows]
         else:
-            crops = reals.crops[_rows(rng, reals)]
+            crops = processed(rng, reals.crops[_rows(rng, reals)], without)
             if rng.random() < REAL_SHARE:
                 side = crops.shape[1] // CELL_PX
                 crops, cells = (

@@ -18,7 +18,7 @@ from updater.outliers.exposure import SAVED_KIND
 from updater.outliers.masks import random_mask
 from updater.outliers.pseudo_forgeries import tampered
 
-MASK_SHARE = 0.9
+PROCESSED_SHARE = 0.5
 SAVED_SHARE = 0.5
 _JPEG_QUALITIES = (80, 97)
 
@@ -33,7 +33,7 @@ class LocalForgery(NamedTuple):
 
 
 def forge_locally(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> LocalForgery:
-    """Tamper with the crops of one picture, uint8 [N, S, S, 3], by 1 to 3 operations; nine in ten in part.
+    """Tamper with the crops of one picture, uint8 [N, S, S, 3], by 1 to 3 operations, in part.
 
     The mask is drawn over a square of crops side by side, in their order, which is where those that cover
     a picture lie in it; of others their places are not known. No operation whose kinds meet
@@ -41,16 +41,24 @@ def forge_locally(rng: np.random.Generator, crops: Picture, without: frozenset[s
     """
     forged = tampered(rng, crops.astype(np.float32), without, behind_mask=True)
     count, side = len(crops), crops.shape[ROWS]
-    if rng.random() < MASK_SHARE:
-        columns = math.ceil(math.sqrt(count))
-        rows = math.ceil(count / columns)
-        whole = random_mask(rng, rows * side, columns * side)
-        tiles = whole.reshape(rows, side, columns, side, 1).swapaxes(1, 2).reshape(-1, side, side, 1)
-        masks = tiles[:count]
-    else:
-        masks = np.ones((count, side, side, 1), np.float32)
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    whole = random_mask(rng, rows * side, columns * side)
+    tiles = whole.reshape(rows, side, columns, side, 1).swapaxes(1, 2).reshape(-1, side, side, 1)
+    masks = tiles[:count]
     kept = crops.astype(np.float32)
     return LocalForgery(to_picture(kept + masks * (forged - kept)), masks[..., 0])
+
+
+def processed(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> Picture:
+    """Do one random operation to all of a picture's crops, half of the time, before it is forged or not.
+
+    So a picture of another camera or software is none that is forged: only what differs from the rest of
+    its own picture is. No operation whose kinds meet `without` is used. Raises ValueError if none is left.
+    """
+    if rng.random() >= PROCESSED_SHARE:
+        return crops
+    return to_picture(tampered(rng, crops.astype(np.float32), without, behind_mask=True, most=1))
 
 
 def saved_again(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> Picture:

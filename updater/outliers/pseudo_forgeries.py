@@ -63,19 +63,23 @@ def pseudo_forge(rng: np.random.Generator, picture: Picture, without: frozenset[
 
 
 def tampered(
-    rng: np.random.Generator, pixels: Pixels, without: frozenset[str], *, behind_mask: bool = False
+    rng: np.random.Generator,
+    pixels: Pixels,
+    without: frozenset[str],
+    *,
+    behind_mask: bool = False,
+    most: int = 3,
 ) -> Pixels:
     """Apply one to three random operations to levels [..., H, W, 3], none whose kinds meet `without`.
 
-    behind_mask: each on all of the picture, for it is to be kept behind a mask. Raises ValueError if no
-    operation is left.
+    behind_mask: each on all of the picture, for it is to be kept behind a mask; most: operations. Raises
+    ValueError if no operation is left.
     """
     names = [name for name, operation in OPERATIONS.items() if not operation.kinds & without]
     if not names:
         raise ValueError(f"no operation is left without {sorted(without)}")
-    chosen = rng.choice(
-        names, min(len(names), int(rng.choice([1, 2, 3], p=[0.5, 0.35, 0.15]))), replace=False
-    )
+    count = min(len(names), most, int(rng.choice([1, 2, 3], p=[0.5, 0.35, 0.15])))
+    chosen = rng.choice(names, count, replace=False)
     for name in chosen:
         operation = OPERATIONS[name]
         apply = (operation.everywhere if behind_mask else None) or operation.apply
