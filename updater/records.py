@@ -99,6 +99,22 @@ class Robustness(BaseModel):
     lost: Lost | None = Field(None, description="of a candidate, against the live release")
 
 
+class FoundStretches(BaseModel):
+    """How what says when a video is forged fared, on clips simulated from held-back real pictures.
+
+    Forged ones have pseudo-forgeries in one to three stretches; shares are in 0..1.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    reals: int = Field(description="real clips")
+    reals_told: float = Field(description="share of them of which a stretch is told")
+    forged: int = Field(description="forged clips")
+    stretches: int = Field(description="their forged stretches")
+    found: float = Field(description="share of these with one that is told at a tIoU of at least 0.5")
+    ap_50: float = Field(description="average precision at a tIoU of 0.5, of all clips' stretches")
+
+
 class Performance(BaseModel):
     """What one model made of the held-back items, and its power."""
 
@@ -154,6 +170,9 @@ class Evaluation(BaseModel):
     pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
     before: Performance | None = Field(description="the live release on the held-back items")
     after: Performance = Field(description="the candidate on the same items")
+    scanner: FoundStretches | None = Field(
+        None, description="of what says when a video is forged, when it was trained; None without"
+    )
     calibration: Mapping[str, float]
     export_differences: Mapping[str, float]
     gates: tuple[Gate, ...]

@@ -124,11 +124,14 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference, branch))
     with timed("localize"):
         localizer = workshop.localized(plan, report_at)
+    with timed("scan"):
+        scanner = workshop.scanned(plan, report_at)
     with timed("evaluate"):
+        found = scanner and scanner.found
         evaluation = evaluated(
-            settings, lease.run, workshop, plan, calibrated, exported, power, localizer, report_at
+            settings, lease.run, workshop, plan, calibrated, exported, power, localizer, found, report_at
         )
-    artifact = workshop.sealed(plan, calibrated, exported, localizer)
+    artifact = workshop.sealed(plan, calibrated, exported, localizer, scanner and scanner.contract)
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise CandidateRefusedError(
             "; ".join(f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}" for gate in missed)

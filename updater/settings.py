@@ -165,6 +165,13 @@ class UpdaterSettings(BaseSettings):
         description="training steps of the network that says where a picture is forged, 0.15 to 0.25 s each "
         "on one core; 0: a release has its parent's, and none where that has none",
     )
+    scanner_steps: int = Field(
+        0,
+        ge=0,
+        description="training steps, of 16 simulated clips each, of the network that says when a video is "
+        "forged: 600 take about MINUTES minutes on one core; 0: a release has its parent's, and none where "
+        "that has none",
+    )
     without_kinds: frozenset[str] = Field(
         frozenset(),
         description="kinds of forging that pseudo-forgeries and distorted copies leave out, as a JSON list",

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
@@ -28,25 +29,27 @@ from detector.network import Network
 from detector.picture import PictureBranch
 from detector.probe import write_probe
 from detector.reference import Reference, load_reference
+from detector.scan_contract import ScanContract
 from detector.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
-from updater.candidate.evaluate import batch
+from updater.candidate.evaluate import batch, spread
 from updater.candidate.live import live_calls
 from updater.candidate.localized import localized
 from updater.candidate.parent import branch_of, load_network
 from updater.candidate.picture import fit_head, new_branch, tune_branch, vote_on
 from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power
+from updater.candidate.scanned import Scanned, scanned
 from updater.candidate.together import learn
 from updater.records import Power
 from updater.training.distorted import with_distorted
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training.weights import PICTURE
-from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
+M = TypeVar("M", bound=BaseModel)
 
 PROBE_ITEMS = 4
 PROOF_ITEMS = 24
@@ -71,6 +74,7 @@ def identity(plan: Plan, update: int) -> str:
         "picture_tuning": plan.picture_tuning and asdict(plan.picture_tuning),
         "start_from": plan.start_from and plan.start_from.digest,
         "localizer_steps": plan.localizer_steps,
+        "scanner_steps": plan.scanner_steps,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -209,12 +213,7 @@ class Workshop:
 
     def power(self, plan: Plan, network: Network, progress: Progress) -> Power | None:
         """Measure the candidate's power, or read what was measured here."""
-        record = self.root / "power.json"
-        if not record.is_file():
-            measured = measure_power(plan, network, progress)
-            write_durably(record, b"null" if measured is None else measured.model_dump_json().encode())
-        found = record.read_bytes()
-        return None if found == b"null" else Power.model_validate_json(found)
+        return self._once("power.json", Power, lambda: measure_power(plan, network, progress))
 
     def exported(self, plan: Plan, graph: DetectorGraph) -> Exported:
         """Export the graph, prove it equal, and write the probe.
@@ -226,7 +225,7 @@ class Workshop:
             aside = self.root / MODEL
             shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
             contract = export(graph, (*crops_and_pooling(plan.crop_plan), *shown), aside)
-            some = _spread(plan.splits.calibration, PROOF_ITEMS)
+            some = spread(plan.splits.calibration, PROOF_ITEMS)
             few = some.take(range(min(PROBE_ITEMS, len(some))))
             worst = prove_equal(graph, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
             rename_durably(aside, model)
@@ -239,16 +238,22 @@ class Workshop:
 
     def localized(self, plan: Plan, progress: Progress) -> MapContract | None:
         """Make what says where a picture is forged, or read what was made here; None without."""
-        record = self.root / "localized.json"
+        return self._once("localized.json", MapContract, lambda: localized(plan, self.draft, progress))
+
+    def scanned(self, plan: Plan, progress: Progress) -> Scanned | None:
+        """Make what says when a video is forged, or read what was made here; None without."""
+        return self._once("scanned.json", Scanned, lambda: scanned(plan, self.draft, progress))
+
+    def _once(self, name: str, kind: type[M], make: Callable[[], M | None]) -> M | None:
+        """Make something and keep what it is, or read what was made here before."""
+        record = self.root / name
         if not record.is_file():
-            made = localized(plan, self.draft, progress)
+            made = make()
             write_durably(record, b"null" if made is None else made.model_dump_json().encode())
         found = record.read_bytes()
-        return None if found == b"null" else MapContract.model_validate_json(found)
+        return None if found == b"null" else kind.model_validate_json(found)
 
-    def manifest(
-        self, plan: Plan, calibrated: Calibrated, exported: Exported, localizer: MapContract | None = None
-    ) -> Manifest:
+    def manifest(self, plan: Plan, calibrated: Calibrated, exported: Exported) -> Manifest:
         """Return the candidate's manifest as it is before it is sealed, when no file is in it yet."""
         return Manifest(
             classes=plan.classes,
@@ -260,14 +265,19 @@ class Workshop:
             parent=plan.parent and plan.parent.artifact.digest,
             calibration=calibrated.figures,
             export_differences=exported.differences,
-            localizer=localizer,
         )
 
     def sealed(
-        self, plan: Plan, calibrated: Calibrated, exported: Exported, localizer: MapContract | None
+        self,
+        plan: Plan,
+        calibrated: Calibrated,
+        exported: Exported,
+        localizer: MapContract | None,
+        scanner: ScanContract | None,
     ) -> Artifact:
         """Write the manifest over all that lies in artifact/."""
-        return seal(self.draft, self.manifest(plan, calibrated, exported, localizer))
+        draft = self.manifest(plan, calibrated, exported)
+        return seal(self.draft, draft.model_copy(update={"localizer": localizer, "scanner": scanner}))
 
 
 def with_features(plan: Plan, progress: Progress) -> Plan:
@@ -280,13 +290,3 @@ def with_features(plan: Plan, progress: Progress) -> Plan:
         splits.calibration, plan.device, lambda *at: progress("features held back", *at)
     )
     return replace(plan, splits=replace(splits, train=train, calibration=held))
-
-
-def _spread(items: LabelledCrops, count: int) -> LabelledCrops:
-    """Take at most `count` items, of all classes in turn."""
-    seen: dict[str, int] = {}
-    turns = []
-    for place, family in enumerate(items.families):
-        seen[family] = seen.get(family, 0) + 1
-        turns.append((seen[family], family, place))
-    return items.take(place for _, _, place in sorted(turns)[:count])

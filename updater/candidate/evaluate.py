@@ -80,6 +80,16 @@ def batch(items: LabelledCrops) -> Request:
     return request
 
 
+def spread(items: LabelledCrops, count: int) -> LabelledCrops:
+    """Take at most `count` items, of all classes in turn."""
+    seen: dict[str, int] = {}
+    turns = []
+    for place, family in enumerate(items.families):
+        seen[family] = seen.get(family, 0) + 1
+        turns.append((seen[family], family, place))
+    return items.take(place for _, _, place in sorted(turns)[:count])
+
+
 def labelled(
     scored: ModelOutput, gate: GateParameters, classes: tuple[str, ...]
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:

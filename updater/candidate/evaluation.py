@@ -14,7 +14,7 @@ from updater.candidate.plan import Plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import Judge, measure_robustness
 from updater.outliers.exposure import expose
-from updater.records import Evaluation, Power, RealsMarked
+from updater.records import Evaluation, FoundStretches, Power, RealsMarked
 from updater.settings import UpdaterSettings
 from updater.training.tuning import NONE
 
@@ -32,6 +32,7 @@ def evaluated(
     exported: Exported,
     power: Power | None,
     localizer: MapContract | None,
+    scanner: FoundStretches | None,
     progress: Progress,
 ) -> Evaluation:
     """Measure the candidate that lies in the workshop, and write what the operator reads beside it.
@@ -83,6 +84,7 @@ def evaluated(
         pseudo_forgeries=len(pseudo),
         before=before,
         after=after,
+        scanner=scanner,
         calibration=calibrated.figures,
         export_differences=exported.differences,
         gates=make_gates(settings, plan.classes, plan.new, before, after),

@@ -65,6 +65,8 @@ class Plan:
     """what of the branch is trained further; None: nothing"""
     localizer_steps: int = 0
     """of the training of what says where a picture is forged; 0: the parent's is taken over"""
+    scanner_steps: int = 0
+    """of the training of what says when a video is forged; 0: the parent's is taken over"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
@@ -119,6 +121,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         training=_training(settings, architecture),
         picture_plan=manifest.contract.picture_plan if manifest else None,
         localizer_steps=settings.localizer_steps,
+        scanner_steps=settings.scanner_steps,
     )
 
 

@@ -50,6 +50,8 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         lines += ["", said_of_robustness(evaluation), "", *_distortions(evaluation)]
     if evaluation.reals_marked:
         lines += ["", said_of_maps(evaluation)]
+    if evaluation.scanner:
+        lines += ["", said_of_scanner(evaluation)]
     if evaluation.waiting:
         lines += ["", "Labelled, but with too few items to be learnt yet:", ""]
         lines += [
@@ -105,6 +107,19 @@ def said_of_maps(evaluation: Evaluation) -> str:
     return (
         f"Its maps mark {100 * found.share:.1f} % of {found.reals} real pictures, on more than 2 %"
         " of their cells; nothing was fitted on these."
+    )
+
+
+def said_of_scanner(evaluation: Evaluation) -> str:
+    """How well it says when a video is forged, or that it does not."""
+    found = evaluation.scanner
+    if found is None:
+        return "It does not say when a video is forged: it has no scanner."
+    return (
+        f"Of {found.reals} real clips, simulated from held-back real pictures, a forged stretch is told in"
+        f" {100 * found.reals_told:.1f} %. Of the {found.stretches} stretches of {found.forged} such clips"
+        f" with pseudo-forgeries, {100 * found.found:.1f} % are told with a tIoU of at least 0.5, and ap_0.5"
+        f" is {found.ap_50:.3f}. Videos of cameras, and forgeries of software, may fare otherwise."
     )
 
 
@@ -167,6 +182,8 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 **Distorted media.** {said_of_robustness(evaluation)}
 {distortions}
 **Maps.** {said_of_maps(evaluation)}
+
+**When a video is forged.** {said_of_scanner(evaluation)}
 
 **Limits.** The family that it names worst is {weakest}: {100 * share.named:.0f} % of {share.items}
 held-back items. Media of cameras and software that are not among the exemplars may be called unknown

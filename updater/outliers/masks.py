@@ -1,5 +1,7 @@
 """Random masks of a part of a picture: where a pseudo-forgery, or a forgery of the synthetic stream, lies."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from updater.filters import Picture, Pixels, to_picture
@@ -7,6 +9,15 @@ from updater.filters import Picture, Pixels, to_picture
 AREA = (0.04, 0.35)
 EDGE_PX = (0.6, 2.0)
 _RATIO = 0.5
+
+
+class Forged(NamedTuple):
+    """A forged picture, and the truth of it."""
+
+    picture: Picture
+    """uint8 [H, W, 3]"""
+    mask: Pixels
+    """float32 [H, W, 1] in 0..1: how much of each pixel is forged"""
 
 
 def random_mask(rng: np.random.Generator, height: int, width: int) -> Pixels:

@@ -12,7 +12,8 @@ from detector.scanner import Scanner, beside_median
 from updater.scan.clips import ScannedClip
 
 EPOCHS = 40
-_BATCH = 16
+BATCH = 16
+"""clips of a step"""
 _RATE, _DECAY = 2e-3, 1e-2
 
 
@@ -38,13 +39,13 @@ def train_scanner(
         scanner.standardise(torch.cat(inputs))
         optimiser = torch.optim.AdamW(scanner.parameters(), _RATE, weight_decay=_DECAY)
         rng = np.random.default_rng(seed)
-        steps = epochs * math.ceil(len(clips) / _BATCH)
+        steps = epochs * math.ceil(len(clips) / BATCH)
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         scanner.train()
         for epoch in range(epochs):
             order = rng.permutation(len(clips))
-            for first in range(0, len(clips), _BATCH):
-                chosen = order[first : first + _BATCH]
+            for first in range(0, len(clips), BATCH):
+                chosen = order[first : first + BATCH]
                 batch, inside = together([inputs[i] for i in chosen])
                 truth, _ = together([forged[i][:, None] for i in chosen])
                 losses = F.binary_cross_entropy_with_logits(

@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
-from numpy.typing import NDArray
 
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES, Family
@@ -22,20 +22,16 @@ from updater.benchmark.synthetic.films import Film, piece_of_film
 from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import REAL, SPLITS
-from updater.benchmark.synthetic.stretches import Stretch, draw_stretches
 from updater.distortions.media.h264 import through_h264, to_h264
 from updater.filters import Picture
+from updater.scan.moving import Path, forged_along, smooth_path
+from updater.scan.stretches import Stretch, draw_stretches
 
 FRAMES, SIDE_PX = 96, 128
 REACH_PX = 24
 """how far the window, and with it the forged region, may move from its middle"""
 CODED_BEFORE_SHARE = 0.75
 RATE_FACTORS_BEFORE, RATE_FACTORS_AFTER = (16, 26), (18, 28)
-_SEEN = 0.5
-_TRIES = 20
-
-Path = NDArray[np.int64]
-"""where something is in each frame, [T, 2] of rows and columns"""
 
 
 @dataclass(frozen=True)
@@ -113,41 +109,6 @@ def _make_job(job: tuple[int, str, str, int]) -> ClipSample:
     return make_clip(*job)
 
 
-def smooth_path(rng: np.random.Generator, frames: int, reach_px: int) -> Path:
-    """Draw a smooth path about its middle, int64 [frames, 2], which goes no further than `reach_px`."""
-    when = np.arange(frames)[:, None, None] / FRAMES
-    waves = np.sin(2 * np.pi * (rng.uniform(0.2, 1.2, (2, 2)) * when + rng.random((2, 2))))
-    path: Path = np.rint(reach_px * rng.uniform(0.2, 1, 2) * waves.mean(1)).astype(np.int64)
-    return path
-
-
-def forged_along(
-    rng: np.random.Generator,
-    frames: Picture,
-    segments: Sequence[Stretch],
-    moves: Path,
-    forge: Family,
-) -> Picture:
-    """Forge the frames of some segments, uint8 [T, H, W, 3], in one region that moves by `moves`.
-
-    Every frame is forged by the same draws, in the coordinates of the region: so strengths, edges, and where
-    there is one the donor, are the clip's. At least half of the region is within each forged frame.
-    """
-    numbers = [number for segment in segments for number in range(*segment)]
-    for _ in range(_TRIES):
-        own = int(rng.integers(2**63))
-        start = forge_in_part(forge, np.random.default_rng(own), frames[numbers[0]])
-        if _least_seen(start.mask, moves[numbers]) >= _SEEN:
-            break
-    forged = frames.copy()
-    for number in numbers:
-        about_region = _moved(frames[number], moves[number])
-        made = forge_in_part(forge, np.random.default_rng(own), about_region).picture
-        rows, columns, own_rows, own_columns = _common(frames.shape[1:3], moves[number])
-        forged[number, rows, columns] = made[own_rows, own_columns]
-    return forged
-
-
 def _filmed_scene(rng: np.random.Generator, camera: int, moves: Path) -> Picture:
     """What a camera films of a scene through a window that moves, uint8 [T, S, S, 3]."""
     side = SIDE_PX + 2 * REACH_PX
@@ -171,7 +132,7 @@ def _finished(
     segments: tuple[Stretch, ...] = ()
     if forge is not None:
         segments = draw_stretches(rng, len(frames))
-        frames = forged_along(rng, frames, segments, moves, forge)
+        frames = forged_along(rng, frames, segments, moves, partial(forge_in_part, forge))
     data = to_h264(frames, _drawn(rng, RATE_FACTORS_AFTER), "mp4")
     family = REAL if forge is None else forge.name
     # The name is the content's: it must not tell the family.
@@ -181,28 +142,3 @@ def _finished(
 
 def _drawn(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
     return int(rng.integers(bounds[0], bounds[1] + 1))
-
-
-def _common(size: tuple[int, ...], move: NDArray[np.int64]) -> tuple[slice, slice, slice, slice]:
-    """Return which rows and columns of a frame the moved one shows, and where in it they are."""
-    (height, width), (down, across) = size, (int(one) for one in move)
-    return (
-        slice(max(0, down), height + min(0, down)),
-        slice(max(0, across), width + min(0, across)),
-        slice(max(0, -down), height - max(0, down)),
-        slice(max(0, -across), width - max(0, across)),
-    )
-
-
-def _moved(frame: Picture, move: NDArray[np.int64]) -> Picture:
-    """The frame as who moves along sees it: what it shows at (r, c) stands at (r, c) + move in the frame."""
-    reach = int(np.abs(move).max())
-    padded = np.pad(frame, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
-    down, across = (int(one) + reach for one in move)
-    return np.ascontiguousarray(padded[down : down + frame.shape[0], across : across + frame.shape[1]])
-
-
-def _least_seen(mask: NDArray[np.float32], moves: Path) -> float:
-    """Return the least share of a region that is within the frame, over all frames."""
-    size, total = mask.shape[:2], float(mask.sum()) + 1e-6
-    return min(float(mask[_common(size, move)[2:]].sum()) / total for move in np.unique(moves, axis=0))

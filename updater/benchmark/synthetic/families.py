@@ -9,7 +9,6 @@ trained on.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -29,15 +28,7 @@ from updater.filters import (
     resize,
     to_picture,
 )
-
-
-class Forged(NamedTuple):
-    """A forged picture, and the truth of it."""
-
-    picture: Picture
-    """uint8 [H, W, 3]"""
-    mask: Pixels
-    """float32 [H, W, 1] in 0..1: how much of each pixel is forged"""
+from updater.outliers.masks import Forged
 
 
 @dataclass(frozen=True)

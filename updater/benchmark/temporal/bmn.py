@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.stretches import soft_nms
-from updater.benchmark.measures.segments import tiou
 from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress, by_segments
 from updater.benchmark.temporal.rescaled import POINTS, Rescaling, balanced, peaks, usable, within
 from updater.scan.clips import ScannedClip
+from updater.scan.measures import tiou
 
 HIDDEN = (256, 128, 512)
 """channels of the base, of what is sampled, and of what sums the samples up: the paper's"""

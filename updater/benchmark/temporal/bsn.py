@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.stretches import Segments, soft_nms
-from updater.benchmark.measures.segments import tiou
 from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
 from updater.benchmark.temporal.rescaled import POINTS, Grid, Rescaling, balanced, peaks, usable, within
 from updater.scan.clips import ScannedClip
+from updater.scan.measures import tiou
 
 _HIDDEN, _JUDGE_HIDDEN = 512, 256
 _EPOCHS, _BATCH = 20, 16

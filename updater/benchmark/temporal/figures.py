@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from detector.stretches import best_score
-from updater.benchmark.measures import segments
 from updater.benchmark.temporal.method import Answer
 from updater.measures import auroc
+from updater.scan import measures
 from updater.scan.clips import ScannedClip
 
 
@@ -37,8 +37,8 @@ def figures(told: Sequence[Told]) -> dict[str, float]:
     mean = np.array([one.frame_scores.mean() for one in answers])
     best = np.array([best_score(one.segments) for one in answers])
     return {
-        **segments.figures([one.segments for one in answers], truth),
-        "frame_auc": segments.frame_auc([one.frame_scores for one in answers], truth),
+        **measures.figures([one.segments for one in answers], truth),
+        "frame_auc": measures.frame_auc([one.frame_scores for one in answers], truth),
         "clip_auc_mean": auroc(mean[forged], mean[~forged]),
         "clip_auc_best": auroc(best[forged], best[~forged]),
     }

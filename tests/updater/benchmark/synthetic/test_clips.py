@@ -1,6 +1,7 @@
 """Clips of the synthetic stream: the same each time, forged where they say, and read back from their tree."""
 
 import io
+from functools import partial
 from pathlib import Path
 
 import av
@@ -15,16 +16,16 @@ from updater.benchmark.synthetic.clips import (
     SIDE_PX,
     ClipSample,
     film_clip,
-    forged_along,
     make_clip,
     numbers_of,
-    smooth_path,
 )
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.films import films_in
+from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.stream import FROZEN, REAL, digest
-from updater.benchmark.synthetic.stretches import MOST, SHORTEST, Stretch, draw_stretches
 from updater.distortions.media.h264 import to_h264
+from updater.scan.moving import forged_along, smooth_path
+from updater.scan.stretches import MOST, SHORTEST, Stretch, draw_stretches
 
 
 def decoded(sample: ClipSample) -> np.ndarray:
@@ -87,7 +88,11 @@ def test_a_forgery_is_in_its_frames_alone_and_in_one_region_that_moves_along(fam
     frames = rng.integers(0, 256, (30, 32, 32, 1), np.uint8).repeat(4, 1).repeat(4, 2).repeat(3, 3)
     moves = np.stack([np.arange(30) - 15, 15 - np.arange(30)], 1)
     made = forged_along(
-        np.random.default_rng(1), frames, [Stretch(4, 13), Stretch(20, 29)], moves, FAMILIES[family]
+        np.random.default_rng(1),
+        frames,
+        [Stretch(4, 13), Stretch(20, 29)],
+        moves,
+        partial(forge_in_part, FAMILIES[family]),
     )
     changed = (made != frames).any(3)
     assert sorted(np.flatnonzero(changed.any((1, 2)))) == [*range(4, 13), *range(20, 29)]

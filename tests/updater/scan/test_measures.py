@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from updater.benchmark.measures import segments
-from updater.benchmark.measures.segments import TIOUS
+from updater.scan import measures as segments
+from updater.scan.measures import TIOUS
 
 TRUTH = [[[10, 30], [50, 80]], []]
 PREDICTED = [[[12, 30, 0.9], [50, 70, 0.8], [0, 40, 0.3]], [[5, 15, 0.85]]]

@@ -1,0 +1,56 @@
+"""From a trained head over time to what is served: the score from which a stretch is told; and how it fares."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from detector.scanner import Scanner
+from detector.stretches import Segments, best_score, stretches
+from updater.records import FoundStretches
+from updater.scan.clips import ScannedClip
+from updater.scan.measures import ap_at, tiou
+from updater.scan.training import frame_scores
+
+MAX_REALS_TOLD = 0.05
+FOUND_FROM = 0.5
+"""tIoU with a true stretch, from which on it counts as found"""
+_LEAST = 0.01
+
+
+def threshold_for(best: Sequence[float]) -> float:
+    """Return the lowest threshold that few enough real clips reach, in 0.01..1.
+
+    best: the score of each clip's best stretch, at least one. At most 5 % of them are at the threshold or
+    above it.
+    """
+    ordered = np.sort(np.asarray(best, np.float64))[::-1]
+    first_left_alone = ordered[min(int(MAX_REALS_TOLD * len(ordered)), len(ordered) - 1)]
+    return float(np.clip(np.nextafter(first_left_alone, 2), _LEAST, 1))
+
+
+def told(scanner: Scanner, clips: Sequence[ScannedClip]) -> list[Segments]:
+    """Return the stretches of each clip by a scanner, whatever their score."""
+    return [stretches(frame_scores(scanner, clip)) for clip in clips]
+
+
+def share_told(segments: Sequence[Segments], threshold: float) -> float:
+    """Return the share of clips with a stretch that is told."""
+    return float(np.mean([best_score(one) >= threshold for one in segments]))
+
+
+def fared(scanner: Scanner, clips: Sequence[ScannedClip], threshold: float) -> FoundStretches:
+    """Measure a scanner on held-back clips, some real and some forged."""
+    segments, truth = told(scanner, clips), [clip.segments for clip in clips]
+    real = [one for one, true in zip(segments, truth, strict=True) if not len(true)]
+    found = [
+        (tiou(one[one[:, 2] >= threshold, :2], true) >= FOUND_FROM).any(0)
+        for one, true in zip(segments, truth, strict=True)
+    ]
+    return FoundStretches(
+        reals=len(real),
+        reals_told=share_told(real, threshold),
+        forged=len(clips) - len(real),
+        stretches=sum(map(len, truth)),
+        found=float(np.concatenate(found).mean()),
+        ap_50=ap_at(segments, truth, 0.5),
+    )
