@@ -127,11 +127,13 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
     with timed("scan"):
         scanner = workshop.scanned(plan, report_at)
     with timed("evaluate"):
-        found = scanner and scanner.found
+        found = None if scanner is None else scanner.found
         evaluation = evaluated(
             settings, lease.run, workshop, plan, calibrated, exported, power, localizer, found, report_at
         )
-    artifact = workshop.sealed(plan, calibrated, exported, localizer, scanner and scanner.contract)
+    artifact = workshop.sealed(
+        plan, calibrated, exported, localizer, None if scanner is None else scanner.contract
+    )
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise CandidateRefusedError(
             "; ".join(f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}" for gate in missed)

@@ -1,7 +1,7 @@
 """The third graph of a candidate, which says when a video is forged: trained anew, or its parent's."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
+from torch import Tensor
 
 from detector.artifact import EVALUATION, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS
 from detector.contract import CROPS
@@ -18,7 +19,7 @@ from detector.scan_contract import ScanContract
 from detector.scan_export import export_scanner
 from detector.scan_session import ScanSession
 from detector.scanner import Scanner
-from detector.stretches import best_score
+from detector.stretches import Segments, best_score
 from detector.tensors import Request
 from ingest.durable import rename_durably
 from memory.records import REAL
@@ -65,8 +66,7 @@ def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) 
 
     def features(frames: Picture) -> NDArray[np.float32]:
         rows = by_rows(forensics, frames, plan.device, lambda done, total: None)
-        found: NDArray[np.float32] = rows[:].cpu().numpy()
-        return found
+        return np.asarray(rows.cpu() if isinstance(rows, Tensor) else rows[:], np.float32)
 
     def clips(stage: str, items: LabelledCrops, number: int, most: int, forged: float) -> list[ScannedClip]:
         return simulate_clips(
@@ -88,21 +88,32 @@ def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) 
     )
     held = told(scanner, clips("scanner: held-back clips", plan.splits.calibration, 22, CALIBRATED, 0))
     threshold = threshold_for([best_score(one) for one in held])
-    contract = _put(
-        plan, scanner, draft, threshold=threshold, reals_told=share_told(held, threshold), reals=len(held)
-    )
+    contract = _put(plan, scanner, draft, held, threshold)
     tested = clips("scanner: test clips", plan.splits.test, 23, TESTED, 0.5)
     return Scanned(contract=contract, found=fared(scanner, tested, threshold))
 
 
-def _put(plan: Plan, scanner: Scanner, draft: Path, **measured: float) -> ScanContract:
-    """Export a scanner, prove it by a simulated clip, and put its files into draft."""
+def _put(
+    plan: Plan, scanner: Scanner, draft: Path, held: Sequence[Segments], threshold: float
+) -> ScanContract:
+    """Export a scanner, prove it by a simulated clip, and put its files into draft.
+
+    held: what it says of held-back real clips.
+    """
     crop = _real_crops(plan.splits.calibration)[np.zeros(1, np.int64)][0]
     rng = np.random.default_rng([plan.seed, 24])
     shown = simulate_clip(rng, crop, plan.without, forged=True).frames
     asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
     graph, probe, weights = (draft.parent / name for name in _FILES)
-    contract = export_scanner(scanner, plan.crop_plan.crop_px, graph, [{CROPS: shown}, asked], **measured)
+    contract = export_scanner(
+        scanner,
+        plan.crop_plan.crop_px,
+        graph,
+        [{CROPS: shown}, asked],
+        threshold=threshold,
+        reals_told=share_told(held, threshold),
+        reals=len(held),
+    )
     write_probe(probe, asked, ScanSession(graph, contract, threads=1).score(asked))
     save_file({name: value.contiguous() for name, value in scanner.state_dict().items()}, weights)
     for name in _FILES:
@@ -111,17 +122,18 @@ def _put(plan: Plan, scanner: Scanner, draft: Path, **measured: float) -> ScanCo
 
 
 def _taken_over(plan: Plan, draft: Path) -> Scanned | None:
-    parent = plan.parent and plan.parent.artifact
-    if parent is None or parent.manifest.scanner is None:
+    if plan.parent is None or plan.parent.artifact.manifest.scanner is None:
         return None
+    parent = plan.parent.artifact
     for name in _FILES:
         shutil.copyfile(parent.folder / name, draft.parent / name)
         rename_durably(draft.parent / name, draft / name)
     found = Evaluation.model_validate_json((parent.folder / EVALUATION).read_bytes()).scanner
-    return Scanned(contract=parent.manifest.scanner, found=found)
+    return Scanned(contract=plan.parent.artifact.manifest.scanner, found=found)
 
 
 def _real_crops(items: LabelledCrops) -> Crops:
     """Return all crops of the real ones, uint8 [T, S, S, 3]."""
     of_item = np.repeat(np.array(items.families) == REAL, np.diff(items.starts))
-    return chosen_rows(items.crops, np.flatnonzero(of_item))
+    crops: Crops = chosen_rows(items.crops, np.flatnonzero(of_item))
+    return crops

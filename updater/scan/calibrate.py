@@ -1,4 +1,4 @@
-"""From a trained head over time to what is served: the score from which a stretch is told; and how it fares."""
+"""From a trained head over time to what is served: from which score on a stretch is told, and how it does."""
 
 from collections.abc import Sequence
 

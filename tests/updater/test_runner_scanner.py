@@ -1,0 +1,86 @@
+"""An update makes what says when a video is forged, and the next one without steps for it keeps that."""
+
+import httpx
+import pytest
+
+from detector.artifact import EVALUATION, MODEL_CARD, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, verify
+from detector.probe import read_probe
+from detector.scan_contract import MAX_DIFFERENCE, scan_difference
+from detector.scan_session import open_scan_session
+from updater.candidate import scanned as candidate_scanned
+from updater.records import Candidate, Evaluation
+from updater.worker import run_once
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def few_clips(monkeypatch):
+    for name in ("TRAINED", "CALIBRATED", "TESTED"):
+        monkeypatch.setattr(candidate_scanned, name, 4)
+
+
+def test_a_release_says_when_and_its_child_keeps_that_byte_for_byte(
+    scant_recipes, few_clips, make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, parts):
+        first = run_once(make_settings(url, backbone="none", scanner_steps=1), memory_settings)
+        assert (first.state, first.error) == ("proposed", None)
+        release_0 = verify(parts.artifacts.folder(first.candidate), first.candidate)
+        approve(url, release_0.digest)
+        remember("striped", 50)
+        second = run_once(make_settings(url, backbone="none"), memory_settings)
+        assert (second.state, second.error) == ("proposed", None)
+        release_1 = verify(parts.artifacts.folder(second.candidate), second.candidate)
+
+    contract = release_0.manifest.scanner
+    assert contract is not None
+    assert contract.crop_px == 64
+    assert contract.reals_told <= 0.05
+    assert contract.export_difference <= MAX_DIFFERENCE
+    assert release_1.manifest.scanner == contract
+    for name in (SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS):
+        assert release_1.manifest.files[name] == release_0.manifest.files[name]
+    session = open_scan_session(release_1, 1)
+    assert session is not None
+    asked, expected = read_probe(release_1.folder / SCANNER_PROBE, contract)
+    assert scan_difference(session.score(asked), expected) <= MAX_DIFFERENCE
+    found = [
+        Evaluation.model_validate_json((one.folder / EVALUATION).read_bytes()).scanner
+        for one in (release_0, release_1)
+    ]
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert found[0].stretches >= found[0].forged > 0 < found[0].reals
+    for release in (release_0, release_1):
+        card = (release.folder / MODEL_CARD).read_text()
+        assert f"Of {found[0].reals} real clips, simulated from held-back real pictures" in card
+
+
+def test_without_steps_release_0_has_none(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, parts):
+        run = run_once(make_settings(url, backbone="none"), memory_settings)
+        assert (run.state, run.error) == ("proposed", None)
+        release = verify(parts.artifacts.folder(run.candidate), run.candidate)
+    assert release.manifest.scanner is None
+    assert open_scan_session(release, 1) is None
+    assert "it has no scanner" in (release.folder / MODEL_CARD).read_text()
+
+
+def approve(url, digest):
+    (found,) = [
+        Candidate.model_validate(one["candidate"])
+        for one in httpx.get(f"{url}/releases").json()
+        if one["candidate"]["digest"] == digest
+    ]
+    httpx.post(
+        f"{url}/releases/{digest}/approve",
+        json={"evaluation_digest": found.evaluation_digest},
+        headers={"X-Forgewatch-Actor": "ann"},
+    ).raise_for_status()
