@@ -1,5 +1,5 @@
 from updater.candidate.report import evaluation_markdown, model_card
-from updater.records import Lost, RealsMarked, Robustness
+from updater.records import FoundStretches, Lost, RealsMarked, Robustness
 
 
 def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
@@ -50,3 +50,19 @@ def test_page_and_card_say_how_often_a_map_marks_a_real_picture(make_evaluation)
         assert "Its maps mark 12.5 % of 24 real pictures, on more than 2 % of their cells" in text
     assert "Its maps" not in evaluation_markdown(evaluation)
     assert "does not say where a picture is forged" in model_card(evaluation)
+
+
+def test_page_and_card_say_how_what_says_when_a_video_is_forged_fared(make_evaluation):
+    plain = make_evaluation(("real", "blend"), "a" * 64, ("real", "blend"))
+    plain = plain.model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
+    found = FoundStretches(reals=50, reals_told=0.04, forged=48, stretches=90, found=0.3, ap_50=0.431)
+    measured = plain.model_copy(update={"scanner": found})
+    for text in (evaluation_markdown(measured), model_card(measured)):
+        assert (
+            "Of 50 real clips, simulated from held-back real pictures, a forged stretch is told in 4.0 %"
+            in text
+        )
+        assert "the 90 stretches of 48 such clips with pseudo-forgeries, 30.0 % are told" in text
+        assert "ap_0.5 is 0.431" in text
+    assert "real clips" not in evaluation_markdown(plain)
+    assert "it has no scanner" in model_card(plain)

@@ -1,0 +1,53 @@
+"""The score from which on a stretch is told leaves all but few held-back real clips alone."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from detector.scanner import Scanner
+from updater.scan.calibrate import MAX_REALS_TOLD, fared, share_told, threshold_for, told
+from updater.scan.clips import ScannedClip, scanned
+
+
+class Repeats(Scanner):
+    """Says of each frame what its one feature is."""
+
+    def forward(self, features: Tensor) -> dict[str, Tensor]:
+        return {"frame_score": features[:, 0]}
+
+
+def clip(stretches: list[tuple[int, int, float]], true: list[tuple[int, int]]) -> ScannedClip:
+    scores = np.zeros((60, 1), np.float32)
+    for first, end, score in stretches:
+        scores[first:end] = score
+    return scanned(scores, true)
+
+
+@given(st.lists(st.floats(0, 0.99), min_size=1, max_size=200))
+def test_few_enough_reach_the_threshold_and_no_lower_one_would_do(best):
+    threshold = threshold_for(best)
+    reached = np.array(best) >= threshold
+    assert reached.mean() <= MAX_REALS_TOLD
+    lower = np.nextafter(threshold, 0)
+    assert threshold == 0.01 or (np.array(best) >= lower).mean() > MAX_REALS_TOLD
+
+
+def test_it_fares_as_its_clips_say():
+    clips = [
+        clip([], []),
+        clip([(10, 30, 0.9)], []),
+        clip([(10, 30, 0.9)], [(10, 30)]),
+        clip([(0, 20, 0.9), (40, 60, 0.5)], [(0, 20), (40, 60)]),
+        clip([(30, 40, 0.9)], [(0, 20)]),
+    ]
+    scanner = Repeats(1)
+    found = fared(scanner, clips, 0.7)
+    assert (found.reals, found.forged, found.stretches) == (2, 3, 4)
+    assert found.reals_told == share_told(told(scanner, clips[:2]), 0.7) == pytest.approx(0.5)
+    assert found.found == pytest.approx(2 / 4)
+    assert fared(scanner, clips, 0.2).found == pytest.approx(3 / 4)
+    assert 0 < found.ap_50 < 1
+    assert torch.is_grad_enabled()
