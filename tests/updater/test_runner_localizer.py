@@ -4,7 +4,14 @@ import httpx
 import numpy as np
 import pytest
 
-from detector.artifact import EVALUATION, LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, verify
+from detector.artifact import (
+    EVALUATION,
+    LOCALIZER,
+    LOCALIZER_PROBE,
+    LOCALIZER_WEIGHTS,
+    MODEL_CARD,
+    verify,
+)
 from detector.map_contract import MAX_DIFFERENCE, map_difference
 from detector.map_session import open_map_session
 from detector.probe import read_probe
@@ -48,7 +55,7 @@ def test_a_release_says_where_and_its_child_keeps_that_byte_for_byte(
     assert map_difference(session.score(asked), expected) <= MAX_DIFFERENCE
 
 
-def test_without_steps_release_0_has_none(
+def test_without_steps_release_0_has_neither_a_localizer_nor_a_scanner(
     scant_recipes, make_settings, remember, memory_settings, deploy_server
 ):
     remember("real", 60)
@@ -57,8 +64,9 @@ def test_without_steps_release_0_has_none(
         run = run_once(make_settings(url, backbone="none"), memory_settings)
         assert (run.state, run.error) == ("proposed", None)
         release = verify(parts.artifacts.folder(run.candidate), run.candidate)
-    assert release.manifest.localizer is None
+    assert (release.manifest.localizer, release.manifest.scanner) == (None, None)
     assert open_map_session(release, 1) is None
+    assert "it has no scanner" in (release.folder / MODEL_CARD).read_text()
 
 
 def approve(url, digest):

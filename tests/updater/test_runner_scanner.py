@@ -59,20 +59,6 @@ def test_a_release_says_when_and_its_child_keeps_that_byte_for_byte(
         assert f"Of {found[0].reals} real clips, simulated from held-back real pictures" in card
 
 
-def test_without_steps_release_0_has_none(
-    scant_recipes, make_settings, remember, memory_settings, deploy_server
-):
-    remember("real", 60)
-    remember("blocky", 50)
-    with deploy_server() as (url, parts):
-        run = run_once(make_settings(url, backbone="none"), memory_settings)
-        assert (run.state, run.error) == ("proposed", None)
-        release = verify(parts.artifacts.folder(run.candidate), run.candidate)
-    assert release.manifest.scanner is None
-    assert open_scan_session(release, 1) is None
-    assert "it has no scanner" in (release.folder / MODEL_CARD).read_text()
-
-
 def approve(url, digest):
     (found,) = [
         Candidate.model_validate(one["candidate"])

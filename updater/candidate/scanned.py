@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
-from torch import Tensor
 
 from detector.artifact import EVALUATION, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS
 from detector.contract import CROPS
-from detector.forensics import ForensicFeatures
 from detector.probe import write_probe
 from detector.scan_contract import ScanContract
 from detector.scan_export import export_scanner
@@ -22,8 +20,9 @@ from detector.scanner import Scanner
 from detector.stretches import Segments, best_score
 from detector.tensors import Request
 from ingest.durable import rename_durably
+from memory.features import ItemFeatures
 from memory.records import REAL
-from updater.candidate.plan import Plan
+from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.filters import Picture
 from updater.records import Evaluation, FoundStretches
 from updater.scan.calibrate import fared, share_told, threshold_for, told
@@ -31,7 +30,7 @@ from updater.scan.clips import ScannedClip
 from updater.scan.simulated import simulate_clip, simulate_clips
 from updater.scan.training import BATCH, train_scanner
 from updater.stored_rows import chosen_rows
-from updater.training.crop_rows import Crops, by_rows
+from updater.training.crop_rows import Crops
 from updater.training_data import LabelledCrops
 
 TRAINED, CALIBRATED, TESTED = 240, 100, 100
@@ -57,16 +56,17 @@ def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) 
     half of them with pseudo-forged stretches. Its threshold is calibrated on real clips of the calibration
     split's, and clips of the test split's say how it fares. Else it is the parent's, where that has one.
 
-    Raises detector.export.ExportError.
+    Raises CandidateRefusedError where crops of this side have no features, and detector.export.ExportError.
     """
     if not plan.scanner_steps:
         return _taken_over(plan, draft)
-    crop_px = plan.crop_plan.crop_px
-    forensics = ForensicFeatures(crop_px).to(plan.device)
+    try:
+        of_items = ItemFeatures(plan.crop_plan.crop_px)
+    except ValueError as error:
+        raise CandidateRefusedError(f"{error}: set FORGEWATCH_UPDATER_SCANNER_STEPS=0") from error
 
     def features(frames: Picture) -> NDArray[np.float32]:
-        rows = by_rows(forensics, frames, plan.device, lambda done, total: None)
-        return np.asarray(rows.cpu() if isinstance(rows, Tensor) else rows[:], np.float32)
+        return of_items([frame[None] for frame in frames])
 
     def clips(stage: str, items: LabelledCrops, number: int, most: int, forged: float) -> list[ScannedClip]:
         return simulate_clips(
