@@ -14,13 +14,18 @@ _STRONGEST = 0.6
 """how much of the picture the most certain cell hides"""
 
 
+def cells_of_map(found: ForgeryMap) -> NDArray[np.uint8]:
+    """Return a map's cells, uint8 [h, w]: 0 real, 255 forged."""
+    return np.asarray(Image.open(BytesIO(base64.b64decode(found.png)), formats=("PNG",)))
+
+
 def drawn(picture: NDArray[np.uint8], native_width: int, found: ForgeryMap) -> Image.Image:
     """Draw the cells over a picture, the redder the likelier forged, a box around what is marked.
 
     picture: uint8 RGB [H, W, 3], the whole frame at any size, of native_width px. What was not looked at is
     darker.
     """
-    cells = np.asarray(Image.open(BytesIO(base64.b64decode(found.png)), formats=("PNG",)))
+    cells = cells_of_map(found)
     scale = picture.shape[1] / native_width
     left, top, width, height = found.part
     part = tuple(round(side * scale) for side in (left, top, left + width, top + height))

@@ -1,23 +1,28 @@
 """What the demonstration may say at its end: counts, shares and claims, pure functions of what was read."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel
 
+from deploy.demo.place import Answered, PlaceReport, place_report
 from deploy.demo.plan import DEFAULT_UNSEEN
 from detector.records import Verdict
 from memory.records import REAL
 
 LEAST_NOT_REAL, LEAST_UNKNOWN, LEAST_NAMED = 0.8, 0.5, 0.8
-MOST_FORGOTTEN, MOST_REALS = 5.0, 0.06
+MOST_FORGOTTEN, MOST_REALS, MOST_REALS_MARKED = 5.0, 0.06, 0.05
 _ROUNDS = 1000
 
-Phase = Literal["before", "swap", "after", "again", "hostile"]
-"""again: media of `before`, sent once more to the release that the operator approved"""
+Phase = Literal["before", "swap", "after", "again", "place", "hostile"]
+"""again: media of `before`, sent once more to the release that the operator approved; place: pictures that
+are forged in a part"""
+
+_ASIDE = ("again", "place")
+"""What has no part in the shares of the families."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class FamilyShares(BaseModel):
 class DemoReport(BaseModel):
     """The demonstration's result. aa and af are in points (0 to 100), shares in 0 to 1.
 
-    af_low, af_high: 95 % over media drawn anew.
+    af_low, af_high: 95 % over media drawn anew. maps_s: seconds that detectors took for their second looks.
     """
 
     seed: int
@@ -70,6 +75,8 @@ class DemoReport(BaseModel):
     reals_unknown: float
     reals_fake: float
     reals: int
+    place: PlaceReport
+    maps_s: float
     seconds: dict[str, float]
     claims: dict[str, bool]
 
@@ -109,12 +116,12 @@ def family_shares(
 ) -> dict[str, FamilyShares]:
     """Shares per family, split by the release that spoke: release 0, or any later one.
 
-    What was sent again is not among them.
+    What was sent again, or is forged in a part, is not among them.
     """
     parts: dict[str, tuple[list[Verdict], list[Verdict]]] = {}
     for message in sent:
         verdict = verdicts.get(message.id)
-        if message.family is None or message.phase == "again" or verdict is None:
+        if message.family is None or message.phase in _ASIDE or verdict is None:
             continue
         before, after = parts.setdefault(message.family, ([], []))
         (before if verdict.release == first_release else after).append(verdict)
@@ -194,6 +201,8 @@ def report(
     answers: tuple[list[str], list[str]],
     first_release: str,
     swap_failed_requests: int,
+    forged_in_part: Sequence[Answered],
+    maps_s: float,
 ) -> DemoReport:
     """Everything that was counted, and whether each claim holds.
 
@@ -205,6 +214,8 @@ def report(
     af, af_low, af_high = forgotten(sent, verdicts, first_release)
     reals, reals_unknown, reals_fake = real_shares(families)
     before, after = families[unseen].before, families[unseen].after
+    fresh = [m.id for m in sent if m.family == REAL and m.phase not in _ASIDE and m.id in verdicts]
+    place = place_report(forged_in_part, [verdicts[name] for name in fresh])
     hostile = sum(message.family is None for message in sent)
     swapped = [verdicts[m.id].release for m in sent if m.phase == "swap" and m.id in verdicts]
     return DemoReport(
@@ -226,6 +237,8 @@ def report(
         reals_unknown=reals_unknown,
         reals_fake=reals_fake,
         reals=reals,
+        place=place,
+        maps_s=maps_s,
         seconds=dict(seconds),
         claims={
             "sent = verdicts + dead letters, 0 lost, 0 twice": lost == duplicated == 0
@@ -238,5 +251,7 @@ def report(
             f"after: at most {MOST_FORGOTTEN:.0f} points forgotten": -af <= MOST_FORGOTTEN,
             f"at most {MOST_REALS:.0%} of {reals} reals called unknown": reals_unknown <= MOST_REALS,
             f"at most {MOST_REALS:.0%} of {reals} reals called fake": reals_fake <= MOST_REALS,
+            f"at most {MOST_REALS_MARKED:.0%} of {place.reals} reals marked by a map": place.reals_marked
+            <= MOST_REALS_MARKED * place.reals,
         },
     )

@@ -45,7 +45,7 @@ def model_cost(session: Session, samples: Sequence[MediaSample], folder: Path) -
     The ResNet18 is timm's with weights made at random, exported into the folder. Raises ValueError
     where no sample has six crops.
     """
-    request = _six_crops(session, samples)
+    request = six_crops(session, samples)
     yardstick = _resnet18(folder / "resnet18.onnx")
     picture = {"picture": np.random.default_rng(0).random((1, 3, _SIDE_PX, _SIDE_PX), np.float32)}
     pairs = in_turn(lambda: session.score(request), lambda: yardstick.run(None, picture))
@@ -77,7 +77,8 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.thread_time() - started
 
 
-def _six_crops(session: Session, samples: Sequence[MediaSample]) -> Request:
+def six_crops(session: Session, samples: Sequence[MediaSample]) -> Request:
+    """Return the request of the first image of six crops. Raises ValueError where none has so many."""
     plan, limit = session.contract.media_plan, IngestSettings().max_pixels
     for sample in samples:
         request = request_for([extract(sample.data, plan, limit)], session.contract)

@@ -15,6 +15,9 @@ LIBRARY_REALS, LIBRARY_EACH = 1000, 110
 BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 600
 SWAP_REALS, SWAP_EACH, SWAP_PER_SECOND, SWAP_LOOK_S = 160, 20, 8.0, 0.5
 AFTER_REALS, AFTER_EACH, AFTER_NEW = 260, 30, 60
+IN_PART_EACH = 12
+LOCALIZER_STEPS = 60
+"""Of the training of what says where a picture is forged, by which release 0 alone is made longer."""
 
 HOSTILE: tuple[bytes | None, ...] = (
     None,
@@ -53,6 +56,11 @@ def training_settings(seed: int, unseen: str) -> dict[str, str]:
     }
 
 
+def release_zero_settings(seed: int, unseen: str) -> dict[str, str]:
+    """Settings of the updater while it makes release 0, which later releases take the localizer of."""
+    return training_settings(seed, unseen) | {"FORGEWATCH_UPDATER_LOCALIZER_STEPS": str(LOCALIZER_STEPS)}
+
+
 def before(seed: int, unseen: str) -> Wanted:
     """Reals and known fakes, then the unseen family among reals."""
     known = _shuffled(seed, {REAL: BEFORE_REALS // 2, **dict.fromkeys(_known(unseen), BEFORE_EACH)})
@@ -75,6 +83,11 @@ def swap(seed: int, unseen: str) -> Wanted:
 def after(seed: int, new: str) -> Wanted:
     """Fresh media of every family, of the new one more: a share of thirty is uncertain by seven points."""
     return _shuffled(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH), new: AFTER_NEW})
+
+
+def in_part() -> Wanted:
+    """Pictures of every family that are forged in a part of their area, by turns."""
+    return [(family, index) for index in range(IN_PART_EACH) for family in FAMILIES]
 
 
 def _known(unseen: str) -> list[str]:

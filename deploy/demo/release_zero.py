@@ -5,9 +5,9 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,9 +18,12 @@ import ingest
 import memory
 import updater
 from deploy.demo.operator import Operator
-from deploy.demo.plan import CORES, Library, training_settings
+from deploy.demo.plan import CORES, Library, release_zero_settings
 from deploy.demo.story import Story
 from deploy.local.broker import CACHE
+from deploy.local.processes import StackError
+from deploy.local.record import read_environment, read_record
+from deploy.local.stack import await_answer, launch_room, process_address
 from ingest.durable import folder_aside
 from updater.benchmark.synthetic.stream import write_folders
 
@@ -57,7 +60,10 @@ def render(library: Library, folder: Path) -> Rendering:
 def make_release_zero(
     story: Story, operator: Operator, library: Library, run: Path, rendering: Rendering
 ) -> None:
-    """Import labelled media and train on it by the public commands; keep what that leaves."""
+    """Import labelled media and train on it by the public commands; keep what that leaves.
+
+    Raises OperatorError and StackError.
+    """
     media, ended = rendering.folder, rendering.ended
     assert ended is not None
     with (
@@ -69,7 +75,10 @@ def make_release_zero(
         bar(*[ended.result()] * 2)
     with story.step("import", "Take it into the memory"):
         operator.run("import", str(media))
-    with story.step("train", "Train release 0, export it and prove the export, evaluate it, propose it"):
+    with (
+        story.step("train", "Train release 0, export it and prove the export, evaluate it, propose it"),
+        updater_by(run.parent, release_zero_settings(library.seed, library.unseen)),
+    ):
         operator.update()
     shutil.rmtree(media)
     kept = _kept(library)
@@ -77,6 +86,24 @@ def make_release_zero(
     with folder_aside(kept) as aside:
         for name in _STATE:
             _copy(run / name, aside / name)
+
+
+@contextmanager
+def updater_by(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let the updater of the stack in `home` work by these settings, and then again by the stack's alone.
+
+    Raises StackError.
+    """
+    record = read_record(home / "stack.json")
+    if record is None:
+        raise StackError("the stack was stopped while release 0 was made")
+    supervisor, run = record.supervisor(), home.absolute() / "run"
+    port = read_environment(home / "stack.env")["FORGEWATCH_UPDATER_METRICS_PORT"]
+    await_answer(launch_room(supervisor, run, "updater", settings), process_address(port, "readyz"))
+    try:
+        yield
+    finally:
+        await_answer(launch_room(supervisor, run, "updater"), process_address(port, "readyz"))
 
 
 def restore(library: Library, run: Path) -> bool:
@@ -102,7 +129,7 @@ def _digest_of_makings(library: Library) -> str:
             total.update(f"{package.__name__}/{path.relative_to(folder)}\0".encode() + path.read_bytes())
     for name, version in sorted((d.name, d.version) for d in metadata.distributions()):
         total.update(f"{name}=={version}\0".encode())
-    trained_by = _trained_by(os.environ) | training_settings(library.seed, library.unseen)
+    trained_by = _trained_by(os.environ) | release_zero_settings(library.seed, library.unseen)
     for name, value in sorted(trained_by.items()):
         total.update(f"{name}={value}\0".encode())
     return total.hexdigest()

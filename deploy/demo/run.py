@@ -7,11 +7,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deploy.demo import claims, plan, tables
+from deploy.demo import claims, pictures, plan, tables
 from deploy.demo.claims import DemoReport
 from deploy.demo.operator import Operator
+from deploy.demo.place import Answered
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.review import name_clusters
+from deploy.demo.scrape import seconds_spent
 from deploy.demo.story import Story, StoryError
 from deploy.demo.swap import swap
 from deploy.demo.traffic import Traffic
@@ -20,9 +22,12 @@ from deploy.local.stack import Stack
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.stream import MediaSample, make_many
+from updater.benchmark.synthetic.local_stills import make_locals
+from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
 
 HOME = Path(".forgewatch/demo")
+MAPS = Path(".forgewatch/demo-maps.png")
+"""Where the demonstration leaves its maps to look at."""
 
 
 def main(seed: int, unseen: str | None, report: Path | None) -> bool:
@@ -43,6 +48,7 @@ def main(seed: int, unseen: str | None, report: Path | None) -> bool:
     if report is not None:
         report.write_text(result.model_dump_json(indent=2) + "\n")
     tables.show(story.console, result)
+    story.console.print(f"Maps over pictures, beside what was forged: {MAPS.absolute()}", soft_wrap=True)
     return all(result.claims.values())
 
 
@@ -80,6 +86,8 @@ def _tell(story: Story) -> DemoReport:
             metrics = f"http://127.0.0.1:{stack.ports.detector_metrics}/metrics"
             _, failed = swap(story, traffic, operator, samples, metrics)
         _stream_after(story, traffic)
+        forged = _stream_in_part(story, traffic)
+        pictures.sheet(pictures.to_look_at(forged)).save(MAPS)
         return claims.report(
             story.seed,
             story.unseen,
@@ -89,6 +97,8 @@ def _tell(story: Story) -> DemoReport:
             traffic.answers(),
             first,
             failed,
+            [one.answered for one in forged],
+            seconds_spent(metrics)["forgewatch_detector_second_look"],
         )
 
 
@@ -126,3 +136,19 @@ def _stream_after(story: Story, traffic: Traffic) -> None:
         sent = traffic.send(_samples(story, "after", plan.after(story.seed, story.unseen)), "after")
         sent += traffic.send(_samples(story, "stream", plan.again(story.seed, story.unseen)), "again")
         traffic.wait(sent, bar)
+
+
+def _stream_in_part(story: Story, traffic: Traffic) -> list[pictures.Shown]:
+    title = "Stream pictures that are forged in a part: the verdicts say where"
+    with story.step("place", title), story.bar("answers") as bar:
+        wanted, photographs = plan.in_part(), PHOTOGRAPH_SHARE["after"]
+        samples = list(
+            make_locals(story.seed, "after", wanted, processes=plan.CORES, photographs=photographs)
+        )
+        media = [MediaSample(one.data, one.family, one.group, one.name) for one in samples]
+        sent = traffic.send(media, "place")
+        traffic.wait(sent, bar)
+    return [
+        pictures.Shown(sample.data, sample.family, Answered(traffic.verdicts[message.id], sample.mask))
+        for sample, message in zip(samples, sent, strict=True)
+    ]

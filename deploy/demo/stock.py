@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from deploy.releases.ledger import Ledger, Move
+from deploy.demo.past_gates import go_live
 from detector.architecture import Architecture
 from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.contract import crops_and_pooling
@@ -20,12 +20,8 @@ from detector.probe import write_probe
 from detector.session import Session
 from detector.tensors import Request
 from ingest.records import CropPlan
-from updater.deploy_client import DeployClient
-from updater.records import Candidate
-from updater.settings import UpdaterSettings
 
 CROP_PX = 224
-_ACTOR = "forgewatch throughput"
 
 
 def go_live_with_stock(folder: Path, settings: Mapping[str, str]) -> str:
@@ -35,26 +31,7 @@ def go_live_with_stock(folder: Path, settings: Mapping[str, str]) -> str:
     DeployError and LedgerError.
     """
     artifact = _make(folder)
-    with DeployClient(UpdaterSettings(deploy_url=settings["FORGEWATCH_DEPLOY_URL"])) as deploy:
-        deploy.put(artifact)
-    candidate = Candidate(
-        digest=artifact.digest,
-        evaluation_digest=artifact.manifest.files[EVALUATION],
-        parent=None,
-        update=0,
-        classes=artifact.manifest.classes,
-        gates=(),
-    )
-    about = (artifact.digest, candidate.evaluation_digest, "never trained: for timing only")
-    ledger = Ledger(settings["FORGEWATCH_DEPLOY_DATABASE_URL"])
-    ledger.append(
-        lambda history: [
-            Move(_ACTOR, "propose", *about, candidate=candidate),
-            Move(_ACTOR, "approve", *about),
-            Move(_ACTOR, "promote", *about),
-        ]
-    )
-    ledger.close()
+    go_live(artifact, settings)
     return artifact.digest
 
 

@@ -4,11 +4,9 @@ import itertools
 import threading
 from collections.abc import Iterable
 
-import httpx
-from prometheus_client.parser import text_string_to_metric_families
-
 from deploy.demo import plan
 from deploy.demo.operator import Operator
+from deploy.demo.scrape import totals
 from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
 from updater.benchmark.synthetic.stream import MediaSample
@@ -45,6 +43,4 @@ def swap(
 
 
 def _failures(metrics_url: str) -> int:
-    text = httpx.get(metrics_url, trust_env=False).raise_for_status().text
-    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
-    return int(sum(sample.value for sample in samples if sample.name == _FAILURES))
+    return int(totals(metrics_url).get(_FAILURES, 0))

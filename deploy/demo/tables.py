@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from deploy.demo.claims import DemoReport, Shares
+from deploy.demo.place import LEAST_IOU, SMALL_AREA, PlaceReport
 from updater.benchmark.terminal import print_grid
 
 MISSED = 0.5
@@ -19,6 +20,7 @@ def show(console: Console, report: DemoReport) -> None:
                 console.print(
                     f"[red]missed[/red]: {shares.real:.0%} of {family} was called real {when} the update"
                 )
+    _place(console, report.place)
     _delivery(console, report)
     claims = [
         (Text("holds", "green") if holds else Text("does not hold", "bold red"), claim)
@@ -47,6 +49,30 @@ def _change(before: Shares, after: Shares, field: str) -> str:
     return f"{100 * getattr(before, field):.0f} → {100 * getattr(after, field):.0f}"
 
 
+def _place(console: Console, place: PlaceReport) -> None:
+    rows = [
+        (
+            area,
+            str(found.n),
+            *(
+                f"{count} ({count / max(found.n, 1):.0%})"
+                for count in (found.not_real, found.marked, found.found)
+            ),
+            f"{found.by_chance:.1f}",
+        )
+        for area, found in (
+            (f"under {SMALL_AREA:.0%}", place.small),
+            (f"{SMALL_AREA:.0%} and more", place.large),
+        )
+    ]
+    print_grid(
+        console,
+        f"Pictures forged in a part (found: the marked cells overlap it, IoU at least {LEAST_IOU})",
+        ("area", "pictures", "not called real", "marked by a map", "found", "found by chance"),
+        rows,
+    )
+
+
 def _delivery(console: Console, report: DemoReport) -> None:
     rows = (
         ("sent", str(report.sent)),
@@ -62,6 +88,11 @@ def _delivery(console: Console, report: DemoReport) -> None:
             "reals called unknown, fake",
             f"{report.reals_unknown:.1%}, {report.reals_fake:.1%} of {report.reals}",
         ),
+        (
+            "reals marked by a map",
+            f"{report.place.reals_marked} of {report.place.reals}",
+        ),
+        ("seconds of maps", f"{report.maps_s:.0f}, while the next media were decoded"),
         ("seconds", ", ".join(f"{name} {seconds:.0f}" for name, seconds in report.seconds.items())),
         ("in all", f"{sum(report.seconds.values()):.0f} s"),
     )

@@ -7,16 +7,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
 from rich.console import Console
 
 from deploy.demo import plan
+from deploy.demo.maps_cost import MapsCost, maps_cost
 from deploy.demo.model_cost import ModelCost, model_cost
 from deploy.demo.operator import Operator
+from deploy.demo.rate import WARM_UP, await_release, streamed
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.run import alone
+from deploy.demo.scrape import seconds_spent
 from deploy.demo.stock import go_live_with_stock
 from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
@@ -35,7 +36,7 @@ from updater.benchmark.terminal import print_grid
 HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES
 """Of the model, on both sides. Decoding has one on both: dlib's detector is not made to be shared."""
-IMAGES, WARM_UP, ROUNDS = 256, 64, 3
+IMAGES, ROUNDS = 256, 3
 STOCK_REPEATS = 5
 """How often the same images go through the stock network in one round, which would last half a second."""
 
@@ -57,6 +58,7 @@ class ThroughputReport(BaseModel):
     threads: int
     crops_an_image: float
     model_cost: ModelCost
+    maps: MapsCost
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,45 @@ def _show(console: Console, found: ThroughputReport) -> None:
             )
         ],
     )
+    _show_maps(console, found.maps)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
     console.print(
         f"of release 0's busy seconds: {shares}; {found.overhead_ms:.1f} ms an image beyond the bare loop"
+    )
+
+
+def _show_maps(console: Console, cost: MapsCost) -> None:
+    print_grid(
+        console,
+        f"what maps cost: {cost.forged} of {cost.images} pictures forged, {cost.mapped} mapped; "
+        f"medians of {len(cost.ratios)} rounds",
+        ("", "with maps", "without", "ratio", "least, most"),
+        [
+            (
+                "images per second",
+                f"{cost.with_maps:.1f}",
+                f"{cost.without:.1f}",
+                f"{cost.ratio:.2f}",
+                f"{min(cost.ratios):.2f}-{max(cost.ratios):.2f}",
+            )
+        ],
+    )
+    print_grid(
+        console,
+        "processor time of a crop, one thread",
+        ("map", "detector", "ratio", "outer tenths"),
+        [
+            (
+                f"{cost.map_crop_ms:.2f} ms",
+                f"{cost.detector_crop_ms:.2f} ms",
+                f"{cost.crop_ratio:.2f}",
+                f"{cost.crop_low:.2f}-{cost.crop_high:.2f}",
+            )
+        ],
+    )
+    console.print(
+        f"a map adds {cost.growth.mean:,.0f} bytes to a verdict, here {cost.growth.most:,} at most; "
+        f"one of noise over the largest part {cost.growth.limit:,}"
     )
 
 
@@ -140,15 +178,16 @@ def _measure(story: Story) -> ThroughputReport:
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         digest = operator.approve_newest()
         default = _rounds(story, stack, traffic, digest, samples)
+        maps = maps_cost(story, stack, traffic, _fetched(stack, digest))
         cost = model_cost(open_session(_fetched(stack, digest), threads=1), samples, stack.run)
         digest = go_live_with_stock(stack.run / "stock", stack.settings)
         stock = _rounds(story, stack, traffic, digest, samples * STOCK_REPEATS)
-    streamed, bare = statistics.median(default.streamed), statistics.median(default.bare)
+    rate, bare = statistics.median(default.streamed), statistics.median(default.bare)
     return ThroughputReport(
         ratio=statistics.median(default.ratios),
-        images_per_second=streamed,
+        images_per_second=rate,
         bare_images_per_second=bare,
-        overhead_ms=1000 * (1 / streamed - 1 / bare),
+        overhead_ms=1000 * (1 / rate - 1 / bare),
         shares={name: busy / sum(default.busy_s.values()) for name, busy in default.busy_s.items()},
         stock_ratio=statistics.median(stock.ratios),
         stock_images_per_second=statistics.median(stock.streamed),
@@ -159,6 +198,7 @@ def _measure(story: Story) -> ThroughputReport:
         threads=THREADS,
         crops_an_image=default.crops_an_image,
         model_cost=cost,
+        maps=maps,
     )
 
 
@@ -174,37 +214,26 @@ def _rounds(
     artifact = _fetched(stack, digest)
     session = open_session(artifact, THREADS)
     # Until the new release answers, and a whole round for the caches and compilers: neither is measured.
-    while not _streamed(story, traffic, samples[:WARM_UP], digest):
-        pass
-    _streamed(story, traffic, samples, digest)
+    await_release(story, traffic, samples, digest)
+    streamed(story, traffic, samples, digest)
     _bare(artifact, session, samples[:WARM_UP])
-    streamed, bare, model_s, crops = [], [], 0.0, 0
+    rates, bare, model_s, crops = [], [], 0.0, 0
     before = _busy(stack)
     for round_ in range(ROUNDS):
-        streamed.append(_streamed(story, traffic, samples, digest))
+        rates.append(streamed(story, traffic, samples, digest).per_second)
         rate, seconds, count = _bare(artifact, session, samples)
         bare.append(rate)
         model_s, crops = model_s + seconds, crops + count
-        story.say(f"round {round_ + 1}: streamed {streamed[-1]:.1f} images/s, bare {bare[-1]:.1f}")
+        story.say(f"round {round_ + 1}: streamed {rates[-1]:.1f} images/s, bare {bare[-1]:.1f}")
     busy = {name: seconds - before[name] for name, seconds in _busy(stack).items()}
     busy_s = {
         "decode": busy["decode"],
         "model": model_s,
         "transport": max(0.0, busy["request"] - model_s),
+        "second look": busy["second look"],
         "kafka": busy["transaction"],
     }
-    return Measured(streamed, bare, busy_s, crops / (ROUNDS * len(samples)))
-
-
-def _streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> float:
-    """Images per second from the first record sent to the last verdict read; 0 if another release spoke."""
-    started = time.perf_counter()
-    sent = traffic.send(samples, "before")
-    with story.bar("streamed") as bar:
-        traffic.wait(sent, bar)
-    seconds = traffic.newest_s - started
-    of_it = all(traffic.verdicts[message.id].release == digest for message in sent)
-    return len(samples) / seconds if of_it else 0.0
+    return Measured(rates, bare, busy_s, crops / (ROUNDS * len(samples)))
 
 
 def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) -> tuple[float, float, int]:
@@ -225,15 +254,10 @@ def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) 
 def _busy(stack: Stack) -> dict[str, float]:
     """Seconds that the detector's parts have spent so far."""
     address = f"http://127.0.0.1:{stack.ports.detector_metrics}/metrics"
-    text = httpx.get(address, trust_env=False).raise_for_status().text
-    sums = {
-        sample.name: sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name.endswith("_seconds_sum")
-    }
+    spent = seconds_spent(address)
     return {
-        "decode": sums["forgewatch_ingest_decode_seconds_sum"],
-        "request": sums["forgewatch_detector_model_seconds_sum"],
-        "transaction": sums["forgewatch_ingest_transaction_seconds_sum"],
+        "decode": spent["forgewatch_ingest_decode"],
+        "request": spent["forgewatch_detector_model"],
+        "second look": spent["forgewatch_detector_second_look"],
+        "transaction": spent["forgewatch_ingest_transaction"],
     }

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from verdicts import make_item, make_verdict
 
@@ -16,7 +17,9 @@ from deploy.demo.claims import (
     shares,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
+from detector.maps import PictureMap
 from detector.records import Label, Verdict
+from detector.second_look import forgery_map
 
 OLD, NEW = "0" * 64, "1" * 64
 
@@ -103,7 +106,12 @@ def told() -> Callable[..., dict[str, bool]]:
     """The claims of a small perfect run; give `twice` or `lost` to break it."""
 
     def tell(
-        *, lost: bool = False, twice: bool = False, failed: int = 0, unseen: str = DEFAULT_UNSEEN
+        *,
+        lost: bool = False,
+        twice: bool = False,
+        failed: int = 0,
+        marked: bool = False,
+        unseen: str = DEFAULT_UNSEEN,
     ) -> dict[str, bool]:
         truth = [
             ("real", "real"),
@@ -121,7 +129,11 @@ def told() -> Callable[..., dict[str, bool]]:
             verdicts[found.id] = found
         sent.append(Sent("t-0-9", None, "hostile"))
         ids = list(verdicts)[1 if lost else 0 :] + (["t-0-2"] if twice else [])
-        return report(0, unseen, {}, sent, verdicts, (ids, ["t-0-9"]), OLD, failed).claims
+        if marked:
+            found = forgery_map(PictureMap(np.ones((4, 4), np.float32), (0, 0, 32, 32)), 0.5, 0)
+            verdicts["t-0-0"] = verdicts["t-0-0"].model_copy(update={"map": found})
+        answers = ids, ["t-0-9"]
+        return report(0, unseen, {}, sent, verdicts, answers, OLD, failed, [], 0.0).claims
 
     return tell
 
@@ -130,7 +142,12 @@ def test_a_perfect_run_holds_every_claim(told: Callable[..., dict[str, bool]]) -
     assert all(told().values())
 
 
-@pytest.mark.parametrize("fault", [{"lost": True}, {"twice": True}, {"failed": 1}])
+def test_a_picture_that_is_forged_in_a_part_has_no_share_in_the_families() -> None:
+    shown = family_shares([Sent("t-0-0", "old", "place")], {"t-0-0": verdict(0, "fake", "old")}, OLD)
+    assert not shown
+
+
+@pytest.mark.parametrize("fault", [{"lost": True}, {"twice": True}, {"failed": 1}, {"marked": True}])
 def test_a_fault_breaks_a_claim(told: Callable[..., dict[str, bool]], fault: dict[str, int]) -> None:
     assert not all(told(**fault).values())
 

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from deploy.demo import plan, up
+from deploy.demo.release_zero import updater_by
 from deploy.local.processes import free_port
 from deploy.local.record import StackRecord, write_environment, write_record
 from deploy.local.sockets import socket_folder
@@ -40,13 +41,13 @@ def test_only_the_making_of_release_0_has_the_demos_training_settings(tmp_path: 
         record = StackRecord.of(supervisor.process, supervisor.folder, supervisor.sockets)
         write_record(tmp_path / "stack.json", record)
         launch_room(supervisor, run, "updater")
-        training = plan.training_settings(up.SEED, plan.DEFAULT_UNSEEN)
-        assert "FORGEWATCH_UPDATER_WITHOUT_KINDS" in training
-        with suppress(InterruptedError), up._updater_of(tmp_path, training):
+        training = plan.release_zero_settings(up.SEED, plan.DEFAULT_UNSEEN)
+        assert {"FORGEWATCH_UPDATER_WITHOUT_KINDS", "FORGEWATCH_UPDATER_LOCALIZER_STEPS"} <= training.keys()
+        with suppress(InterruptedError), updater_by(tmp_path, training):
             assert training.items() <= environment(supervisor).items()
             raise InterruptedError
         kept = environment(supervisor)
-        assert "FORGEWATCH_UPDATER_WITHOUT_KINDS" not in kept
+        assert not {"FORGEWATCH_UPDATER_WITHOUT_KINDS", "FORGEWATCH_UPDATER_LOCALIZER_STEPS"} & kept.keys()
         assert kept["FORGEWATCH_UPDATER_SEED"] == "77"
     finally:
         supervisor.stop()

@@ -48,17 +48,20 @@ def forge_in_part(family: Family, rng: np.random.Generator, picture: Picture) ->
     return Forged(kept_behind(mask, picture, forged.picture), mask)
 
 
-def make_local(seed: int, split: str, family: str, index: int) -> LocalSample:
+def make_local(
+    seed: int, split: str, family: str, index: int, photographs: float = PHOTOGRAPH_SHARE
+) -> LocalSample:
     """The `index`-th picture of a family ("real" or a name in FAMILIES) of one split, always the same bytes.
 
-    Raises KeyError for an unknown family or split.
+    photographs: how many in one are pieces of photographs, 0..1. Raises KeyError for an unknown family or
+    split.
     """
     forge = None if family == REAL else FAMILIES[family]
     if split not in SPLITS:
         raise KeyError(split)
     stream = zlib.crc32(f"local-{family}".encode())
     rng = np.random.default_rng([seed, SPLITS.index(split), stream, index])
-    shown = source(rng, split, SIDE_PX, SIDE_PX, photographs=PHOTOGRAPH_SHARE)
+    shown = source(rng, split, SIDE_PX, SIDE_PX, photographs=photographs)
     picture, mask = shown.picture, np.zeros((SIDE_PX, SIDE_PX), np.uint8)
     if forge is not None:
         forged = forge_in_part(forge, rng, picture)
@@ -81,13 +84,14 @@ def make_locals(
     wanted: Sequence[tuple[str, int]],
     *,
     processes: int,
+    photographs: float = PHOTOGRAPH_SHARE,
     progress: Callable[[int, int], None] = lambda made, total: None,
 ) -> Iterator[LocalSample]:
     """The samples of `wanted`, (family, index) each, in that order, made in parallel processes.
 
     Processes are spawned: a script that calls this needs a main guard.
     """
-    jobs = [(seed, split, family, index) for family, index in wanted]
+    jobs = [(seed, split, family, index, photographs) for family, index in wanted]
     if processes <= 1:
         for made, job in enumerate(jobs, start=1):
             yield _make_job(job)
@@ -99,5 +103,5 @@ def make_locals(
             progress(made, len(jobs))
 
 
-def _make_job(job: tuple[int, str, str, int]) -> LocalSample:
+def _make_job(job: tuple[int, str, str, int, float]) -> LocalSample:
     return make_local(*job)
