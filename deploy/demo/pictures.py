@@ -18,7 +18,7 @@ _COLUMNS = 2
 _PAPER, _INK = (255, 255, 255), (20, 20, 20)
 _EXPLAINED = (
     "Left: the file. Middle: what was forged of it, the rest darkened; the release never sees this. Right:"
-    " what the release says, the redder the likelier forged, a box around the largest region that it marks."
+    " what the release says, the redder the likelier forged, with a box around the largest region it marks."
 )
 
 
@@ -84,7 +84,9 @@ def _said(pixels: NDArray[np.uint8], answered: Answered) -> Image.Image:
     found = answered.verdict.map
     if found is None:
         return Image.new("RGB", (_TILE_PX, _TILE_PX), (225, 225, 225))
-    return drawn(pixels, answered.verdict.width, found)
+    # Over grey, since a picture may be red itself.
+    grey = np.asarray(Image.fromarray(pixels).convert("L").convert("RGB"))
+    return drawn(grey, answered.verdict.width, found)
 
 
 def _write(paper: Image.Image, at: tuple[int, int], text: str) -> None:

@@ -11,12 +11,10 @@ from deploy.client.map_picture import cells_of_map
 from detector.maps import cells_of
 from detector.records import ForgeryMap, Verdict
 from memory.records import REAL
-from updater.localizer.calibrate import MARKED_SHARE
+from updater.localizer.calibrate import FORGED_FROM, MARKED_SHARE
 
 LEAST_IOU = 0.3
 SMALL_AREA = 0.15
-_FORGED = 0.5
-"""A cell is forged where at least so much of it is."""
 
 Cells = NDArray[np.bool_]
 
@@ -103,5 +101,5 @@ def forged_cells(found: ForgeryMap, mask: NDArray[np.uint8], shape: tuple[int, i
     """Return which cells of a map are forged, by the mask of the whole picture."""
     left, top, width, height = found.part
     seen = mask[top : top + height, left : left + width].astype(np.float32) / np.float32(255)
-    forged: Cells = cells_of(seen, shape) >= _FORGED
+    forged: Cells = cells_of(seen, shape) >= FORGED_FROM
     return forged

@@ -16,7 +16,7 @@ BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 600
 SWAP_REALS, SWAP_EACH, SWAP_PER_SECOND, SWAP_LOOK_S = 160, 20, 8.0, 0.5
 AFTER_REALS, AFTER_EACH, AFTER_NEW = 260, 30, 60
 IN_PART_EACH = 12
-LOCALIZER_STEPS = 60
+LOCALIZER_STEPS = 200
 """Of the training of what says where a picture is forged, by which release 0 alone is made longer."""
 
 HOSTILE: tuple[bytes | None, ...] = (
