@@ -18,10 +18,10 @@ from detector.artifact import Artifact
 from detector.cells import CELL_PX
 from detector.contract import CROPS
 from detector.map_contract import OF_PICTURE
+from detector.map_look import forgery_map
 from detector.map_session import MapSession, open_map_session
 from detector.maps import MAX_CROPS, PictureMap
 from detector.records import Verdict
-from detector.second_look import forgery_map
 from detector.session import Session, open_session
 from detector.tensors import Request
 from memory.records import REAL

@@ -17,9 +17,9 @@ from deploy.demo.claims import (
     shares,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
+from detector.map_look import forgery_map
 from detector.maps import PictureMap
 from detector.records import Label, Verdict
-from detector.second_look import forgery_map
 
 OLD, NEW = "0" * 64, "1" * 64
 
