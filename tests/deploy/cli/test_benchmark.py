@@ -183,9 +183,9 @@ def test_a_value_that_an_option_never_takes_is_one_line_and_ends_with_2(
     ("words", "told"),
     [
         (("--compare", "nothing"), "nothing holds no run.json"),
-        (("--out", "file/below"), "file/below: Not a directory"),
-        (("--out", "file"), "file: File exists"),
-        (("--report", "file/figures.json"), "file: File exists"),
+        (("--out", "file/below"), "file/below/report.json lies in a file: name one in a folder"),
+        (("--out", "file"), "file/report.json lies in a file: name one in a folder"),
+        (("--report", "file/figures.json"), "file/figures.json lies in a file: name one in a folder"),
         (("--report", "empty"), "empty is a folder: name a file"),
         (("--checkpoint", "absent"), "absent cannot be read"),
         (("--checkpoint", "file"), "file is no safetensors file"),
