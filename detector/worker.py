@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import structlog
@@ -144,8 +143,11 @@ class Worker:
 
     def _look_again(self, artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
-        served = self.torchserve
-        looks = second_looks(artifact.manifest, partial(served.map, artifact), partial(served.scan, artifact))
+        looks = second_looks(
+            artifact.manifest,
+            lambda request: self.torchserve.map(artifact, request),
+            lambda request: self.torchserve.scan(artifact, request),
+        )
         if not looks or all(one.verdict.label == "real" for one in seen):
             return [one.verdict for one in seen]
         with metrics.SECOND_LOOK.time():
