@@ -1,6 +1,7 @@
 """Source and sink on a real broker: what is committed is all or nothing, once, and never stands still."""
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
