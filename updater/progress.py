@@ -1,7 +1,7 @@
 """How an update says that it lives and how far it is: to its row, to the metrics and to the terminal.
 
-Training calls report() many times a second; the row is written by a thread of its own a few times
-a lease, so that a stage which reports nothing for minutes does not lose the lease either.
+Training calls report() many times a second; the row is written by a thread of its own, often enough for
+who follows it, so that a stage which reports nothing for minutes does not lose the lease either.
 """
 
 import threading
@@ -17,6 +17,9 @@ from updater.metrics import PROGRESS
 from updater.runs import Lease, LeaseLostError, RunTable
 
 BEATS_A_LEASE = 4
+"""at least"""
+MAX_PERIOD_S = 1.0
+"""between two writes: bars move, and a stage is seen while it lasts"""
 
 log = structlog.get_logger()
 
@@ -39,7 +42,7 @@ class LeaseHeartbeat:
     ) -> None:
         self._table = table
         self._lease = lease
-        self._period_s = lease_s / BEATS_A_LEASE
+        self._period_s = min(lease_s / BEATS_A_LEASE, MAX_PERIOD_S)
         self._stop = stop
         self._show = show
         self._at = ("start", 0, 0)

@@ -14,6 +14,7 @@ from updater.benchmark.data.cache import made_once
 from updater.shards import Shard, read_shard
 from updater.stored_rows import StoredRows
 from updater.training.crop_rows import by_rows
+from updater.training.pools import forensics_on
 
 _OF = "of"
 
@@ -50,7 +51,10 @@ def _features(shard: Shard, forensics: ForensicFeatures, device: torch.device, *
         return own if about.get(_OF) == _said(own.digest, shard) else None
 
     def written() -> bytes:
-        rows = by_rows(forensics, StoredRows([shard]), device, lambda done, total: None)
+        crops = StoredRows([shard])
+        rows = by_rows(
+            forensics_on(device, forensics, crops.shape[1]), crops, device, lambda done, total: None
+        )
         features = rows.cpu().numpy() if isinstance(rows, Tensor) else rows[:]
         digest = hashlib.sha256(np.ascontiguousarray(features).data).hexdigest()
         return save({"features": features}, {_OF: _said(digest, shard)})
