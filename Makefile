@@ -46,7 +46,8 @@ chart-e2e: .venv/installed ## the chart on a real one-node Kubernetes; as root, 
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-readme: .venv/installed ## the settings and the tree in each room's README.md, the chart's schema and values, from the code; -P: tests/ holds folders named as the packages
+readme: .venv/installed ## the settings and the tree in each room's README.md, the chart's schema and values, from the code
+	@# -P: tests/ holds folders with the packages' names.
 	$(BIN)/python -P tests/test_readme.py
 
 dashboards: .venv/installed ## the JSON of helm/forgewatch/dashboards, from helm/dashboards
