@@ -100,12 +100,12 @@ def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progres
     asked = joined([media.fresh, others, forgeries])
     first = _dealt([media.library], seed)
     release = _release(settings, None, first, folder / f"seed-{seed}" / "before", progress)
-    before = _judged(release, asked, settings.threads, progress)
+    before = _judged(release, asked, progress)
     both = _dealt([media.library, replace(to_name, families=(REAL,) * len(to_name))], seed)
     held = release.manifest
     parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
     candidate = _release(settings, parent, both, folder / f"seed-{seed}" / "after", progress)
-    after = _judged(candidate, asked, settings.threads, progress)
+    after = _judged(candidate, asked, progress)
     return Way((release.manifest.gate, candidate.manifest.gate), before, after)
 
 
@@ -140,9 +140,9 @@ def _release(
     return Artifact(workshop.draft, workshop.manifest(plan, calibrated, exported), identity(plan, 0))
 
 
-def _judged(release: Artifact, items: LabelledCrops, threads: int, progress: Progress) -> Judged:
+def _judged(release: Artifact, items: LabelledCrops, progress: Progress) -> Judged:
     manifest = release.manifest
-    session = open_session(release, threads)
+    session = open_session(release, threads=1)
     scored = score_items(session, items, lambda done: progress("judge", done, len(items)))
     labels, named = labelled(scored, manifest.gate, manifest.classes)
     return Judged(

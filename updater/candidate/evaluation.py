@@ -52,12 +52,13 @@ def evaluated(
     )
     parent = plan.parent.artifact if plan.parent else None
     familiar = frozenset(parent.manifest.classes if parent else plan.classes)
+    # On one thread each, for several batches are judged beside one another.
     candidate = Judge(
-        Session(workshop.draft / MODEL, exported.contract, settings.threads), calibrated.gate, plan.classes
+        Session(workshop.draft / MODEL, exported.contract, threads=1), calibrated.gate, plan.classes
     )
     live = before = None
     if parent is not None:
-        live = Judge(open_session(parent, settings.threads), parent.manifest.gate, parent.manifest.classes)
+        live = Judge(open_session(parent, threads=1), parent.manifest.gate, parent.manifest.classes)
         known, forged = (live.shown(one) for one in (test, pseudo))
         seen = partial(progress, "evaluate live")
         before = judge(live.session, live.gate, live.classes, known, forged, familiar, seen)

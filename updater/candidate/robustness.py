@@ -7,10 +7,12 @@ is said of an item undistorted stands beside, for it is of these crops too.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 import structlog
+import torch
 from numpy.typing import NDArray
 
 from detector.contract import PICTURE
@@ -37,6 +39,8 @@ MAX_CROPS = 2
 """of an item, spread evenly over those that it has"""
 MAX_S = 50.0
 """A minute is allowed; the rest is for a machine that becomes slower."""
+Right = NDArray[np.bool_]
+"""of each item, whether a model calls it what it is, [n]; or of each step and item, [s, n]"""
 _FEWEST, _MOST = 2, 8
 """items that are judged between two looks at the clock, first the fewest"""
 
@@ -76,15 +80,21 @@ def measure_robustness(
     """
     judges, begun = [candidate, *([live] if live else [])], time.monotonic()
     order = _order(items, seed)
-    rights: list[list[NDArray[np.bool_]]] = [[] for _ in judges]
+    rights: list[list[Right]] = [[] for _ in judges]
     done = 0
-    for count in _portions(len(order), begun, max_s):
-        progress(done, len(order))
-        some = _few_crops(items.take(order[done : done + count]))
-        seen = [some, *(_distorted(some, step, seed, done) for step in STEPS)]
-        for judge, right in zip(judges, rights, strict=True):
-            right.append(np.array([judge.right(one) for one in seen]))
-        done += count
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for count in _portions(len(order), begun, max_s):
+            progress(done, len(order))
+            some = _few_crops(items.take(order[done : done + count]))
+
+            def by_all(step: Step | None, some: LabelledCrops = some, before: int = done) -> list[Right]:
+                seen = some if step is None else _distorted(some, step, seed, before)
+                return [judge.right(seen) for judge in judges]
+
+            found_of = zip(*pool.map(by_all, (None, *STEPS)), strict=True)
+            for right, of_steps in zip(rights, found_of, strict=True):
+                right.append(np.array(of_steps))
+            done += count
     progress(len(order), len(order))
     log.info("judged under distortions", items=done, of=len(order), s=round(time.monotonic() - begun, 1))
     used = items.take(order[:done])
