@@ -156,6 +156,19 @@ def build() -> Dashboard:
                 stacked=True,
             )
         )
+        .with_panel(
+            curves(
+                "Scans of videos",
+                "cps",
+                {
+                    "{{outcome}}": "sum by (outcome) "
+                    f"(rate(forgewatch_detector_scans_total{{{HERE}}}[$__rate_interval]))"
+                },
+                "Scans a second, where the release has a scanner. Normal: made follows the videos, failed stays "
+                "near 0. Failed rises: verdicts go out without segments; the detector's log says why.",
+                stacked=True,
+            )
+        )
         .with_row(Row("Memory"))
         .with_panel(
             curves(
