@@ -3,8 +3,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
-# These first, or they would run alone at the end.
-LONGEST := tests/updater/test_run.py tests/updater/test_torchrun.py tests/updater/benchmark tests/updater
 
 .PHONY: demo up down check fast test lint chart-check chart-e2e gpu-check images lock readme dashboards clean
 
@@ -18,7 +16,7 @@ down: .venv/installed ## stop it and remove what it left
 	$(BIN)/forgewatch down
 
 test: .venv/installed lint ## every test; those marked system start a real broker and TorchServe
-	$(PYTEST) $(LONGEST) tests --durations=30 --durations-min=5
+	$(PYTEST) tests --durations=30 --durations-min=5
 
 check: .venv/installed ## lint, types and the tests that are fast, side by side: before each commit
 	$(MAKE) -j2 --output-sync lint fast
