@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import structlog
 from sqlalchemy import create_engine, text
 
 from deploy.local.processes import free_port
@@ -22,21 +21,6 @@ from detector.artifact import Artifact
 from updater.candidate.gates import make_gates
 from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
-
-LONGEST = "tests/updater/test_run.py"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the file that takes minutes first, or one process would be at it when the other has ended."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
-
-
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """A command or a process that a test starts here configures the logs of all the tests that follow it."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +75,8 @@ def either_database(request: pytest.FixtureRequest) -> str:
 
 pytest_plugins = [
     "localized_artifact",
+    "logs",
+    "longest_first",
     "published_weights",
     "s3_server",
     "scanned_artifact",
