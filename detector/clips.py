@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.following import Corner, most_restless
 from detector.manifest import Manifest
+from detector.scan_places import most_restless_corner
 from detector.seen import Clip
-from ingest.crops import grid
-from ingest.records import CropPlan, Decoded, Region
+from ingest.records import Decoded, Region
 
 Apart = list[tuple[int, Region]]
 """Single crops that are judged beside the items' regions: the item's place, and the crop as a region."""
@@ -41,18 +40,8 @@ def clips(
     single = features[len(features) - len(apart) :]
     plan = manifest.contract.crop_plan
     return [
-        Clip(item.length, _elsewhere(item, single[of_item == place], plan)) if item.kind == "video" else None
+        Clip(item.length, most_restless_corner(item, single[of_item == place], plan))
+        if item.kind == "video"
+        else None
         for place, item in enumerate(items)
     ]
-
-
-def _elsewhere(item: Decoded, features: NDArray[np.float32], plan: CropPlan) -> Corner:
-    """Return the corner of the crop that changes most from frame to frame; the middle where none can be told.
-
-    features: float32 (L * P, F) of P crops in each of L frames.
-    """
-    corners = grid(item.width, item.height, plan.crop_px, plan.patches, plan.stride_px)
-    frames, rest = divmod(len(features), len(corners))
-    if frames != item.frames or rest or not features.shape[1]:
-        return max(0, (item.width - plan.crop_px) // 2), max(0, (item.height - plan.crop_px) // 2)
-    return corners[most_restless(features.reshape(frames, len(corners), -1))]

@@ -6,18 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.contract import CROPS
-from detector.following import corners_along
 from detector.records import Scan, Segment, Verdict
 from detector.scan_contract import FRAME_SCORE, ScanContract
+from detector.scan_places import places_along
 from detector.seen import Ask, Seen
 from detector.stretches import stretches
-from ingest.crops import Box
-from ingest.decode import sample
-from ingest.records import Decoded, Place, PlacesPlan, Region
+from ingest.records import Decoded, PlacesPlan, Region
 
-_MOST_PIXELS = 600_000_000
-"""of all frames that are scanned together, unless they are as few as the first look's"""
-_FEWEST = 8
 _DECIMALS = 3
 """of what a verdict keeps: of the scores, and of seconds"""
 
@@ -34,12 +29,15 @@ class ScanLook:
         """Return one crop of each frame that is scanned: on the largest face, or where the clip says."""
         if one.clip is None:
             return None
-        size = one.verdict.width, one.verdict.height
-        most = min(self.contract.frames, max(_FEWEST, _MOST_PIXELS // (size[0] * size[1])))
-        numbers = sample(one.clip.length, most)
-        corners = corners_along(_faces(one.verdict), numbers, size, self.contract.crop_px, one.clip.elsewhere)
-        places = (Place(number, *corner) for number, corner in zip(numbers, corners, strict=True))
-        return PlacesPlan(crop_px=self.contract.crop_px, places=tuple(places))
+        verdict, contract = one.verdict, self.contract
+        return places_along(
+            verdict.regions,
+            (verdict.width, verdict.height),
+            one.clip.length,
+            one.clip.elsewhere,
+            contract.crop_px,
+            contract.frames,
+        )
 
     def added(self, verdict: Verdict, decoded: Decoded) -> Verdict:
         """Return the verdict with its scan and its segments. Raises ValueError for scores that are none."""
@@ -96,17 +94,3 @@ def found_in(
         scores=tuple(float(one) for one in kept),
     )
     return scan, told
-
-
-def _faces(verdict: Verdict) -> dict[int, Box]:
-    """Return the largest face of each frame in which the first look found one."""
-    faces: dict[int, Box] = {}
-    for region in sorted(
-        (one for one in verdict.regions if one.kind == "face"), key=lambda one: _area(one.box)
-    ):
-        faces[region.frame] = region.box
-    return faces
-
-
-def _area(box: Box) -> int:
-    return box[2] * box[3]
