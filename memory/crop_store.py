@@ -1,14 +1,15 @@
 """Crops on disk or in an object store: one safetensors file each, named by the SHA-256 of its bytes.
 
 Where a release looks at whole pictures, the file also holds the item's picture, at the size that the model
-takes: a later update learns from it, and it goes when the crops go.
+takes: a later update learns from it, and it goes when the crops go. So it is with one crop a frame of a
+real video, from which a later update's scanner learns.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,19 +39,34 @@ class CropsDamagedError(ExemplarMemoryError):
     """Fatal for the item: what is stored is not what was written."""
 
 
+class Views(NamedTuple):
+    """What is stored of an item: crops, uint8 RGB (N, S, S, 3), and for some what else it shows."""
+
+    crops: NDArray[np.uint8]
+    picture: NDArray[np.uint8] | None
+    """(H, W, 3): all of it"""
+    scan: bytes | None
+    """one crop of each of some frames of a video, (T, S, S, 3), as `memory.lossless.packed` has them"""
+
+
 class CropStore:
     """Crops by digest, in a folder or below any URL that fsspec knows. The same crops lie there once."""
 
     def __init__(self, url: str) -> None:
         self._objects = ObjectStore(url)
 
-    def put(self, crops: NDArray[np.uint8], picture: NDArray[np.uint8] | None = None) -> str:
-        """Store crops, uint8 RGB (N, S, S, 3), and a picture (H, W, 3); return the digest of both.
+    def put(
+        self, crops: NDArray[np.uint8], picture: NDArray[np.uint8] | None = None, scan: bytes | None = None
+    ) -> str:
+        """Store crops, a picture and frames, as `Views` has them; return the digest of all.
 
         On return they survive a power cut. Raises CropsUnavailableError.
         """
-        arrays = {"crops": crops} if picture is None else {"crops": crops, "picture": picture}
-        value = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        packed = None if scan is None else np.frombuffer(scan, np.uint8)
+        arrays = {"crops": crops, "picture": picture, "scan": packed}
+        value = save(
+            {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
+        )
         digest = hashlib.sha256(value).hexdigest()
         with _failing("write crops"):
             name = _name(digest)
@@ -64,13 +80,15 @@ class CropStore:
         self,
         several: Sequence[NDArray[np.uint8]],
         pictures: Sequence[NDArray[np.uint8] | None] | None = None,
+        scans: Sequence[bytes | None] | None = None,
     ) -> list[str]:
-        """Store crops as `put` does, some at once, each with its picture; return their digests.
+        """Store crops as `put` does, some at once, each with its picture and frames; return their digests.
 
         Raises CropsUnavailableError.
         """
-        pairs = list(zip(several, pictures or [None] * len(several), strict=True))
-        return _at_once(lambda pair: self.put(*pair), pairs)
+        none = [None] * len(several)
+        views = list(zip(several, pictures or none, scans or none, strict=True))
+        return _at_once(lambda each: self.put(*each), views)
 
     def holds(self, digest: str) -> bool:
         """Say whether crops are stored. Raises CropsUnavailableError."""
@@ -84,10 +102,10 @@ class CropStore:
 
     def load(self, digest: str) -> NDArray[np.uint8]:
         """Return crops as `load_views` does."""
-        return self.load_views(digest)[0]
+        return self.load_views(digest).crops
 
-    def load_views(self, digest: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
-        """Return crops, uint8 RGB (N, S, S, 3), and the picture (H, W, 3), after comparing their digest.
+    def load_views(self, digest: str) -> Views:
+        """Return all that is stored of an item, after comparing its digest.
 
         Raises CropsMissingError, CropsDamagedError or CropsUnavailableError.
         """
@@ -101,7 +119,8 @@ class CropStore:
             raise CropsDamagedError(f"the crops {digest} are damaged")
         try:
             arrays = load(value)
-            return arrays["crops"], arrays.get("picture")
+            scan = arrays.get("scan")
+            return Views(arrays["crops"], arrays.get("picture"), None if scan is None else scan.tobytes())
         except (SafetensorError, KeyError) as error:
             raise CropsDamagedError(f"{digest} holds no crops: {error}") from error
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,10 +21,8 @@ from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, extend_label, open_label, reopen_label
 from memory.placement import conflict, place
 from memory.rows import exemplars_of, media_of
+from memory.scans import Measure, RealVideo, is_scanned, measured, scans
 from memory.store import Store
-
-Measure = Callable[[Sequence[NDArray[np.uint8]]], NDArray[np.float32]]
-"""Raw forensic features float32 (n, F) of n items' crops, uint8 RGB (N_i, S, S, 3)."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,8 @@ def prepare(
 ) -> Prepared:
     """Decode and measure what the memory does not hold yet. Pure but for the reading: writes nothing.
 
+    Real videos are decoded twice, for what a scanner learns from: without that where it fails.
+
     Raises StoreUnavailableError or SandboxUnavailableError.
     """
     done = Imported()
@@ -109,11 +109,22 @@ def prepare(
             ready[digest] = path, family, group, future.result()
         except DecodeError as error:
             done.skipped.append(Skipped(path, f"{error.reason}: {error}"))
-    rows = measure([decoded.crops for *_, decoded in ready.values()]) if ready else ()
+    looked = [is_scanned(family, decoded) for _, family, _, decoded in ready.values()]
+    rows = measured([decoded for *_, decoded in ready.values()], measure, looked)
+    data = {digests[file.path]: file.data for file in files}
+    videos = {
+        digest: RealVideo(path, data[digest], decoded, of_item)
+        for (digest, (path, _, _, decoded)), of_item, is_video in zip(
+            ready.items(), rows, looked, strict=True
+        )
+        if is_video
+    }
+    frames = scans(videos, sandbox, plan.crops)
     arrivals = {}
-    for (digest, (path, family, group, decoded)), row in zip(ready.items(), rows, strict=True):
+    for (digest, (path, family, group, decoded)), of_item in zip(ready.items(), rows, strict=True):
+        row = of_item.mean(0, dtype=np.float32)
         try:
-            arrival = check(_arrival(digest, source, group, decoded, row))
+            arrival = check(_arrival(digest, source, group, decoded, row, frames.get(digest)))
         except UnfitItemError as error:
             done.skipped.append(Skipped(path, str(error)))
         else:
@@ -140,7 +151,7 @@ def write(
     """
     arrivals, done = prepared.arrivals, prepared.done
     new = [arrival for *_, arrival in arrivals.values()]
-    digests = crops.put_all([arrival.crops for arrival in new], [arrival.picture for arrival in new])
+    digests = crops.put_all([a.crops for a in new], [a.picture for a in new], [a.scan for a in new])
     opened = dict(labels)
     by_family: dict[str, list[str]] = {}
     with store.write() as connection:
@@ -165,7 +176,12 @@ def write(
 
 
 def _arrival(
-    digest: str, source: str, group: str | None, decoded: Decoded, features: NDArray[np.float32]
+    digest: str,
+    source: str,
+    group: str | None,
+    decoded: Decoded,
+    features: NDArray[np.float32],
+    scan: bytes | None,
 ) -> Arrival:
     shown = decoded.pictures.get(PICTURE)
     return Arrival(
@@ -181,6 +197,7 @@ def _arrival(
         received_at=datetime.now(UTC),
         verdict=None,
         picture=None if shown is None else shown[0],
+        scan=scan,
     )
 
 

@@ -53,6 +53,8 @@ class Arrival:
     trace: TraceContext | None = None
     picture: NDArray[np.uint8] | None = None
     """(H, W, 3), the whole picture, where a release looks at it"""
+    scan: bytes | None = None
+    """one crop a frame of a video that a person calls real, as `memory.scans` makes them"""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def remember(
     features = _matrix(index, new)
     purged = crops.missing([digest_of[a.id] for a in new])
     again = [a for a in new if digest_of[a.id] in purged]
-    crops.put_all([a.crops for a in again], [a.picture for a in again])
+    crops.put_all([a.crops for a in again], [a.picture for a in again], [a.scan for a in again])
     groups = assign_groups(
         connection,
         index,

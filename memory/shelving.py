@@ -106,7 +106,7 @@ def plan_like(store: Store, crops: CropStore, settings: MemorySettings) -> Media
         digest = connection.scalar(newest.order_by(exemplars.c.revision.desc()).limit(1))
     if digest is None:
         return MediaPlan()
-    shown, picture = crops.load_views(digest)
+    shown, picture, _ = crops.load_views(digest)
     if picture is None:
         return MediaPlan(crops=CropPlan(crop_px=shown.shape[1]))
     height, width = picture.shape[:2]

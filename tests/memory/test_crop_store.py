@@ -61,9 +61,20 @@ def test_a_picture_lies_with_its_crops_and_goes_with_them(tmp_path: Path) -> Non
     bare, both = store.put_all([CROPS, CROPS], [None, picture])
     assert bare == store.put(CROPS) != both
     np.testing.assert_array_equal(store.load(both), CROPS)
-    crops, shown = store.load_views(both)
+    crops, shown, _ = store.load_views(both)
     np.testing.assert_array_equal(crops, CROPS)
     np.testing.assert_array_equal(shown, picture)
-    assert store.load_views(bare)[1] is None
+    assert store.load_views(bare).picture is None
     store.delete_all([bare, both])
+    assert list(tmp_path.rglob("*.safetensors")) == []
+
+
+def test_frames_of_a_video_lie_with_its_crops_and_go_with_them(tmp_path: Path) -> None:
+    store, picture = CropStore(str(tmp_path)), np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    bare, framed, full = store.put_all([CROPS] * 3, [None, None, picture], [None, b"frames", b"frames"])
+    assert len({bare, framed, full}) == 3
+    assert [store.load_views(each).scan for each in (bare, framed, full)] == [None, b"frames", b"frames"]
+    np.testing.assert_array_equal(store.load(framed), CROPS)
+    np.testing.assert_array_equal(store.load_views(full).picture, picture)
+    store.delete_all([bare, framed, full])
     assert list(tmp_path.rglob("*.safetensors")) == []

@@ -1,4 +1,3 @@
-import hashlib
 import io
 import os
 import tarfile
@@ -20,7 +19,6 @@ from deploy.settings import DeploySettings
 from memory import rows
 from memory.crop_store import CropStore
 from memory.store import StoreUnavailableError
-from updater.distortions.media.h264 import to_h264
 
 pytestmark = pytest.mark.slow
 
@@ -79,37 +77,6 @@ def test_folders_become_labelled_exemplars_with_their_groups(
     assert all(len(sides) == 1 for sides in splits.values())
 
 
-def clip(number: int, frames: int = 24) -> bytes:
-    """A clip of 200 x 144 px, whose scene moves."""
-    scene = np.random.default_rng(number).integers(0, 256, (18, 28, 3), np.uint8).repeat(8, 0).repeat(8, 1)
-    return to_h264(np.stack([scene[:, k : k + 200] for k in range(frames)]), 30, "mp4")
-
-
-def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictures(
-    tmp_path: Path, api: Client, parts: Services
-) -> None:
-    files = {f"real/{i}.mp4": clip(i) for i in range(4)} | {f"real/{i}.png": picture(i) for i in range(4)}
-    files |= {f"gan/film-{i // 2}/{i}.mp4": clip(10 + i) for i in range(4)}
-    # Of a clip that breaks off, the frames before that are good; one without an end has none.
-    files |= {"gan/film-1/still.mp4": clip(20, 1), "gan/cut.mp4": clip(21)[:200]}
-    done = take(lay(tmp_path / "data", files), api)
-    assert done.new == {"real": 8, "gan": 5}
-    assert [skipped.path for skipped in done.skipped] == ["gan/cut.mp4"]
-    with parts.memory.read() as connection:
-        exemplars = {e.media_digest: e for e in rows.select_exemplars(connection)}
-    found = {
-        name: exemplars[digest]
-        for name, data in files.items()
-        if (digest := hashlib.sha256(data).hexdigest()) in exemplars
-    }
-    crops = {name: len(parts.crops.load(str(e.crops_digest))) for name, e in found.items()}
-    # As many of each frame as of a picture of its size, of eight frames.
-    assert crops["real/0.mp4"] == 8 * crops["gan/film-1/still.mp4"] > crops["real/0.png"]
-    assert {found[f"gan/film-1/{name}"].group for name in ("2.mp4", "3.mp4", "still.mp4")} == {"film-1"}
-    assert all(len({e.split for e in found.values() if e.group == one.group}) == 1 for one in found.values())
-    assert take(tmp_path / "data", api).already == 13
-
-
 @pytest.fixture
 def keeps_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGEWATCH_MEMORY_PICTURE_PX", "32")
@@ -122,7 +89,7 @@ def test_an_import_keeps_whole_pictures_where_the_memory_is_to_keep_them(
     take(lay(tmp_path / "data", {"gan/1.png": picture(1)}), api)
     with parts.memory.read() as connection:
         (exemplar,) = rows.select_exemplars(connection)
-    crops, shown = parts.crops.load_views(str(exemplar.crops_digest))
+    crops, shown, _ = parts.crops.load_views(str(exemplar.crops_digest))
     assert crops.shape[1:] == (128, 128, 3)
     whole = Image.open(io.BytesIO(picture(1))).resize((32, 32), Image.Resampling.BICUBIC)
     np.testing.assert_array_equal(shown, np.asarray(whole))

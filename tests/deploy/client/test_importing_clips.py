@@ -1,0 +1,130 @@
+"""A clip is imported as one exemplar; of a real one, one crop a frame is kept beside its crops."""
+
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.client.http import Client
+from deploy.client.importing import import_folder
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from ingest.crops import grid
+from ingest.decode import DecodeError
+from memory import rows, scans
+from memory.lossless import unpacked
+from memory.retention import sweep
+from updater.distortions.media.h264 import to_h264
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def api(served: str) -> Iterator[Client]:
+    with Client(DeploySettings(url=served), "ada") as client:
+        yield client
+
+
+def silent(done: int, total: int) -> None:
+    """No one listens."""
+
+
+def picture(number: int) -> bytes:
+    rng = np.random.default_rng(number)
+    out = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (80, 96, 3), dtype=np.uint8)).save(out, "PNG")
+    return out.getvalue()
+
+
+def lay(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def clip(number: int, frames: int = 24) -> bytes:
+    """A clip of 200 x 144 px, whose scene moves."""
+    scene = np.random.default_rng(number).integers(0, 256, (18, 28, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+    return to_h264(np.stack([scene[:, k % 24 : k % 24 + 200] for k in range(frames)]), 30, "mp4")
+
+
+def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictures(
+    tmp_path: Path, api: Client, parts: Services
+) -> None:
+    files = {f"real/{i}.mp4": clip(i) for i in range(4)} | {f"real/{i}.png": picture(i) for i in range(4)}
+    files |= {f"gan/film-{i // 2}/{i}.mp4": clip(10 + i) for i in range(4)}
+    # Of a clip that breaks off, the frames before that are good; one without an end has none.
+    files |= {"gan/film-1/still.mp4": clip(20, 1), "gan/cut.mp4": clip(21)[:200]}
+    done = import_folder(lay(tmp_path / "data", files), api, silent)
+    assert done.new == {"real": 8, "gan": 5}
+    assert [skipped.path for skipped in done.skipped] == ["gan/cut.mp4"]
+    with parts.memory.read() as connection:
+        exemplars = {e.media_digest: e for e in rows.select_exemplars(connection)}
+    found = {
+        name: exemplars[digest]
+        for name, data in files.items()
+        if (digest := hashlib.sha256(data).hexdigest()) in exemplars
+    }
+    crops = {name: len(parts.crops.load(str(e.crops_digest))) for name, e in found.items()}
+    # As many of each frame as of a picture of its size, of eight frames.
+    assert crops["real/0.mp4"] == 8 * crops["gan/film-1/still.mp4"] > crops["real/0.png"]
+    assert {found[f"gan/film-1/{name}"].group for name in ("2.mp4", "3.mp4", "still.mp4")} == {"film-1"}
+    assert all(len({e.split for e in found.values() if e.group == one.group}) == 1 for one in found.values())
+    assert import_folder(tmp_path / "data", api, silent).already == 13
+
+
+def frames_kept(parts: Services, files: dict[str, bytes]) -> dict[str, np.ndarray | None]:
+    """What lies beside the crops of each file: one crop a frame, or nothing."""
+    with parts.memory.read() as connection:
+        digests = {e.media_digest: str(e.crops_digest) for e in rows.select_exemplars(connection)}
+    found = {}
+    for name, data in files.items():
+        scan = parts.crops.load_views(digests[hashlib.sha256(data).hexdigest()]).scan
+        found[name] = None if scan is None else unpacked(scan)
+    return found
+
+
+def test_of_real_clips_alone_one_crop_a_frame_is_kept_as_it_would_be_scanned(
+    tmp_path: Path, api: Client, parts: Services
+) -> None:
+    files = {"real/long.mp4": clip(0, 120), "real/24.mp4": clip(1), "real/short.mp4": clip(2, 17)}
+    files |= {"gan/1.mp4": clip(3), "real/1.png": picture(0)}
+    assert import_folder(lay(tmp_path / "data", files), api, silent).skipped == []
+    found = frames_kept(parts, files)
+    shapes = {name: None if frames is None else frames.shape for name, frames in found.items()}
+    assert shapes == {
+        "real/long.mp4": (96, 128, 128, 3),
+        "real/24.mp4": (24, 128, 128, 3),
+        "real/short.mp4": None,
+        "gan/1.mp4": None,
+        "real/1.png": None,
+    }
+    # To the bit what the clip shows at one place, in the order of its frames.
+    with av.open(io.BytesIO(files["real/24.mp4"])) as opened:
+        shown = np.stack([frame.to_ndarray(format="rgb24") for frame in opened.decode(video=0)])
+    corners = grid(200, 144, 128, 9)
+    assert any(
+        np.abs(found["real/24.mp4"].astype(int) - shown[:, top : top + 128, left : left + 128]).max() <= 2
+        for left, top in corners
+    )
+    sweep(parts.memory, parts.crops)
+    assert frames_kept(parts, files).keys() == files.keys()
+
+
+def test_a_real_clip_that_cannot_be_looked_at_again_is_imported_all_the_same(
+    tmp_path: Path, api: Client, parts: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(data: bytes) -> bytes:
+        raise DecodeError("timeout", "the second look takes too long")
+
+    monkeypatch.setattr(scans, "packed", refuse)
+    files = {"real/1.mp4": clip(0), "real/1.png": picture(0)}
+    done = import_folder(lay(tmp_path / "data", files), api, silent)
+    assert (done.new, done.skipped) == ({"real": 2}, [])
+    assert set(frames_kept(parts, files).values()) == {None}
