@@ -100,7 +100,7 @@ class Robustness(BaseModel):
 
 
 class FoundStretches(BaseModel):
-    """How what says when a video is forged fared, on clips simulated from held-back real pictures.
+    """How what says when a video is forged fared, on held-back clips.
 
     Forged ones have pseudo-forgeries in one to three stretches; shares are in 0..1.
     """
@@ -113,6 +113,20 @@ class FoundStretches(BaseModel):
     stretches: int = Field(description="their forged stretches")
     found: float = Field(description="share of these with one that is told at a tIoU of at least 0.5")
     ap_50: float = Field(description="average precision at a tIoU of 0.5, of all clips' stretches")
+
+
+class ScannerFound(FoundStretches):
+    """How it fared on clips that are simulated from real pictures, and on real videos of the library."""
+
+    learnt_library: int = Field(
+        0, description="clips of real videos that it was trained on, beside simulated ones"
+    )
+    held_library: int = Field(
+        0, description="real videos that its threshold was set on, beside simulated clips; none if too few"
+    )
+    library: FoundStretches | None = Field(
+        None, description="of real videos of the test split as they are, and with pseudo-forgeries"
+    )
 
 
 class Performance(BaseModel):
@@ -170,7 +184,7 @@ class Evaluation(BaseModel):
     pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
     before: Performance | None = Field(description="the live release on the held-back items")
     after: Performance = Field(description="the candidate on the same items")
-    scanner: FoundStretches | None = Field(
+    scanner: ScannerFound | None = Field(
         None, description="of what says when a video is forged, when it was trained; None without"
     )
     calibration: Mapping[str, float]

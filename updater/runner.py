@@ -106,7 +106,10 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         beginning = begin(settings, parts.memory, parent)
         shown = beginning.picture_plan or _pictures(parent)
         resting = _resting(parts, parent)
-        splits = load_splits(parts.store, parts.crops, resting, report_at, picture=shown)
+        with_clips = settings.scanner_steps > 0
+        splits = load_splits(
+            parts.store, parts.crops, resting, report_at, picture=shown, with_clips=with_clips
+        )
         plan = begun(make_plan(settings, parent, splits), beginning, settings)
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):

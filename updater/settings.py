@@ -168,7 +168,7 @@ class UpdaterSettings(BaseSettings):
     scanner_steps: int = Field(
         0,
         ge=0,
-        description="training steps, of 16 simulated clips each, of the network that says when a video is "
+        description="training steps, of 16 clips each, of the network that says when a video is "
         "forged: 600 take about 10 minutes on one core; 0: a release has its parent's, and none where "
         "that has none",
     )

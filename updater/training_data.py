@@ -19,6 +19,7 @@ from memory.records import Split
 from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.schema import exemplars, labelled, labels
 from memory.store import Store
+from updater.real_clips import Gathering, RealClips
 from updater.stored_rows import Collected, StoredRows, chosen_rows
 
 log = structlog.get_logger()
@@ -102,6 +103,8 @@ class Splits:
     test: LabelledCrops
     resting: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """how many items of each class were over a budget and are in none, by split"""
+    clips: Mapping[str, RealClips] = field(default_factory=dict)
+    """frames of real videos by split, where a scanner is to learn from them"""
 
 
 def load_splits(
@@ -111,10 +114,12 @@ def load_splits(
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     *,
     picture: PicturePlan | None = None,
+    with_clips: bool = False,
 ) -> Splits:
     """Load all three splits but the exemplars that rest; progress gets (stage, done, total).
 
-    picture: of which size whole pictures are loaded beside the crops; None for none.
+    picture: of which size whole pictures are loaded beside the crops; None for none. with_clips: whether
+    frames of real videos are.
 
     Raises what `load` raises.
     """
@@ -128,14 +133,22 @@ def load_splits(
             )
             for split in splits
         }
+    gathered: dict[str, Gathering] = {split: Gathering() for split in splits} if with_clips else {}
     return Splits(
         **{
             split: load(
-                store, crops, split, resting, functools.partial(progress, f"load {split}"), picture=picture
+                store,
+                crops,
+                split,
+                resting,
+                functools.partial(progress, f"load {split}"),
+                picture=picture,
+                clips=gathered.get(split),
             )
             for split in splits
         },
         resting={split: dict(sorted(counts.items())) for split, counts in left_out.items() if counts},
+        clips={split: found.clips() for split, found in gathered.items()},
     )
 
 
@@ -147,11 +160,12 @@ def load(
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     picture: PicturePlan | None = None,
+    clips: Gathering | None = None,
 ) -> LabelledCrops:
     """Load every exemplar of one split that bears a person's label, has its crops and does not rest.
 
     With a picture's plan, its whole picture too: an exemplar that was kept without one, or at another size,
-    is left out as one without crops is.
+    is left out as one without crops is. clips gathers frames of the real videos among them.
 
     What takes too much memory is on disk: 49 kB a crop of 128 px. An exemplar whose stored crops are missing
     or not what their digest says is left out, and said to be in the log: one bad disk block must
@@ -170,7 +184,8 @@ def load(
         # A dropped exemplar may have kept its label; its crops are gone.
         if row.family is not None and row.crops_digest is not None:
             try:
-                cut, shown = crops.load_views(row.crops_digest)
+                views = crops.load_views(row.crops_digest)
+                cut, shown, _ = views
                 if shape is not None and (shown is None or shown.shape != shape):
                     lacking += 1
                     continue
@@ -181,6 +196,8 @@ def load(
                     loaded.add(cut)
                 if shown is not None and shape is not None:
                     pictures.add(shown[None])
+                if clips is not None:
+                    clips.add(row, views)
             except (CropsMissingError, CropsDamagedError) as error:
                 lost += 1
                 log.error("exemplar left out", exemplar=row.id, error=str(error))

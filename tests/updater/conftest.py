@@ -102,18 +102,19 @@ def crops(memory_settings):
 def remember(store, crops, tmp_path):
     """Remember and label `count` new exemplars of a family; returns their ids and the label's number.
 
-    shown: makes an item's whole picture, uint8 [H, W, 3], with a random generator.
+    shown, frames: make an item's picture, uint8 [H, W, 3], and a video's crops, with a random generator.
     """
     from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
     from memory.intake import Arrival
     from memory.intake import remember as take_in
+    from memory.lossless import packed
 
     index = Index(FEATURE_VERSION, WIDTH)
     made = iter(range(10**6))
 
     features = ItemFeatures(CROP_PX)
 
-    def remember(family, count, shown=None):
+    def remember(family, count, shown=None, frames=None):
         arrivals = []
         for _ in range(count):
             number = next(made)
@@ -133,9 +134,10 @@ def remember(store, crops, tmp_path):
                     received_at=datetime.now(UTC),
                     verdict=None,
                     picture=shown and shown(rng),
+                    scan=frames and packed(frames(rng)),
                 )
             )
-        digests = [crops.put(one.crops, one.picture) for one in arrivals]
+        digests = [crops.put(one.crops, one.picture, one.scan) for one in arrivals]
         with store.write() as connection:
             take_in(connection, crops, index, arrivals, digests, near=0.0)
             label = open_label(connection, family, "ann")

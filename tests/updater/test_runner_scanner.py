@@ -1,13 +1,14 @@
 """An update makes what says when a video is forged, and the next one without steps for it keeps that."""
 
 import httpx
+import numpy as np
 import pytest
 
 from detector.artifact import EVALUATION, MODEL_CARD, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, verify
 from detector.probe import read_probe
 from detector.scan_contract import MAX_DIFFERENCE, scan_difference
 from detector.scan_session import open_scan_session
-from updater.candidate import scanned as candidate_scanned
+from updater.candidate import scanned_clips
 from updater.records import Candidate, Evaluation
 from updater.worker import run_once
 
@@ -17,13 +18,14 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def few_clips(monkeypatch):
     for name in ("TRAINED", "CALIBRATED", "TESTED"):
-        monkeypatch.setattr(candidate_scanned, name, 4)
+        monkeypatch.setattr(scanned_clips, name, 4)
 
 
 def test_a_release_says_when_and_its_child_keeps_that_byte_for_byte(
     scant_recipes, few_clips, make_settings, remember, memory_settings, deploy_server
 ):
     remember("real", 60)
+    remember("real", 12, frames=lambda rng: rng.integers(0, 256, (18, 64, 64, 3), np.uint8))
     remember("blocky", 50)
     with deploy_server() as (url, parts):
         first = run_once(make_settings(url, backbone="none", scanner_steps=1), memory_settings)
@@ -54,9 +56,11 @@ def test_a_release_says_when_and_its_child_keeps_that_byte_for_byte(
     assert found[0] == found[1]
     assert found[0] is not None
     assert found[0].stretches >= found[0].forged > 0 < found[0].reals
+    assert (found[0].learnt_library, found[0].held_library) == (2, 0)
     for release in (release_0, release_1):
         card = (release.folder / MODEL_CARD).read_text()
         assert f"Of {found[0].reals} real clips, simulated from held-back real pictures" in card
+        assert "It learnt from 2 clips of real videos of the library" in card
 
 
 def approve(url, digest):

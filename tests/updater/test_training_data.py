@@ -6,9 +6,12 @@ from sqlalchemy import update
 
 from ingest.records import PicturePlan
 from memory.labels import label, undo
+from memory.lossless import unpacked
 from memory.rows import exemplars_of
 from memory.schema import exemplars
 from memory.shelves import split_of
+from updater import real_clips
+from updater.real_clips import Gathering, RealClips
 from updater.training_data import (
     CropSizesError,
     CropsLostError,
@@ -160,7 +163,7 @@ def test_whole_pictures_are_loaded_where_a_model_looks_at_them(store, crops, rem
         rows = exemplars_of(connection, items.ids)
     assert items.pictures.shape == (len(items), 16, 24, 3)
     for number, row in enumerate(rows):
-        assert np.array_equal(items.pictures[number], crops.load_views(row.crops_digest)[1])
+        assert np.array_equal(items.pictures[number], crops.load_views(row.crops_digest).picture)
     assert np.array_equal(items.take([3, 1]).pictures, items.pictures[[3, 1]])
 
 
@@ -171,3 +174,50 @@ def test_a_memory_that_kept_no_such_pictures_is_refused_by_what_to_set(store, cr
         load(store, crops, "train", picture=PLAN)
     assert "\n" not in str(error.value)
     assert len(load(store, crops, "train"))
+
+
+def moving(rng):
+    """Frames of a video, another number of each."""
+    return rng.integers(0, 256, (18 + int(rng.integers(8)), 64, 64, 3), np.uint8)
+
+
+def test_frames_of_real_videos_are_loaded_by_split_where_they_are_asked_for(store, crops, remember):
+    remember("real", 6)
+    videos, _ = remember("real", 20, frames=moving)
+    remember("blocky", 4, frames=moving)
+    assert load_splits(store, crops).clips == {}
+    splits = load_splits(store, crops, with_clips=True)
+    with store.read() as connection:
+        rows = {one.id: one for one in exemplars_of(connection, videos)}
+    for name in ("train", "calibration", "test"):
+        items, clips = getattr(splits, name), splits.clips[name]
+        mine = [rows[i] for i in items.ids if i in rows]
+        assert clips.groups == tuple(one.group for one in mine)
+        for number, one in enumerate(mine):
+            np.testing.assert_array_equal(clips[number], unpacked(crops.load_views(one.crops_digest).scan))
+    assert sum(map(len, splits.clips.values())) == 20
+    assert not set(splits.clips["train"].groups) & set(splits.clips["calibration"].groups)
+
+
+def test_a_video_that_is_called_real_no_more_rests_or_cannot_be_read_is_in_no_split(
+    store, crops, remember, monkeypatch
+):
+    videos, number = remember("real", 9, frames=moving)
+    assert sum(map(len, load_splits(store, crops, videos[:4], with_clips=True).clips.values())) == 5
+    with store.read() as connection:
+        (broken,) = exemplars_of(connection, videos[:1])
+    views = crops.load_views(broken.crops_digest)
+    gathering = Gathering()
+    gathering.add(broken, views._replace(scan=b"no frames"))
+    gathering.add(broken, views._replace(crops=views.crops[:, :32, :32]))
+    gathering.add(broken.model_copy(update={"family": "gan"}), views)
+    assert len(gathering.clips()) == 0
+    monkeypatch.setattr(real_clips, "MOST", 2)
+    assert max(map(len, load_splits(store, crops, with_clips=True).clips.values())) == 2
+    undo(store, number, "ann")
+    assert sum(map(len, load_splits(store, crops, with_clips=True).clips.values())) == 0
+
+
+def test_a_group_of_videos_is_one_witness():
+    clips = RealClips(np.zeros((4, 8, 8, 3), np.uint8), np.arange(5), ("b", "a", "b", "c"))
+    assert clips.one_a_group() == (0, 1, 3)

@@ -14,7 +14,7 @@ from updater.candidate.plan import Plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import Judge, measure_robustness
 from updater.outliers.exposure import expose
-from updater.records import Evaluation, FoundStretches, Power, RealsMarked
+from updater.records import Evaluation, Power, RealsMarked, ScannerFound
 from updater.settings import UpdaterSettings
 from updater.training.tuning import NONE
 
@@ -32,7 +32,7 @@ def evaluated(
     exported: Exported,
     power: Power | None,
     localizer: MapContract | None,
-    scanner: FoundStretches | None,
+    scanner: ScannerFound | None,
     progress: Progress,
 ) -> Evaluation:
     """Measure the candidate that lies in the workshop, and write what the operator reads beside it.

@@ -102,7 +102,9 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         raise CandidateRefusedError(f"no family has enough labelled exemplars ({_said(LEAST)}): {few}")
     classes = (REAL, *old, *new)
     chosen = Splits(
-        **{split: _only(getattr(splits, split), classes) for split in LEAST}, resting=splits.resting
+        **{split: _only(getattr(splits, split), classes) for split in LEAST},
+        resting=splits.resting,
+        clips=splits.clips,
     )
     crop_px = chosen.train.crops.shape[1]
     manifest = parent.artifact.manifest if parent else None

@@ -3,7 +3,7 @@
 from detector.architecture import NO_BACKBONE
 from memory.records import REAL
 from updater.candidate.figures import accuracy, under_distortions
-from updater.records import Evaluation
+from updater.records import Evaluation, ScannerFound
 
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
@@ -119,7 +119,25 @@ def said_of_scanner(evaluation: Evaluation) -> str:
         f"Of {found.reals} real clips, simulated from held-back real pictures, a forged stretch is told in"
         f" {100 * found.reals_told:.1f} %. Of the {found.stretches} stretches of {found.forged} such clips"
         f" with pseudo-forgeries, {100 * found.found:.1f} % are told with a tIoU of at least 0.5, and ap_0.5"
-        f" is {found.ap_50:.3f}. Videos of cameras, and forgeries of software, may fare otherwise."
+        f" is {found.ap_50:.3f}. {_said_of_library(found)} Videos of cameras, and forgeries of software, may"
+        " fare otherwise."
+    )
+
+
+def _said_of_library(found: ScannerFound) -> str:
+    """On how many real videos of the library it was trained, calibrated and tested, and how it did there."""
+    threshold = (
+        f"its threshold was set on {found.held_library} real videos too, of which at most 5 % are told"
+        if found.held_library
+        else "its threshold was set on simulated clips alone, for too few real videos were held back"
+    )
+    said = f"It learnt from {found.learnt_library} clips of real videos of the library, and {threshold}."
+    if (of := found.library) is None:
+        return f"{said} No real video was left to test it on."
+    return (
+        f"{said} Of {of.reals} real videos of the test split, a stretch is told in"
+        f" {100 * of.reals_told:.1f} %; of {of.stretches} pseudo-forged stretches in them"
+        f" {100 * of.found:.1f} % are told."
     )
 
 

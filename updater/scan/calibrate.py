@@ -14,6 +14,8 @@ from updater.scan.training import frame_scores
 MAX_REALS_TOLD = 0.05
 FOUND_FROM = 0.5
 """tIoU with a true stretch, from which on it counts as found"""
+LEAST_REALS = 20
+"""real videos that a threshold is set on; of fewer not even one may be told, and one alone would set it"""
 _LEAST = 0.01
 
 
@@ -26,6 +28,14 @@ def threshold_for(best: Sequence[float]) -> float:
     ordered = np.sort(np.asarray(best, np.float64))[::-1]
     first_left_alone = ordered[min(int(MAX_REALS_TOLD * len(ordered)), len(ordered) - 1)]
     return float(np.clip(np.nextafter(first_left_alone, 2), _LEAST, 1))
+
+
+def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> float:
+    """Return the higher threshold of two kinds of real clips, by what a scanner says of them.
+
+    Simulated ones, at least one; and real videos, if there are any.
+    """
+    return max(threshold_for([best_score(one) for one in some]) for some in (simulated, videos) if some)
 
 
 def told(scanner: Scanner, clips: Sequence[ScannedClip]) -> list[Segments]:

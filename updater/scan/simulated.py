@@ -7,10 +7,13 @@ films were; all are coded after it.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from updater.distortions.media.h264 import through_h264
 from updater.filters import Picture, gaussian, to_picture
@@ -19,13 +22,16 @@ from updater.outliers.masks import Forged
 from updater.scan.clips import ScannedClip, scanned
 from updater.scan.moving import FRAMES, Path, forged_along, shifted, smooth_path
 from updater.scan.stretches import Stretch, draw_stretches
-from updater.training.crop_rows import Crops
+from updater.training.crop_rows import Crops, in_turn
 
 CODED_BEFORE_SHARE = 0.75
 RATE_FACTORS_BEFORE, RATE_FACTORS_AFTER = (16, 26), (18, 28)
 NOISE_LEVELS, NOISE_BLUR_PX = (0.5, 3.0), (0.3, 0.7)
 REACH = 3 / 16
 """how far the window, and with it the forged region, may move from its middle, in sides of a crop"""
+
+Features = Callable[[Picture], NDArray[np.float32]]
+"""Gives the raw features of frames, float32 [N, F], of uint8 [N, S, S, 3]; threads may share it."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +55,14 @@ def simulate_clip(
         frames = through_h264(frames, _drawn(rng, RATE_FACTORS_BEFORE))
     segments: tuple[Stretch, ...] = ()
     if forged:
-        segments = draw_stretches(rng, FRAMES)
         # What stands in the scene goes the other way than the window does.
-        frames = forged_along(rng, frames, segments, -moves, partial(_pseudo_forged, without))
-    return SimulatedClip(through_h264(frames, _drawn(rng, RATE_FACTORS_AFTER)), segments)
+        frames, segments = pseudo_forged_along(rng, frames, -moves, without)
+    return SimulatedClip(coded_after(rng, frames), segments)
 
 
 def simulate_clips(
     crops: Crops,
-    features: Callable[[Picture], np.ndarray[tuple[int, int], np.dtype[np.float32]]],
+    features: Features,
     count: int,
     forged_share: float,
     *,
@@ -67,21 +72,60 @@ def simulate_clips(
 ) -> list[ScannedClip]:
     """Simulate `count` clips of real crops, uint8 [T, S, S, 3], as the head over time sees them.
 
-    features: gives the raw features of frames, float32 [N, F], of uint8 [N, S, S, 3]. The clips of one seed
-    are the first of more. Raises ValueError where there are no crops.
+    The clips of one seed are the first of more. Raises ValueError where there are no crops.
     """
     if not len(crops):
         raise ValueError("clips are simulated from real pictures, and there are none")
-    clips = []
-    for number in range(count):
-        rng = np.random.default_rng([*seed, number])
+
+    def make(rng: np.random.Generator, number: int) -> SimulatedClip:
         crop = crops[rng.integers(len(crops), size=1)][0]
         # Both kinds in turn, so that any number of clips has its share of each.
         forged = int((number + 1) * forged_share) > int(number * forged_share)
-        made = simulate_clip(rng, crop, without, forged=forged)
-        clips.append(scanned(features(made.frames), made.segments))
-        progress(number + 1, count)
+        return simulate_clip(rng, crop, without, forged=forged)
+
+    return made_clips(make, features, count, seed=seed, progress=progress)
+
+
+def made_clips(
+    make: Callable[[np.random.Generator, int], SimulatedClip],
+    features: Features,
+    count: int,
+    *,
+    seed: tuple[int, ...],
+    progress: Callable[[int, int], None],
+) -> list[ScannedClip]:
+    """Make clips by their numbers, each with draws of its own, as the head over time sees them.
+
+    Some at once, one a thread.
+    """
+
+    def one(number: int) -> ScannedClip:
+        made = make(np.random.default_rng([*seed, number]), number)
+        return scanned(features(made.frames), made.segments)
+
+    clips = []
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        for clip in in_turn(pool, one, range(count), 2 * threads):
+            clips.append(clip)
+            progress(len(clips), count)
     return clips
+
+
+def pseudo_forged_along(
+    rng: np.random.Generator, frames: Picture, moves: Path, without: frozenset[str]
+) -> tuple[Picture, tuple[Stretch, ...]]:
+    """Forge stretches of frames, uint8 [T, S, S, 3], in one region that moves by `moves`; and which they are.
+
+    Raises ValueError where no operation is left.
+    """
+    segments = draw_stretches(rng, len(frames))
+    return forged_along(rng, frames, segments, moves, partial(_pseudo_forged, without)), segments
+
+
+def coded_after(rng: np.random.Generator, frames: Picture) -> Picture:
+    """Code frames, uint8 [T, S, S, 3], as whoever hands a film on does."""
+    return through_h264(frames, _drawn(rng, RATE_FACTORS_AFTER))
 
 
 def _filmed(rng: np.random.Generator, crop: Picture, moves: Path) -> Picture:

@@ -1,5 +1,5 @@
 from updater.candidate.report import evaluation_markdown, model_card
-from updater.records import FoundStretches, Lost, RealsMarked, Robustness
+from updater.records import FoundStretches, Lost, RealsMarked, Robustness, ScannerFound
 
 
 def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
@@ -55,7 +55,7 @@ def test_page_and_card_say_how_often_a_map_marks_a_real_picture(make_evaluation)
 def test_page_and_card_say_how_what_says_when_a_video_is_forged_fared(make_evaluation):
     plain = make_evaluation(("real", "blend"), "a" * 64, ("real", "blend"))
     plain = plain.model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
-    found = FoundStretches(reals=50, reals_told=0.04, forged=48, stretches=90, found=0.3, ap_50=0.431)
+    found = ScannerFound(reals=50, reals_told=0.04, forged=48, stretches=90, found=0.3, ap_50=0.431)
     measured = plain.model_copy(update={"scanner": found})
     for text in (evaluation_markdown(measured), model_card(measured)):
         assert (
@@ -66,3 +66,19 @@ def test_page_and_card_say_how_what_says_when_a_video_is_forged_fared(make_evalu
         assert "ap_0.5 is 0.431" in text
     assert "real clips" not in evaluation_markdown(plain)
     assert "it has no scanner" in model_card(plain)
+
+
+def test_page_and_card_say_on_how_many_real_videos_a_scanner_rests(make_evaluation):
+    plain = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
+    without = ScannerFound(reals=50, reals_told=0.04, forged=48, stretches=90, found=0.3, ap_50=0.431)
+    of_videos = FoundStretches(reals=16, reals_told=0.125, forged=16, stretches=30, found=0.2, ap_50=0.3)
+    found = without.model_copy(update={"learnt_library": 48, "held_library": 21, "library": of_videos})
+    for make in (evaluation_markdown, model_card):
+        text = make(plain.model_copy(update={"scanner": found}))
+        assert "It learnt from 48 clips of real videos" in text
+        assert "set on 21 real videos too" in text
+        assert "Of 16 real videos of the test split, a stretch is told in 12.5 %" in text
+        assert "of 30 pseudo-forged stretches in them 20.0 % are told" in text
+        text = make(plain.model_copy(update={"scanner": without}))
+        assert "It learnt from 0 clips of real videos" in text
+        assert "simulated clips alone" in text

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from detector.scanner import Scanner
-from updater.scan.calibrate import MAX_REALS_TOLD, fared, share_told, threshold_for, told
+from updater.scan.calibrate import MAX_REALS_TOLD, fared, share_told, threshold_for, threshold_of, told
 from updater.scan.clips import ScannedClip, scanned
 
 
@@ -51,3 +51,12 @@ def test_it_fares_as_its_clips_say():
     assert fared(scanner, clips, 0.2).found == pytest.approx(3 / 4)
     assert 0 < found.ap_50 < 1
     assert torch.is_grad_enabled()
+
+
+def test_the_higher_of_two_thresholds_holds_on_both_kinds_of_real_clips():
+    scanner = Repeats(1)
+    low = told(scanner, [clip([(10, 30, 0.1 + number / 100)], []) for number in range(20)])
+    high = told(scanner, [clip([(10, 30, 0.5 + number / 100)], []) for number in range(20)])
+    assert threshold_of(low, high) == threshold_of(high, low) == threshold_of(high, [])
+    assert share_told(high, threshold_of(low, high)) == pytest.approx(1 / 20)
+    assert share_told(high, threshold_of(low, [])) == 1

@@ -1,0 +1,104 @@
+"""An update's scanner learns from the library's real videos and is set on them, where there are enough."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from detector.scan_contract import ScanContract
+from updater.candidate.plan import LEAST, make_plan
+from updater.candidate.scanned import scanned
+from updater.candidate.scanned_clips import ScannedClips
+from updater.real_clips import RealClips
+from updater.scan.calibrate import LEAST_REALS
+from updater.scan.training import train_scanner
+from updater.settings import UpdaterSettings
+from updater.training_data import Splits
+
+SETTINGS = UpdaterSettings(device="cpu", backbone="none", scanner_steps=1)
+FRAMES = 18
+
+
+def videos(count: int, split: str) -> RealClips:
+    """Flat scenes under noise, two of a group: so that what is one witness is counted once."""
+    rng = np.random.default_rng(count)
+    levels = rng.uniform(60, 190, (2 * count, 1, 1, 1, 3))
+    noise = rng.normal(0, 4, (2 * count, FRAMES, 64, 64, 3))
+    frames = (levels + noise).clip(0, 255).astype(np.uint8).reshape(-1, 64, 64, 3)
+    groups = tuple(f"{split}-{number // 2}" for number in range(2 * count))
+    return RealClips(frames, FRAMES * np.arange(2 * count + 1), groups)
+
+
+@pytest.fixture
+def make(labelled):
+    def make(held: int, learnt: int = 2, tested: int = 2):
+        items = {split: labelled({"real": 9, "blocky": 9}, seed) for seed, split in enumerate(LEAST)}
+        plan = make_plan(SETTINGS, None, Splits(**items))
+        clips = {
+            split: videos(count, split)
+            for split, count in {"train": learnt, "calibration": held, "test": tested}.items()
+            if count
+        }
+        return dataclasses.replace(plan, splits=dataclasses.replace(plan.splits, clips=clips))
+
+    return make
+
+
+def means(frames):
+    return frames.mean((1, 2), dtype=np.float32)
+
+
+def silent(stage, done, total):
+    """No one listens."""
+
+
+def test_half_of_what_it_learns_from_is_of_videos_and_few_videos_come_a_few_times(make):
+    train, of_library = ScannedClips(make(0), means, silent).to_learn()
+    assert (len(train), of_library) == (16, 8)
+    assert [len(clip.features) for clip in train] == [96] * 8 + [FRAMES] * 8
+    assert sum(bool(len(clip.segments)) for clip in train) == 8
+    train, of_library = ScannedClips(make(0, learnt=0), means, silent).to_learn()
+    assert (len(train), of_library) == (16, 0)
+
+
+@pytest.mark.parametrize(("groups", "used"), [(LEAST_REALS - 1, 0), (LEAST_REALS, LEAST_REALS)])
+def test_too_few_groups_of_real_videos_set_no_threshold(make, groups, used):
+    plan = make(groups)
+    simulated, of_videos = ScannedClips(plan, means, silent).held_back()
+    assert (len(simulated), len(of_videos)) == (6, used)
+    for number, clip in enumerate(of_videos):
+        np.testing.assert_array_equal(clip.features, means(plan.splits.clips["calibration"][2 * number]))
+
+
+def test_each_group_of_test_videos_is_seen_as_it_is_and_forged(make):
+    _, of_videos = ScannedClips(make(0), means, silent).to_test()
+    assert sorted(bool(len(clip.segments)) for clip in of_videos) == [False, False, True, True]
+    assert ScannedClips(make(0, tested=0), means, silent).to_test()[1] == []
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_scanner_and_another_one_another(make):
+    plan = make(0)
+    first, again, other = (
+        train_scanner(
+            ScannedClips(dataclasses.replace(plan, seed=seed), means, silent).to_learn()[0], seed, epochs=1
+        )
+        for seed in (0, 0, 1)
+    )
+    weights = [one.state_dict() for one in (first, again, other)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    assert not all(torch.equal(value, weights[2][name]) for name, value in weights[0].items())
+
+
+@pytest.mark.slow
+def test_a_scanner_says_on_how_many_videos_it_rests(make, tmp_path):
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    one = scanned(make(LEAST_REALS), draft, silent)
+    assert isinstance(one.contract, ScanContract)
+    assert one.contract.reals == 6 + LEAST_REALS
+    assert one.contract.reals_told <= 0.05
+    assert one.found.held_library == LEAST_REALS
+    assert one.found.learnt_library == 8
+    assert (one.found.library.reals, one.found.library.forged) == (2, 2)
