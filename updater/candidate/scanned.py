@@ -45,9 +45,9 @@ def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) 
     """Put a scanner's files into draft and return what it is; None for a candidate without.
 
     It is trained where the plan has steps for it: on clips that are simulated from the train split's reals
-    and, half and half where there are any, on clips of its real videos; half of all with pseudo-forged
-    stretches. Its threshold is the higher of two: of simulated real clips, and of enough real videos of the
-    calibration split's. The test split's say how it fares. Else it is the parent's, where that has one.
+    and, where there are any, on clips of its real videos; half of each with pseudo-forged stretches. Its
+    threshold is the higher of two: of simulated real clips, and of enough real videos of the calibration
+    split's. The test split's say how it fares. Else it is the parent's, where that has one.
 
     Raises CandidateRefusedError where crops of this side have no features, and detector.export.ExportError.
     """

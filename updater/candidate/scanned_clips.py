@@ -10,7 +10,7 @@ from updater.candidate.plan import Plan
 from updater.real_clips import NO_CLIPS, RealClips
 from updater.scan.calibrate import LEAST_REALS
 from updater.scan.clips import ScannedClip
-from updater.scan.library import MOST_OF_ONE, library_clips, real_clips
+from updater.scan.library import library_clips, real_clips
 from updater.scan.simulated import Features, simulate_clips
 from updater.scan.training import BATCH
 from updater.stored_rows import chosen_rows
@@ -18,7 +18,7 @@ from updater.training.crop_rows import Crops
 from updater.training_data import LabelledCrops
 
 TRAINED, CALIBRATED, TESTED = 240, 100, 100
-"""how many clips there are of each split; fewer where the steps do not see every clip once"""
+"""how many clips are simulated of each split; fewer where the steps do not see every clip once"""
 
 
 class ScannedClips:
@@ -28,10 +28,13 @@ class ScannedClips:
         self._plan, self._features, self._progress = plan, features, progress
 
     def to_learn(self) -> tuple[list[ScannedClip], int]:
-        """Return clips to train on, half of them forged, and how many are of real videos: half, if any."""
+        """Return clips to train on, half of them forged, and how many are of real videos.
+
+        These come beside the simulated ones: each video as a real and a forged clip, at most half as many.
+        """
         plan, videos, count = self._plan, self._videos("train"), self._count(TRAINED)
-        of_library = min(count // 2, MOST_OF_ONE * len(videos))
-        simulated = self._simulated("scanner: clips", plan.splits.train, 21, count - of_library, 0.5)
+        of_library = min(count // 2, 2 * len(videos))
+        simulated = self._simulated("scanner: clips", plan.splits.train, 21, count, 0.5)
         if not of_library:
             return simulated, 0
         made = library_clips(

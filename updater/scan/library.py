@@ -22,8 +22,6 @@ from updater.scan.simulated import (
 )
 
 CODED_AGAIN_SHARE = 0.5
-MOST_OF_ONE = 4
-"""clips that are made of one video to learn from"""
 
 
 def library_clip(

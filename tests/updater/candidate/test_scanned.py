@@ -53,11 +53,12 @@ def silent(stage, done, total):
     """No one listens."""
 
 
-def test_half_of_what_it_learns_from_is_of_videos_and_few_videos_come_a_few_times(make):
+def test_beside_simulated_clips_it_learns_from_each_video_as_it_is_and_forged(make):
     train, of_library = ScannedClips(make(0), means, silent).to_learn()
-    assert (len(train), of_library) == (16, 8)
-    assert [len(clip.features) for clip in train] == [96] * 8 + [FRAMES] * 8
-    assert sum(bool(len(clip.segments)) for clip in train) == 8
+    assert (len(train), of_library) == (24, 8)
+    assert [len(clip.features) for clip in train] == [96] * 16 + [FRAMES] * 8
+    assert sum(bool(len(clip.segments)) for clip in train[:16]) == 8
+    assert [bool(len(clip.segments)) for clip in train[16:]] == [False, True] * 2 + [True, False] * 2
     train, of_library = ScannedClips(make(0, learnt=0), means, silent).to_learn()
     assert (len(train), of_library) == (16, 0)
 
