@@ -1,4 +1,4 @@
-"""The file of tests that takes minutes begins first, or one process would be at it when the other has ended."""
+"""The file of tests that takes minutes begins first, or one process is at it when the other has ended."""
 
 import pytest
 
