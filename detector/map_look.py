@@ -22,11 +22,19 @@ from ingest.records import Decoded, Place, PlacesPlan
 
 @dataclass(frozen=True)
 class MapLook:
-    """Maps a picture, or the frame of a video that looks most forged, by the release's localizer."""
+    """Maps a picture, or the frame of a video that looks most forged, by the release's localizer.
+
+    What is called real is mapped only where it is asked for: a map of it would be empty, or cast doubt on it.
+    """
 
     contract: MapContract
     ask: Ask
     adds: str = "map"
+    also_real: bool = False
+
+    def looks_at(self, one: Seen) -> bool:
+        """Whether an item is mapped."""
+        return self.also_real or one.verdict.label != "real"
 
     def plan(self, one: Seen) -> PlacesPlan:
         """Return the crops that cover the frame, as many of them as are allowed."""

@@ -39,15 +39,13 @@ END_TO_END = Histogram(
 MODEL = Histogram("forgewatch_detector_model_seconds", "One batch's request to TorchServe", buckets=_SECONDS)
 SECOND_LOOK = Histogram(
     "forgewatch_detector_second_look_seconds",
-    "One batch's second look, which maps and scans what is not called real",
+    "One batch's second look, which maps what is not called real and scans videos",
     buckets=_SECONDS,
 )
 MAPS = Counter(
     "forgewatch_detector_maps", "Second looks at items that are not called real, by outcome", ["outcome"]
 )
-SCANS = Counter(
-    "forgewatch_detector_scans", "Second looks at videos that are not called real, by outcome", ["outcome"]
-)
+SCANS = Counter("forgewatch_detector_scans", "Second looks at videos, by outcome", ["outcome"])
 BATCH_ITEMS = Histogram(
     "forgewatch_detector_batch_items", "Items committed in one transaction", buckets=(1, 2, 4, 8, 16, 32, 64)
 )
@@ -126,7 +124,7 @@ def count_second_looks(added: Collection[str], verdicts: Sequence[Verdict]) -> N
     for verdict in verdicts:
         if verdict.label != "real" and "map" in added:
             MAPS.labels("failed" if verdict.map is None else "made").inc()
-        if verdict.label != "real" and "scan" in added and verdict.kind == "video":
+        if verdict.kind == "video" and "scan" in added:
             SCANS.labels("failed" if verdict.scan is None else "made").inc()
 
 

@@ -126,7 +126,7 @@ class Verdict(Prediction):
         None, description="when it is forged, the surest stretch first; None as scan is"
     )
     scan: Scan | None = Field(
-        None, description="how that was found; None: no video, called real, no scanner, or it failed"
+        None, description="how that was found; None: no video, no scanner in the release, or it failed"
     )
     release: str = Field(description="digest of the release that said it")
     timings: Timings

@@ -1,4 +1,4 @@
-"""The second look at what is not called real: where, and when, is it forged? It only adds to verdicts.
+"""The second look at an item: where, and when, is it forged? It only adds to verdicts.
 
 Whatever fails here, want of memory apart, is logged, and the verdict goes out without it.
 """
@@ -28,11 +28,16 @@ Look = Callable[[Callable[[], bytes], PlacesPlan], "Future[Decoded]"]
 """Media and where to look → its crops: `Sandbox.submit`."""
 
 
-def second_looks(manifest: Manifest, ask_map: Ask, ask_scan: Ask) -> list[SecondLook]:
-    """Return what a release can say by looking again, by its localizer and by its scanner."""
+def second_looks(
+    manifest: Manifest, ask_map: Ask, ask_scan: Ask, *, also_real: bool = False
+) -> list[SecondLook]:
+    """Return what a release can say by looking again, by its localizer and by its scanner.
+
+    also_real: maps are made of what is called real, too.
+    """
     looks: list[SecondLook] = []
     if manifest.localizer is not None:
-        looks.append(MapLook(manifest.localizer, ask_map))
+        looks.append(MapLook(manifest.localizer, ask_map, also_real=also_real))
     if manifest.scanner is not None:
         looks.append(ScanLook(manifest.scanner, ask_scan))
     return looks
@@ -44,9 +49,8 @@ def looked_again(
     look: Look,
     *,
     beat: Callable[[], None] = lambda: None,
-    also_real: bool = False,
 ) -> list[Verdict]:
-    """Return the items' verdicts in order, each that is not real with what the looks add, or each.
+    """Return the items' verdicts in order, each with what those looks add that look at it.
 
     beat is called before each look is awaited. Where TorchServe or the sandbox cannot answer now, the items
     behind are not asked for: no verdict waits for one who is away.
@@ -54,11 +58,10 @@ def looked_again(
     looking: deque[tuple[int, SecondLook, Future[Decoded]]] = deque()
     verdicts = [one.verdict for one in seen]
     for place, one in enumerate(seen):
-        if also_real or one.verdict.label != "real":
-            for again in looks:
+        for again in looks:
+            if again.looks_at(one):
                 with _without(again, one.verdict):
-                    if (plan := again.plan(one)) is not None:
-                        looking.append((place, again, look(partial(_unchanged, one), plan)))
+                    looking.append((place, again, look(partial(_unchanged, one), again.plan(one))))
     away = False
     while looking:
         # What was decoded is let go of once it was looked at.

@@ -41,8 +41,12 @@ class SecondLook(Protocol):
         """The verdict's field that it fills, for the log."""
         ...
 
-    def plan(self, one: Seen) -> PlacesPlan | None:
-        """Return where to look; None where there is nothing to look at."""
+    def looks_at(self, one: Seen) -> bool:
+        """Whether an item is looked at."""
+        ...
+
+    def plan(self, one: Seen) -> PlacesPlan:
+        """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
         ...
 
     def added(self, verdict: Verdict, decoded: Decoded) -> Verdict:

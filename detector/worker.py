@@ -148,7 +148,7 @@ class Worker:
             lambda request: self.torchserve.map(artifact, request),
             lambda request: self.torchserve.scan(artifact, request),
         )
-        if not looks or all(one.verdict.label == "real" for one in seen):
+        if not any(look.looks_at(one) for look in looks for one in seen):
             return [one.verdict for one in seen]
         with metrics.SECOND_LOOK.time():
             verdicts = looked_again(seen, looks, self.sandbox.submit, beat=self.heartbeat.beat)

@@ -87,7 +87,7 @@ def score(
         ),
     ] = None,
     dense: Annotated[
-        bool, typer.Option("--dense", help="map and scan also what is called real, which the stream does not")
+        bool, typer.Option("--dense", help="map also what is called real, which the stream does not")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -122,7 +122,7 @@ def score(
                     found.append((path, verdict))
     except ScoringError as error:
         raise CommandError(str(error)) from error
-    if no_scan and (map_dir is not None or dense):
+    if no_scan and map_dir is not None:
         warn("the live release tells no stretches of videos: it has no scanner (updater/README.md says how)")
     if not as_json:
         print_table("verdicts", ["file", *_COLUMNS], ([path.name, *_cells(v)] for path, v in found))

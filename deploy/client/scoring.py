@@ -57,9 +57,9 @@ class Scorer:
     def score(self, path: Path, *, dense: bool = False) -> Verdict:
         """The verdict on one file: as the stream's but for id, position and timings.
 
-        dense: with a map, and a video with a scan, also where it is called real. It goes as the record that
-        `forgewatch send` would make through the worker's own steps; its position is its place among the files
-        scored here. Raises NoVerdictError, and OSError where the file cannot be read.
+        dense: with a map also where it is called real. It goes as the record that `forgewatch send` would
+        make through the worker's own steps; its position is its place among the files scored here. Raises
+        NoVerdictError, and OSError where the file cannot be read.
         """
         limit = self._settings.max_media_bytes
         if path.stat().st_size > limit:
@@ -118,8 +118,9 @@ class Scorer:
         return self._sandbox.submit(path.read_bytes(), plan).result()
 
     def _again(self, artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> list[Verdict]:
-        looks = second_looks(artifact.manifest, self._session.score, self._session.score)
-        return looked_again(seen, looks, self._sandbox.submit, also_real=dense)
+        ask = self._session.score
+        looks = second_looks(artifact.manifest, ask, ask, also_real=dense)
+        return looked_again(seen, looks, self._sandbox.submit)
 
     def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:
         return self._session.score(request)

@@ -168,8 +168,8 @@ def build() -> Dashboard:
                     "a transaction": _quantile(0.95, "forgewatch_ingest_transaction_seconds"),
                 },
                 "Normal: decoding tens of milliseconds a photograph, a request below a second. What is not "
-                "called real is decoded again, for a second look. The largest curve is what is short: more "
-                "cores for decoding, more or faster TorchServe, or a faster broker.",
+                "called real, and every video, is decoded again, for a second look. The largest curve is what "
+                "is short: more cores for decoding, more or faster TorchServe, or a faster broker.",
                 span=THIRD,
             )
         )

@@ -1,4 +1,4 @@
-"""A video that is not called real is scanned along one place; what is told is when, and never in the way."""
+"""Every video is scanned along one place; what is told is when, and never in the way."""
 
 import hashlib
 from concurrent.futures import Future
@@ -65,8 +65,8 @@ def seen(label: str = "fake", known: Clip | None = None, offset: int = 0, **chan
     return Seen(make_verdict(item, **usual | changes), lambda: data, known or Clip(24, (80, 40)))
 
 
-def scanned(one: Seen, ask: Any = white, contract: ScanContract = CONTRACT, **more: Any) -> Verdict:
-    (verdict,) = looked_again([one], [ScanLook(contract, ask)], look, **more)
+def scanned(one: Seen, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
+    (verdict,) = looked_again([one], [ScanLook(contract, ask)], look)
     return verdict
 
 
@@ -106,7 +106,6 @@ def test_a_video_is_scanned_in_no_more_frames_than_the_release_says() -> None:
 @pytest.mark.parametrize(("side", "frames"), [(2000, 96), (4000, 37), (20_000, 8)])
 def test_of_very_large_frames_fewer_are_decoded(side: int, frames: int) -> None:
     plan = ScanLook(CONTRACT, white).plan(seen(known=Clip(10_000, (0, 0)), width=side, height=side))
-    assert plan is not None
     assert len(plan.places) == len(plan.frames) == frames
 
 
@@ -121,14 +120,26 @@ def test_the_largest_face_is_followed_where_one_was_found() -> None:
     assert elsewhere.scan is not None
 
 
-def test_pictures_and_what_is_called_real_are_not_scanned() -> None:
+def test_a_picture_is_not_scanned() -> None:
     def refuse(*_: object) -> "Future[Decoded]":
         raise AssertionError("looked at again")
 
     picture = Seen(seen().verdict, lambda: b"")
-    for one in (picture, seen("real")):
-        assert looked_again([one], [ScanLook(CONTRACT, white)], refuse) == [one.verdict]
-    assert scanned(seen("real"), also_real=True).scan is not None
+    assert looked_again([picture], [ScanLook(CONTRACT, white)], refuse) == [picture.verdict]
+
+
+def test_a_video_that_is_called_real_is_scanned_too_and_stays_real_and_without_a_map() -> None:
+    def refuse(request: Request) -> ModelOutput:
+        raise AssertionError("mapped")
+
+    maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
+    given = [seen(label) for label in ("real", "fake")]
+    looks = [MapLook(maps, refuse), ScanLook(CONTRACT, white)]
+    (real,) = looked_again(given[:1], looks, look)
+    fake = scanned(given[1])
+    assert (real.label, real.map) == ("real", None)
+    assert real.segments is not None
+    assert (real.scan, real.segments, len(real.segments)) == (fake.scan, fake.segments, 1)
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,10 @@ from ingest.sandbox import SandboxUnavailableError
 CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
 
 
-def with_maps(given: list[Seen], contract: MapContract, look: Any, ask: Any, **more: Any) -> list[Verdict]:
-    return looked_again(given, [MapLook(contract, ask)], look, **more)
+def with_maps(
+    given: list[Seen], contract: MapContract, look: Any, ask: Any, *, also_real: bool = False, **more: Any
+) -> list[Verdict]:
+    return looked_again(given, [MapLook(contract, ask, also_real=also_real)], look, **more)
 
 
 def picture(width: int = 200, height: int = 136) -> bytes:
@@ -90,12 +92,14 @@ def test_the_map_shows_where_the_picture_is_forged() -> None:
     assert verdict.timings.map_s > 0
 
 
-def test_what_is_called_real_is_not_looked_at_again() -> None:
+def test_what_is_called_real_is_mapped_only_where_it_is_asked_for() -> None:
     def refuse(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
         raise AssertionError("looked at again")
 
     given = seen("real")
     assert with_maps([given], CONTRACT, refuse, white) == [given.verdict]
+    (asked_for,) = with_maps([given], CONTRACT, look, white, also_real=True)
+    assert asked_for.map is not None
 
 
 def test_verdicts_keep_their_order_and_all_else_that_they_say() -> None:

@@ -1,4 +1,4 @@
-"""A release with all graphs in a real TorchServe: what is not called real comes with a map, and a scan."""
+"""A release with all graphs in a real TorchServe: a map of what is not called real, a scan of each video."""
 
 import base64
 import shutil
@@ -141,6 +141,11 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
         streamed = worker._judge(open_batch(records, Route(artifact), sandbox, IngestSettings()))
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
         alone = judge(batch, lambda _, asked: here(asked), settings, 900_000, again=again)
+        calm = artifact.manifest.gate.model_copy(update={"unknown_threshold": 99.0, "fake_threshold": 1.0})
+        manifest = artifact.manifest.model_copy(update={"gate": calm})
+        to_which_all_is_real = Route(Artifact(artifact.folder, manifest, artifact.digest))
+        batch = open_batch(records[:1], to_which_all_is_real, sandbox, IngestSettings())
+        (called_real,) = (one.verdict for one in worker._judge(batch) if one.verdict)
     there, expected = ([one.verdict for one in judged if one.verdict] for judged in (streamed, alone))
     for one, other in zip(there, expected, strict=True):
         assert one.scan is not None
@@ -149,7 +154,9 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
         assert other.segments
         ends = [[found.frames for found in said.segments or ()] for said in (one, other)]
         assert np.abs(np.subtract(*ends)).max() <= 1
-    assert REGISTRY.get_sample_value("forgewatch_detector_scans_total", made) == before + 2
+    assert (called_real.label, called_real.map) == ("real", None)
+    assert (called_real.scan, called_real.segments) == (there[0].scan, there[0].segments)
+    assert REGISTRY.get_sample_value("forgewatch_detector_scans_total", made) == before + 3
     answer = httpx.post(
         f"{torchserve.inference_url}/predictions/{MODEL_NAME}/{artifact.version}",
         content=data[0],
