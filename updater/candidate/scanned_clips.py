@@ -12,13 +12,14 @@ from updater.scan.calibrate import LEAST_REALS
 from updater.scan.clips import ScannedClip
 from updater.scan.library import library_clips, real_clips
 from updater.scan.simulated import Features, simulate_clips
-from updater.scan.training import BATCH
 from updater.stored_rows import chosen_rows
 from updater.training.crop_rows import Crops
 from updater.training_data import LabelledCrops
 
 TRAINED, CALIBRATED, TESTED = 240, 100, 100
-"""how many clips are simulated of each split; fewer where the steps do not see every clip once"""
+"""how many clips are simulated of each split"""
+FULL_STEPS = 600
+"""With fewer steps there are fewer clips, in proportion, since few that are seen often teach more."""
 
 
 class ScannedClips:
@@ -93,7 +94,7 @@ class ScannedClips:
         )
 
     def _count(self, most: int) -> int:
-        return max(2, min(most, most * BATCH * self._plan.scanner_steps // TRAINED))
+        return max(2, min(most, most * self._plan.scanner_steps // FULL_STEPS))
 
     def _videos(self, split: str) -> RealClips:
         return self._plan.splits.clips.get(split, NO_CLIPS)

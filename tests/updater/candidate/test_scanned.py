@@ -16,7 +16,7 @@ from updater.scan.training import train_scanner
 from updater.settings import UpdaterSettings
 from updater.training_data import Splits
 
-SETTINGS = UpdaterSettings(device="cpu", backbone="none", scanner_steps=1)
+SETTINGS = UpdaterSettings(device="cpu", backbone="none", scanner_steps=40)
 FRAMES = 18
 
 
