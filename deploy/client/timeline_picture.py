@@ -8,18 +8,28 @@ from PIL import Image, ImageDraw, ImageFont
 
 from detector.records import Scan, Segment
 
-_WIDTH, _PLOT, _MARGIN = 960, 120, 36
+_WIDTH, _PLOT, _MARGIN, _LANE = 960, 120, 36, 12
 _COLOUR, _PALE, _GREY, _LINE = (255, 40, 40), (255, 205, 205), (150, 150, 150), (30, 60, 160)
+_TRUE = (20, 20, 20)
 
 
-def drawn(frames: Sequence[NDArray[np.uint8]], scan: Scan, segments: Sequence[Segment]) -> Image.Image:
+def drawn(
+    frames: Sequence[NDArray[np.uint8]],
+    scan: Scan,
+    segments: Sequence[Segment],
+    truth: Sequence[tuple[float, float]] | None = None,
+) -> Image.Image:
     """Draw what a scan says of each frame as a line, below frames of the clip, left to right in time.
 
     frames: uint8 RGB [H, W, 3] of one size, the middles of equal spans of the clip; at least one. What is
-    told as forged is red, above it a bar over the frames. The dashed line is the threshold of stretches.
+    told as forged is red, above it a bar below the frames. The dashed line is the threshold of stretches.
+    truth: what is forged, in seconds, where somebody knows: black bars above the red ones.
     """
     shown = [_tile(frame, (_WIDTH - 2 * _MARGIN) // len(frames)) for frame in frames]
-    bottom = max(tile.height for tile in shown) + 8
+    # With names beside the bars, they keep away from the numbers beside the plot.
+    told = 4 if truth is None else _LANE
+    true = told + _LANE
+    bottom = max(tile.height for tile in shown) + 4 + (told if truth is None else true)
     picture = Image.new("RGB", (_WIDTH, bottom + _PLOT + 28), "white")
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
     end_s = max(scan.times_s[-1] + scan.step_s, *(one.end_s for one in segments), 1e-3)
@@ -30,11 +40,20 @@ def drawn(frames: Sequence[NDArray[np.uint8]], scan: Scan, segments: Sequence[Se
     def down(score: float) -> float:
         return bottom + _PLOT * (1 - score)
 
+    def bar(start_s: float, end_s: float, above: int, colour: tuple[int, int, int]) -> None:
+        sides = across(start_s), bottom - above - 2, across(end_s), bottom - above + 2
+        draw.rectangle(sides, fill=colour)
+
     for number, tile in enumerate(shown):
         picture.paste(tile, (_MARGIN + number * tile.width, 0))
     for one in segments:
         draw.rectangle([across(one.start_s), bottom, across(one.end_s), bottom + _PLOT], fill=_PALE)
-        draw.rectangle([across(one.start_s), bottom - 6, across(one.end_s), bottom - 2], fill=_COLOUR)
+        bar(one.start_s, one.end_s, told, _COLOUR)
+    if truth is not None:
+        for ends in truth:
+            bar(*ends, true, _TRUE)
+        for above, name in ((told, "told"), (true, "true")):
+            draw.text((_MARGIN - 6, bottom - above), name, fill="black", font=font, anchor="rm")
     draw.rectangle([_MARGIN, bottom, _WIDTH - _MARGIN, bottom + _PLOT], outline=_GREY)
     for left in range(_MARGIN, _WIDTH - _MARGIN, 8):
         draw.line([left, down(scan.threshold), left + 3, down(scan.threshold)], fill=_COLOUR)

@@ -10,18 +10,19 @@ from pydantic import BaseModel
 
 from deploy.demo.place import Answered, PlaceReport, place_report
 from deploy.demo.plan import DEFAULT_UNSEEN
+from deploy.demo.when import AnsweredClip, WhenReport, when_report
 from detector.records import Verdict
 from memory.records import REAL
 
 LEAST_NOT_REAL, LEAST_UNKNOWN, LEAST_NAMED = 0.8, 0.5, 0.8
-MOST_FORGOTTEN, MOST_REALS, MOST_REALS_MARKED = 5.0, 0.06, 0.05
+MOST_FORGOTTEN, MOST_REALS, MOST_REALS_MARKED, MOST_REALS_TOLD = 5.0, 0.06, 0.05, 0.05
 _ROUNDS = 1000
 
-Phase = Literal["before", "swap", "after", "again", "place", "hostile"]
+Phase = Literal["before", "swap", "after", "again", "place", "when", "hostile"]
 """again: media of `before`, sent once more to the release that the operator approved; place: pictures that
-are forged in a part"""
+are forged in a part; when: clips, some of them forged in stretches"""
 
-_ASIDE = ("again", "place")
+_ASIDE = ("again", "place", "when")
 """What has no part in the shares of the families."""
 
 
@@ -54,7 +55,7 @@ class FamilyShares(BaseModel):
 class DemoReport(BaseModel):
     """The demonstration's result. aa and af are in points (0 to 100), shares in 0 to 1.
 
-    af_low, af_high: 95 % over media drawn anew. maps_s: seconds that detectors took for their second looks.
+    af_low, af_high: 95 % over media drawn anew. second_looks_s: what detectors took for their second looks.
     """
 
     seed: int
@@ -76,7 +77,8 @@ class DemoReport(BaseModel):
     reals_fake: float
     reals: int
     place: PlaceReport
-    maps_s: float
+    when: WhenReport
+    second_looks_s: float
     seconds: dict[str, float]
     claims: dict[str, bool]
 
@@ -116,7 +118,7 @@ def family_shares(
 ) -> dict[str, FamilyShares]:
     """Shares per family, split by the release that spoke: release 0, or any later one.
 
-    What was sent again, or is forged in a part, is not among them.
+    What was sent again, or is forged in a part, is not among them, and no clip is.
     """
     parts: dict[str, tuple[list[Verdict], list[Verdict]]] = {}
     for message in sent:
@@ -202,7 +204,8 @@ def report(
     first_release: str,
     swap_failed_requests: int,
     forged_in_part: Sequence[Answered],
-    maps_s: float,
+    clips: Sequence[AnsweredClip],
+    second_looks_s: float,
 ) -> DemoReport:
     """Everything that was counted, and whether each claim holds.
 
@@ -216,6 +219,7 @@ def report(
     before, after = families[unseen].before, families[unseen].after
     fresh = [m.id for m in sent if m.family == REAL and m.phase not in _ASIDE and m.id in verdicts]
     place = place_report(forged_in_part, [verdicts[name] for name in fresh])
+    when = when_report(clips)
     hostile = sum(message.family is None for message in sent)
     swapped = [verdicts[m.id].release for m in sent if m.phase == "swap" and m.id in verdicts]
     return DemoReport(
@@ -238,7 +242,8 @@ def report(
         reals_fake=reals_fake,
         reals=reals,
         place=place,
-        maps_s=maps_s,
+        when=when,
+        second_looks_s=second_looks_s,
         seconds=dict(seconds),
         claims={
             "sent = verdicts + dead letters, 0 lost, 0 twice": lost == duplicated == 0
@@ -253,5 +258,8 @@ def report(
             f"at most {MOST_REALS:.0%} of {reals} reals called fake": reals_fake <= MOST_REALS,
             f"at most {MOST_REALS_MARKED:.0%} of {place.reals} reals marked by a map": place.reals_marked
             <= MOST_REALS_MARKED * place.reals,
+            f"a stretch told in at most {MOST_REALS_TOLD:.0%} of {when.reals.clips} real clips": (
+                when.reals.with_segment <= MOST_REALS_TOLD * when.reals.clips
+            ),
         },
     )

@@ -12,10 +12,10 @@ from deploy.client.map_picture import drawn
 from deploy.demo.place import Answered, overlap
 from memory.records import REAL
 
-_TILE_PX, _GAP_PX, _LINE_PX, _TEXT_PX = 256, 8, 22, 14
+_TILE_PX, GAP_PX, LINE_PX, _TEXT_PX = 256, 8, 22, 14
 _HEADS = ("as it was sent", "forged in truth", "the map of its verdict")
 _COLUMNS = 2
-_PAPER, _INK = (255, 255, 255), (20, 20, 20)
+PAPER, _INK = (255, 255, 255), (20, 20, 20)
 _EXPLAINED = (
     "Left: the file. Middle: what was forged of it, the rest darkened; the release never sees this. Right:"
     " what the release says, the redder the likelier forged, with a box around the largest region it marks."
@@ -43,20 +43,20 @@ def to_look_at(sent: Sequence[Shown]) -> list[Shown]:
 def sheet(pictures: Sequence[Shown]) -> Image.Image:
     """Draw a row for each picture: as it was sent, where it was forged, and its verdict's map."""
     rows = -(-len(pictures) // _COLUMNS)
-    width = len(_HEADS) * (_TILE_PX + _GAP_PX) + 2 * _GAP_PX
-    height = _TILE_PX + 2 * _LINE_PX + _GAP_PX
-    paper = Image.new("RGB", (_COLUMNS * width, _LINE_PX + _GAP_PX + rows * height), _PAPER)
-    _write(paper, (_GAP_PX, _GAP_PX), _EXPLAINED)
+    width = len(_HEADS) * (_TILE_PX + GAP_PX) + 2 * GAP_PX
+    height = _TILE_PX + 2 * LINE_PX + GAP_PX
+    paper = Image.new("RGB", (_COLUMNS * width, LINE_PX + GAP_PX + rows * height), PAPER)
+    write(paper, (GAP_PX, GAP_PX), _EXPLAINED)
     for number, one in enumerate(pictures):
-        left = _GAP_PX + number % _COLUMNS * width
-        top = _LINE_PX + 2 * _GAP_PX + number // _COLUMNS * height
-        _write(paper, (left, top), caption(one))
+        left = GAP_PX + number % _COLUMNS * width
+        top = LINE_PX + 2 * GAP_PX + number // _COLUMNS * height
+        write(paper, (left, top), caption(one))
         pixels = _pixels(one.data)
         tiles = (Image.fromarray(pixels), _true(pixels, one.answered.mask), _said(pixels, one.answered))
         for place, (head, tile) in enumerate(zip(_HEADS, tiles, strict=True)):
-            at = left + place * (_TILE_PX + _GAP_PX)
-            _write(paper, (at, top + _LINE_PX), head)
-            paper.paste(tile.resize((_TILE_PX, _TILE_PX)), (at, top + 2 * _LINE_PX))
+            at = left + place * (_TILE_PX + GAP_PX)
+            write(paper, (at, top + LINE_PX), head)
+            paper.paste(tile.resize((_TILE_PX, _TILE_PX)), (at, top + 2 * LINE_PX))
     return paper
 
 
@@ -89,5 +89,6 @@ def _said(pixels: NDArray[np.uint8], answered: Answered) -> Image.Image:
     return drawn(grey, answered.verdict.width, found)
 
 
-def _write(paper: Image.Image, at: tuple[int, int], text: str) -> None:
+def write(paper: Image.Image, at: tuple[int, int], text: str) -> None:
+    """Write a line of text whose upper left corner is there."""
     ImageDraw.Draw(paper).text(at, text, fill=_INK, font=ImageFont.load_default(_TEXT_PX))

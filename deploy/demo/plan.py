@@ -11,13 +11,17 @@ from updater.benchmark.synthetic.families import FAMILIES
 DEFAULT_UNSEEN = "upsampled"
 CORES = len(os.sched_getaffinity(0))
 
-LIBRARY_REALS, LIBRARY_EACH = 1000, 110
+LIBRARY_REALS, LIBRARY_EACH, LIBRARY_CLIPS = 1000, 110, 80
 BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 600
 SWAP_REALS, SWAP_EACH, SWAP_PER_SECOND, SWAP_LOOK_S = 160, 20, 8.0, 0.5
 AFTER_REALS, AFTER_EACH, AFTER_NEW = 260, 30, 60
 IN_PART_EACH = 12
-LOCALIZER_STEPS = 200
-"""Of the training of what says where a picture is forged, by which release 0 alone is made longer."""
+CLIPS_REALS, CLIPS_EACH = 20, 7
+IN_CLIPS = ("upsampled", "inpainted", "blended", "sharpened")
+"""Families of whose forged parts H.264 leaves enough to be found; of the others' it leaves hardly a trace."""
+LOCALIZER_STEPS, SCANNER_STEPS = 200, 150
+"""Of the training of what says where a picture is forged, and when a clip, by which release 0 alone is made
+longer."""
 
 HOSTILE: tuple[bytes | None, ...] = (
     None,
@@ -34,16 +38,17 @@ Wanted = list[tuple[str, int]]
 
 @dataclass(frozen=True)
 class Library:
-    """The labelled media that release 0 learns from: how many reals, and of each known family."""
+    """The labelled media that release 0 learns from: pictures, real and of each known family; real clips."""
 
     seed: int
     unseen: str
     reals: int = LIBRARY_REALS
     each: int = LIBRARY_EACH
+    clips: int = LIBRARY_CLIPS
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each class."""
+        """How many pictures of each class."""
         return {REAL: self.reals, **{family: self.each for family in FAMILIES if family != self.unseen}}
 
 
@@ -57,8 +62,11 @@ def training_settings(seed: int, unseen: str) -> dict[str, str]:
 
 
 def release_zero_settings(seed: int, unseen: str) -> dict[str, str]:
-    """Settings of the updater while it makes release 0, which later releases take the localizer of."""
-    return training_settings(seed, unseen) | {"FORGEWATCH_UPDATER_LOCALIZER_STEPS": str(LOCALIZER_STEPS)}
+    """Settings of the updater while it makes release 0, whose localizer and scanner later releases keep."""
+    return training_settings(seed, unseen) | {
+        "FORGEWATCH_UPDATER_LOCALIZER_STEPS": str(LOCALIZER_STEPS),
+        "FORGEWATCH_UPDATER_SCANNER_STEPS": str(SCANNER_STEPS),
+    }
 
 
 def before(seed: int, unseen: str) -> Wanted:
@@ -88,6 +96,12 @@ def after(seed: int, new: str) -> Wanted:
 def in_part() -> Wanted:
     """Pictures of every family that are forged in a part of their area, by turns."""
     return [(family, index) for index in range(IN_PART_EACH) for family in FAMILIES]
+
+
+def clips() -> Wanted:
+    """Real clips, and clips that are forged in stretches, of each family by turns."""
+    forged = [(family, index) for index in range(CLIPS_EACH) for family in IN_CLIPS]
+    return [(REAL, index) for index in range(CLIPS_REALS)] + forged
 
 
 def _known(unseen: str) -> list[str]:

@@ -25,7 +25,9 @@ from deploy.local.processes import StackError
 from deploy.local.record import read_environment, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
 from ingest.durable import folder_aside
-from updater.benchmark.synthetic.stream import write_folders
+from memory.records import REAL
+from updater.benchmark.synthetic.clips import make_clips
+from updater.benchmark.synthetic.stream import write_file, write_folders
 
 _STATE = ("memory", "updater", "deploy")
 """The folders below a stack's `run` that hold what making release 0 leaves behind."""
@@ -46,13 +48,22 @@ def render(library: Library, folder: Path) -> Rendering:
     """Begin to write the library's media below `folder`, for `forgewatch import`."""
     rendering = Rendering(folder)
 
-    def at(done: int, total: int) -> None:
-        rendering.made = done, total
+    def write() -> int:
+        pictures = sum(library.counts.values())
+        total = pictures + library.clips
+
+        def at(done: int, _: int) -> None:
+            rendering.made = done, total
+
+        write_folders(folder, library.seed, "train", library.counts, processes=CORES, progress=at)
+        clips = [(REAL, index) for index in range(library.clips)]
+        for number, clip in enumerate(make_clips(library.seed, "train", clips, processes=CORES), start=1):
+            write_file(folder, clip.media)
+            at(pictures + number, total)
+        return total
 
     thread = ThreadPoolExecutor(1, thread_name_prefix="rendering")
-    rendering.ended = thread.submit(
-        write_folders, folder, library.seed, "train", library.counts, processes=CORES, progress=at
-    )
+    rendering.ended = thread.submit(write)
     thread.shutdown(wait=False)
     return rendering
 
@@ -67,7 +78,7 @@ def make_release_zero(
     media, ended = rendering.folder, rendering.ended
     assert ended is not None
     with (
-        story.step("media", "Render labelled media: photographs, scenes through cameras, forgeries of them"),
+        story.step("media", "Render labelled media: photographs, scenes through cameras, forgeries, clips"),
         story.bar("files") as bar,
     ):
         while not wait([ended], timeout=0.2).done:

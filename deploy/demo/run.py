@@ -3,11 +3,12 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import tee
 from pathlib import Path
 
 from rich.console import Console
 
-from deploy.demo import claims, pictures, plan, tables
+from deploy.demo import claims, pictures, plan, tables, timelines
 from deploy.demo.claims import DemoReport
 from deploy.demo.operator import Operator
 from deploy.demo.place import Answered
@@ -17,17 +18,19 @@ from deploy.demo.scrape import seconds_spent
 from deploy.demo.story import Story, StoryError
 from deploy.demo.swap import swap
 from deploy.demo.traffic import Traffic
+from deploy.demo.when import AnsweredClip
 from deploy.local.commands import down, terminated_as_interrupt
 from deploy.local.stack import Stack
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
+from updater.benchmark.synthetic.clips import make_clips
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.local_stills import make_locals
 from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
 
 HOME = Path(".forgewatch/demo")
-MAPS = Path(".forgewatch/demo-maps.png")
-"""Where the demonstration leaves its maps to look at."""
+MAPS, TIMELINES = Path(".forgewatch/demo-maps.png"), Path(".forgewatch/demo-timelines.png")
+"""Where the demonstration leaves its maps and its time lines to look at."""
 
 
 def main(seed: int, unseen: str | None, report: Path | None) -> bool:
@@ -48,7 +51,8 @@ def main(seed: int, unseen: str | None, report: Path | None) -> bool:
     if report is not None:
         report.write_text(result.model_dump_json(indent=2) + "\n")
     tables.show(story.console, result)
-    story.console.print(f"Maps over pictures, beside what was forged: {MAPS.absolute()}", soft_wrap=True)
+    for what, path in (("Maps over pictures", MAPS), ("Time lines under clips", TIMELINES)):
+        story.console.print(f"{what}, beside what was forged: {path.absolute()}", soft_wrap=True)
     return all(result.claims.values())
 
 
@@ -88,6 +92,8 @@ def _tell(story: Story) -> DemoReport:
         _stream_after(story, traffic)
         forged = _stream_in_part(story, traffic)
         pictures.sheet(pictures.to_look_at(forged)).save(MAPS)
+        clips = _stream_clips(story, traffic)
+        timelines.sheet(timelines.to_look_at(clips)).save(TIMELINES)
         return claims.report(
             story.seed,
             story.unseen,
@@ -98,6 +104,7 @@ def _tell(story: Story) -> DemoReport:
             first,
             failed,
             [one.answered for one in forged],
+            [one.answered for one in clips],
             seconds_spent(metrics)["forgewatch_detector_second_look"],
         )
 
@@ -150,5 +157,19 @@ def _stream_in_part(story: Story, traffic: Traffic) -> list[pictures.Shown]:
         traffic.wait(sent, bar)
     return [
         pictures.Shown(sample.data, sample.family, Answered(traffic.verdicts[message.id], sample.mask))
+        for sample, message in zip(samples, sent, strict=True)
+    ]
+
+
+def _stream_clips(story: Story, traffic: Traffic) -> list[timelines.ShownClip]:
+    title = "Stream clips that are forged in stretches: the verdicts say when"
+    with story.step("when", title), story.bar("answers") as bar:
+        made, samples = tee(make_clips(story.seed, "after", plan.clips(), processes=plan.CORES))
+        sent = traffic.send((one.media for one in made), "when")
+        traffic.wait(sent, bar)
+    return [
+        timelines.ShownClip(
+            sample.data, AnsweredClip(traffic.verdicts[message.id], sample.family, sample.segments)
+        )
         for sample, message in zip(samples, sent, strict=True)
     ]

@@ -5,7 +5,9 @@ from rich.text import Text
 
 from deploy.demo.claims import DemoReport, Shares
 from deploy.demo.place import LEAST_IOU, SMALL_AREA, PlaceReport
+from deploy.demo.when import WhenReport
 from updater.benchmark.terminal import print_grid
+from updater.scan.calibrate import FOUND_FROM
 
 MISSED = 0.5
 """A family whose fakes are called real more often than this is said to be missed."""
@@ -21,6 +23,7 @@ def show(console: Console, report: DemoReport) -> None:
                     f"[red]missed[/red]: {shares.real:.0%} of {family} was called real {when} the update"
                 )
     _place(console, report.place)
+    _when(console, report.when)
     _delivery(console, report)
     claims = [
         (Text("holds", "green") if holds else Text("does not hold", "bold red"), claim)
@@ -73,6 +76,41 @@ def _place(console: Console, place: PlaceReport) -> None:
     )
 
 
+def _when(console: Console, when: WhenReport) -> None:
+    rows = [
+        (
+            kind,
+            str(of.clips),
+            str(of.not_real),
+            str(of.unknown),
+            str(of.with_segment),
+            *(
+                (str(of.stretches), f"{of.found} ({of.found / of.stretches:.0%})")
+                if of.stretches
+                else ("", "")
+            ),
+            f"{of.by_chance:.1f}" if of.stretches else "",
+        )
+        for kind, of in {"real": when.reals, **when.families, "forged, all": when.forged}.items()
+    ]
+    print_grid(
+        console,
+        "Clips, some forged in stretches (found: a told stretch overlaps it, temporal IoU at least "
+        f"{FOUND_FROM})",
+        (
+            "clips",
+            "sent",
+            "not called real",
+            "called unknown",
+            "with a told stretch",
+            "forged stretches",
+            "found",
+            "found by chance",
+        ),
+        rows,
+    )
+
+
 def _delivery(console: Console, report: DemoReport) -> None:
     rows = (
         ("sent", str(report.sent)),
@@ -92,7 +130,7 @@ def _delivery(console: Console, report: DemoReport) -> None:
             "reals marked by a map",
             f"{report.place.reals_marked} of {report.place.reals}",
         ),
-        ("seconds of maps", f"{report.maps_s:.0f}, while the next media were decoded"),
+        ("seconds of second looks", f"{report.second_looks_s:.0f}, while the next media were decoded"),
         ("seconds", ", ".join(f"{name} {seconds:.0f}" for name, seconds in report.seconds.items())),
         ("in all", f"{sum(report.seconds.values()):.0f} s"),
     )

@@ -37,6 +37,18 @@ def test_what_is_told_is_red_where_it_is_in_time_and_the_line_is_high_there() ->
     assert line[inside, 0].max() < line[~inside & (line[:, 1] > 36 + 2.2 * quarter), 0].min()
 
 
+def test_what_is_true_is_black_above_what_is_told() -> None:
+    segment = Segment(start_s=1, end_s=2, frames=(10, 19), score=0.8, box=(0, 0, 64, 64))
+    shown = np.asarray(drawn(frames(), a_scan([0.1] * 40), [segment], [(2.0, 3.0)]))
+    bars = shown[170:190, 37:-37]
+    told, true = (where(bars, colour) for colour in (RED, [20, 20, 20]))
+    bar = told[told[:, 0] < told[:, 0].min() + 4]
+    quarter = (960 - 72) / 4
+    assert (bar[:, 1].min(), bar[:, 1].max()) == pytest.approx((quarter, 2 * quarter), abs=3)
+    assert (true[:, 1].min(), true[:, 1].max()) == pytest.approx((2 * quarter, 3 * quarter), abs=3)
+    assert true[:, 0].max() < bar[:, 0].min()
+
+
 @pytest.mark.parametrize("scores", [[0.4], [0.0, 1.0]])
 def test_a_clip_of_hardly_any_frames_and_without_a_stretch_is_drawn_too(scores: list[float]) -> None:
     shown = np.asarray(drawn(frames(1), a_scan(scores, step_s=0.04 if len(scores) > 1 else 0.0), []))

@@ -42,12 +42,15 @@ def test_only_the_making_of_release_0_has_the_demos_training_settings(tmp_path: 
         write_record(tmp_path / "stack.json", record)
         launch_room(supervisor, run, "updater")
         training = plan.release_zero_settings(up.SEED, plan.DEFAULT_UNSEEN)
-        assert {"FORGEWATCH_UPDATER_WITHOUT_KINDS", "FORGEWATCH_UPDATER_LOCALIZER_STEPS"} <= training.keys()
+        for_release_0 = {
+            f"FORGEWATCH_UPDATER_{what}" for what in ("WITHOUT_KINDS", "LOCALIZER_STEPS", "SCANNER_STEPS")
+        }
+        assert for_release_0 <= training.keys()
         with suppress(InterruptedError), updater_by(tmp_path, training):
             assert training.items() <= environment(supervisor).items()
             raise InterruptedError
         kept = environment(supervisor)
-        assert not {"FORGEWATCH_UPDATER_WITHOUT_KINDS", "FORGEWATCH_UPDATER_LOCALIZER_STEPS"} & kept.keys()
+        assert not for_release_0 & kept.keys()
         assert kept["FORGEWATCH_UPDATER_SEED"] == "77"
     finally:
         supervisor.stop()

@@ -21,7 +21,7 @@ from updater.benchmark.synthetic.families import FAMILIES, Family
 from updater.benchmark.synthetic.films import Film, piece_of_film
 from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.scenes import render
-from updater.benchmark.synthetic.stream import REAL, SPLITS
+from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample
 from updater.distortions.media.h264 import through_h264, to_h264
 from updater.filters import Picture
 from updater.scan.moving import Path, forged_along, smooth_path
@@ -47,6 +47,11 @@ class ClipSample:
     frames: int
     segments: tuple[Stretch, ...]
     """what is forged, in order; none of a real clip"""
+
+    @property
+    def media(self) -> MediaSample:
+        """The file without its truth."""
+        return MediaSample(self.data, self.family, self.group, self.name)
 
 
 def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:

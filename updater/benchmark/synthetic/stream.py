@@ -123,10 +123,15 @@ def write_folders(
     """
     wanted = [(family, index) for family, count in counts.items() for index in range(count)]
     for sample in make_many(seed, split, wanted, processes=processes, progress=progress):
-        path = directory / sample.family / sample.group / sample.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(sample.data)
+        write_file(directory, sample)
     return len(wanted)
+
+
+def write_file(directory: Path, sample: MediaSample) -> None:
+    """Write a sample as DIRECTORY/FAMILY/GROUP/NAME."""
+    path = directory / sample.family / sample.group / sample.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(sample.data)
 
 
 def digest(seed: int = 0, each: int = 4) -> str:
