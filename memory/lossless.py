@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _CODER = "libx264rgb"
-_OPTIONS = {"qp": "0", "preset": "fast"}
-"""without loss; slower presets save 4 % more"""
+_OPTIONS = {"qp": "0", "preset": "ultrafast"}
+"""without loss; "fast" saves 18 % of the bytes and takes ten times as long"""
 _RATE = 25  # frames a second; nothing follows from it
 
 

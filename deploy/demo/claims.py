@@ -10,12 +10,12 @@ from pydantic import BaseModel
 
 from deploy.demo.place import Answered, PlaceReport, place_report
 from deploy.demo.plan import DEFAULT_UNSEEN
-from deploy.demo.when import AnsweredClip, WhenReport, when_report
+from deploy.demo.when import AnsweredClip, WhenReport, aims, when_report
 from detector.records import Verdict
 from memory.records import REAL
 
 LEAST_NOT_REAL, LEAST_UNKNOWN, LEAST_NAMED = 0.8, 0.5, 0.8
-MOST_FORGOTTEN, MOST_REALS, MOST_REALS_MARKED, MOST_REALS_TOLD = 5.0, 0.06, 0.05, 0.05
+MOST_FORGOTTEN, MOST_REALS, MOST_REALS_MARKED = 5.0, 0.06, 0.05
 _ROUNDS = 1000
 
 Phase = Literal["before", "swap", "after", "again", "place", "when", "hostile"]
@@ -81,6 +81,8 @@ class DemoReport(BaseModel):
     second_looks_s: float
     seconds: dict[str, float]
     claims: dict[str, bool]
+    aims: dict[str, bool]
+    """what is strived for and not claimed: too few are counted, or it is not reached yet"""
 
 
 def delivery(
@@ -258,8 +260,6 @@ def report(
             f"at most {MOST_REALS:.0%} of {reals} reals called fake": reals_fake <= MOST_REALS,
             f"at most {MOST_REALS_MARKED:.0%} of {place.reals} reals marked by a map": place.reals_marked
             <= MOST_REALS_MARKED * place.reals,
-            f"a stretch told in at most {MOST_REALS_TOLD:.0%} of {when.reals.clips} real clips": (
-                when.reals.with_segment <= MOST_REALS_TOLD * when.reals.clips
-            ),
         },
+        aims=aims(when),
     )

@@ -29,7 +29,12 @@ def show(console: Console, report: DemoReport) -> None:
         (Text("holds", "green") if holds else Text("does not hold", "bold red"), claim)
         for claim, holds in report.claims.items()
     ]
+    aims = [
+        (Text("reached") if reached else Text("not reached", "yellow"), aim)
+        for aim, reached in report.aims.items()
+    ]
     print_grid(console, "", ("", ""), claims)
+    print_grid(console, "Aimed at, and not claimed", ("", ""), aims)
 
 
 def _families(console: Console, report: DemoReport) -> None:

@@ -13,6 +13,8 @@ from updater.scan.calibrate import FOUND_FROM
 from updater.scan.measures import tiou
 from updater.scan.stretches import Stretch
 
+MOST_REALS_TOLD, LEAST_FOUND = 0.05, 0.5
+
 
 @dataclass(frozen=True)
 class AnsweredClip:
@@ -61,6 +63,22 @@ def when_report(clips: Sequence[AnsweredClip]) -> WhenReport:
             for family in dict.fromkeys(one.family for one in forged)
         },
     )
+
+
+def aims(report: WhenReport) -> dict[str, bool]:
+    """Return what is strived for in clips, and whether it was reached.
+
+    Where one real clip in 20 is told in the long run, more than one of 20 is in one run of four.
+    """
+    reals, forged = report.reals, report.forged
+    return {
+        f"a stretch told in at most {MOST_REALS_TOLD:.0%} of {reals.clips} real clips": (
+            reals.with_segment <= MOST_REALS_TOLD * reals.clips
+        ),
+        f"{LEAST_FOUND:.0%} of {forged.stretches} forged stretches found": (
+            forged.found >= LEAST_FOUND * forged.stretches
+        ),
+    }
 
 
 def told(clips: Sequence[AnsweredClip]) -> Told:

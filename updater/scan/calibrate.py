@@ -1,5 +1,6 @@
 """From a trained head over time to what is served: from which score on a stretch is told, and how it does."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,19 +16,25 @@ MAX_REALS_TOLD = 0.05
 FOUND_FROM = 0.5
 """tIoU with a true stretch, from which on it counts as found"""
 LEAST_REALS = 20
-"""real videos that a threshold is set on; of fewer not even one may be told, and one alone would set it"""
+"""real videos that a threshold is set on: fewer say too little of those to come"""
 _LEAST = 0.01
 
 
 def threshold_for(best: Sequence[float]) -> float:
     """Return the lowest threshold that few enough real clips reach, in 0.01..1.
 
-    best: the score of each clip's best stretch, at least one. At most 5 % of them are at the threshold or
-    above it.
+    best: the score of each clip's best stretch, at least one. So few of n may reach it, (n + 1) / 20 - 1
+    rounded down, that one more of their kind does with a chance of at most 5 %, from 19 clips on (split
+    conformal prediction: Papadopoulos et al. 2002). Of fewer clips none may.
     """
     ordered = np.sort(np.asarray(best, np.float64))[::-1]
-    first_left_alone = ordered[min(int(MAX_REALS_TOLD * len(ordered)), len(ordered) - 1)]
-    return float(np.clip(np.nextafter(first_left_alone, 2), _LEAST, 1))
+    return float(np.clip(np.nextafter(ordered[may_reach(len(ordered))], 2), _LEAST, 1))
+
+
+def may_reach(clips: int) -> int:
+    """Return how many of so many real clips may reach a threshold that is set on them."""
+    # 0.05 * 20 is 1, but other such products lie below the whole number that they are.
+    return max(0, math.floor(MAX_REALS_TOLD * (clips + 1) + 1e-9) - 1)
 
 
 def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> float:

@@ -18,10 +18,9 @@ from deploy.demo.claims import (
     shares,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
-from deploy.demo.when import AnsweredClip
 from detector.map_look import forgery_map
 from detector.maps import PictureMap
-from detector.records import Label, Segment, Verdict
+from detector.records import Label, Verdict
 
 OLD, NEW = "0" * 64, "1" * 64
 
@@ -113,7 +112,6 @@ def told() -> Callable[..., dict[str, bool]]:
         twice: bool = False,
         failed: int = 0,
         marked: bool = False,
-        clips_told: int = 0,
         unseen: str = DEFAULT_UNSEEN,
     ) -> dict[str, bool]:
         truth = [
@@ -136,21 +134,13 @@ def told() -> Callable[..., dict[str, bool]]:
             found = forgery_map(PictureMap(np.ones((4, 4), np.float32), (0, 0, 32, 32)), 0.5, 0)
             verdicts["t-0-0"] = verdicts["t-0-0"].model_copy(update={"map": found})
         answers = ids, ["t-0-9"]
-        stretch = Segment(start_s=0, end_s=1, frames=(0, 24), score=0.9, box=(0, 0, 128, 128))
-        clips = [
-            AnsweredClip(
-                make_verdict(make_item(), segments=(stretch,) if number < clips_told else ()), "real", ()
-            )
-            for number in range(20)
-        ]
-        return report(0, unseen, {}, sent, verdicts, answers, OLD, failed, [], clips, 0.0).claims
+        return report(0, unseen, {}, sent, verdicts, answers, OLD, failed, [], [], 0.0).claims
 
     return tell
 
 
 def test_a_perfect_run_holds_every_claim(told: Callable[..., dict[str, bool]]) -> None:
     assert all(told().values())
-    assert all(told(clips_told=1).values())
 
 
 @pytest.mark.parametrize("phase", ["place", "when"])
@@ -160,9 +150,7 @@ def test_what_is_forged_in_a_part_and_clips_have_no_share_in_the_families(phase:
     assert not shown
 
 
-@pytest.mark.parametrize(
-    "fault", [{"lost": True}, {"twice": True}, {"failed": 1}, {"marked": True}, {"clips_told": 2}]
-)
+@pytest.mark.parametrize("fault", [{"lost": True}, {"twice": True}, {"failed": 1}, {"marked": True}])
 def test_a_fault_breaks_a_claim(told: Callable[..., dict[str, bool]], fault: dict[str, int]) -> None:
     assert not all(told(**fault).values())
 

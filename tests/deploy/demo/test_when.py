@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from verdicts import make_item, make_verdict
 
-from deploy.demo.when import AnsweredClip, found, segments_of, told, when_report
+from deploy.demo.when import AnsweredClip, aims, found, segments_of, told, when_report
 from detector.records import Segment
 from updater.scan.stretches import Stretch
 
@@ -85,3 +85,12 @@ def test_chance_is_what_the_other_clips_stretches_would_have_found() -> None:
     ]
     assert (told(own).found, told(own).by_chance) == (4, 0)
     assert told(own[:1]).by_chance == 0
+
+
+@pytest.mark.parametrize(("reals_told", "met", "reached"), [(1, 2, [True, True]), (2, 1, [False, False])])
+def test_what_is_strived_for_is_one_real_clip_of_twenty_and_half_of_the_stretches(
+    reals_told: int, met: int, reached: list[bool]
+) -> None:
+    reals = [clip(number, said=((5, 9),) * (number < reals_told), family="real") for number in range(20)]
+    forged = [clip(20 + number, TRUTH, ((10, 20),) * (number < met)) for number in range(2)]
+    assert list(aims(when_report(reals + forged)).values()) == reached
