@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 def few_clips(monkeypatch):
     for name in ("TRAINED", "CALIBRATED", "TESTED"):
         monkeypatch.setattr(scanned_clips, name, 4)
+    monkeypatch.setattr(scanned_clips, "FULL_STEPS", 1)
 
 
 def test_a_release_says_when_and_its_child_keeps_that_byte_for_byte(

@@ -11,6 +11,7 @@ A fake and its original are one group. Which of several methods forged a file wa
 import csv
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,16 +87,17 @@ def _in_part(place: Path, tally: Tally) -> Iterator[_Named]:
 
 
 def _in_test(path: Path, tally: Tally) -> Iterator[_Named]:
-    rows = csv.DictReader(lines_of(path))
-    try:
-        for row in rows:
-            name, label = row.get("filename") or "", row.get("label")
-            if label not in ("0", "1") or (file := below(path.parent, name)) is None:
-                tally.add(_UNLABELLED, f"{path}: {name}")
-            else:
-                yield _Named(file, int(label), file.name, "test")
-    except csv.Error as error:
-        raise LayoutError(f"{path}, line {rows.line_num}: {error}: fetch it again") from error
+    with closing(lines_of(path)) as lines:
+        rows = csv.DictReader(lines)
+        try:
+            for row in rows:
+                name, label = row.get("filename") or "", row.get("label")
+                if label not in ("0", "1") or (file := below(path.parent, name)) is None:
+                    tally.add(_UNLABELLED, f"{path}: {name}")
+                else:
+                    yield _Named(file, int(label), file.name, "test")
+        except csv.Error as error:
+            raise LayoutError(f"{path}, line {rows.line_num}: {error}: fetch it again") from error
 
 
 def _there(files: Iterator[_Named], where: Path, tally: Tally) -> Iterator[_Named]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -57,7 +57,7 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def lines_of(path: Path) -> Iterator[str]:
+def lines_of(path: Path) -> Generator[str, None, None]:
     """Yield the lines of a list that are not empty. Raises LayoutError where it cannot be read."""
     try:
         # A byte that is no text makes a name that is not there, and so a file that is missing.

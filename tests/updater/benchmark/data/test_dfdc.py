@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import psutil
 import pytest
 
 from updater.benchmark.data.dfdc import load_dfdc
@@ -116,3 +117,5 @@ def test_a_list_that_is_none_is_one_line(data: Path, file: str, content: str) ->
     with pytest.raises(LayoutError, match=file) as error:
         load_dfdc(data)
     assert "\n" not in str(error.value)
+    opened = {Path(one.path) for one in psutil.Process().open_files()}
+    assert data / file not in opened
