@@ -10,6 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+SQUARE_3 = ((-1, 2, -1), (2, -4, 2), (-1, 2, -1))
+SQUARE_5 = (
+    (-1, 2, -2, 2, -1),
+    (2, -6, 8, -6, 2),
+    (-2, 8, -12, 8, -2),
+    (2, -6, 8, -6, 2),
+    (-1, 2, -2, 2, -1),
+)
+"""Residuals of rich models (Fridrich and Kodovsky 2012): free of brightness and of slopes."""
+
 _TOGETHER = 4
 
 

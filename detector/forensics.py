@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from detector.colour import Colour
 from detector.edge_detail import EdgeDetail
 from detector.feature_columns import WIDTH
+from detector.filters import SQUARE_3, SQUARE_5
 from detector.local_noise import LocalFilters, LocalNoise, NoiseLevels
 from detector.spectrum import Spectrum
 
@@ -133,19 +134,8 @@ def _residual_kernels() -> Tensor:
     kernels[1, 0, 2:4, 2] = torch.tensor([-1.0, 1.0])
     kernels[2, 0, 2, 1:4] = torch.tensor([1.0, -2.0, 1.0])
     kernels[3, 0, 1:4, 2] = torch.tensor([1.0, -2.0, 1.0])
-    kernels[4, 0, 1:4, 1:4] = torch.tensor([[-1.0, 2, -1], [2, -4, 2], [-1, 2, -1]]) / 2
-    kernels[5, 0] = (
-        torch.tensor(
-            [
-                [-1.0, 2, -2, 2, -1],
-                [2, -6, 8, -6, 2],
-                [-2, 8, -12, 8, -2],
-                [2, -6, 8, -6, 2],
-                [-1, 2, -2, 2, -1],
-            ]
-        )
-        / 6
-    )
+    kernels[4, 0, 1:4, 1:4] = torch.tensor(SQUARE_3).float() / 2
+    kernels[5, 0] = torch.tensor(SQUARE_5).float() / 6
     return kernels
 
 

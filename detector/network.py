@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from detector.architecture import Architecture as Architecture
 from detector.architecture import Channels
 from detector.backbone import make_backbone
+from detector.filters import SQUARE_3, SQUARE_5
 from detector.forensics import ForensicFeatures
 
 _WHITENED_CLIP = 6.0
@@ -49,16 +50,8 @@ class ResidualFrontEnd(nn.Module):
         first = torch.zeros(5, 5)
         first[2, 2:4] = torch.tensor([-1.0, 1.0])
         square = torch.zeros(5, 5)
-        square[1:4, 1:4] = torch.tensor([[-1.0, 2, -1], [2, -4, 2], [-1, 2, -1]]) / 4
-        wide = torch.tensor(
-            [
-                [-1.0, 2, -2, 2, -1],
-                [2, -6, 8, -6, 2],
-                [-2, 8, -12, 8, -2],
-                [2, -6, 8, -6, 2],
-                [-1, 2, -2, 2, -1],
-            ]
-        )
+        square[1:4, 1:4] = torch.tensor(SQUARE_3).float() / 4
+        wide = torch.tensor(SQUARE_5).float()
         kernels = torch.stack([first, square, wide / 12])[:, None].repeat(3, 1, 1, 1)
         self.register_buffer("kernels", kernels, persistent=False)
 

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from detector.filters import SQUARE_3, SQUARE_5
+
 _SIDE = 5
 _STRIDE = 2
 _LEVELS = (3.0, 20.0)
@@ -26,16 +28,8 @@ class Residuals(nn.Module):
         second = torch.zeros(_SIDE, _SIDE)
         second[2, 1:4] = torch.tensor([0.5, -1, 0.5])
         square = torch.zeros(_SIDE, _SIDE)
-        square[1:4, 1:4] = torch.tensor([[-1.0, 2, -1], [2, -4, 2], [-1, 2, -1]]) / 4
-        wide = torch.tensor(
-            [
-                [-1.0, 2, -2, 2, -1],
-                [2, -6, 8, -6, 2],
-                [-2, 8, -12, 8, -2],
-                [2, -6, 8, -6, 2],
-                [-1, 2, -2, 2, -1],
-            ]
-        )
+        square[1:4, 1:4] = torch.tensor(SQUARE_3).float() / 4
+        wide = torch.tensor(SQUARE_5).float()
         planes = [(one, _LUMINANCE) for one in (first, first.T, second, second.T, square, wide / 12)]
         planes += [(square, _BLUE), (square, _RED)]
         kernels = torch.stack([torch.tensor(colours)[:, None, None] * one for one, colours in planes])

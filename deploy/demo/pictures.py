@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from deploy.client.map_picture import drawn
 from deploy.demo.place import Answered, overlap
+from detector.records import Verdict
 from memory.records import REAL
 
 _TILE_PX, GAP_PX, LINE_PX, _TEXT_PX = 256, 8, 22, 14
@@ -63,12 +64,16 @@ def sheet(pictures: Sequence[Shown]) -> Image.Image:
 def caption(one: Shown) -> str:
     """Say in a line what was forged, and what was said of it."""
     verdict = one.answered.verdict
-    said = f"called {verdict.label}" + (f" ({verdict.family})" if verdict.label == "fake" else "")
-    begin = f"{one.family}, {one.answered.area:.0%} of the area: {said}"
+    begin = f"{one.family}, {one.answered.area:.0%} of the area: {called(verdict)}"
     if verdict.map is None:
         return f"{begin}, no map" if verdict.label != REAL else f"{begin}, so not mapped"
     met = overlap(verdict.map, one.answered.mask)
     return f"{begin}, {verdict.map.share:.0%} marked, IoU with the truth {met:.2f}"
+
+
+def called(verdict: Verdict) -> str:
+    """Say what a verdict calls its item."""
+    return f"called {verdict.label}" + (f" ({verdict.family})" if verdict.label == "fake" else "")
 
 
 def _pixels(data: bytes) -> NDArray[np.uint8]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from PIL import Image
 
 from deploy.client.timeline_picture import drawn
-from deploy.demo.pictures import GAP_PX, LINE_PX, PAPER, write
-from deploy.demo.when import AnsweredClip, found, segments_of
+from deploy.demo.pictures import GAP_PX, LINE_PX, PAPER, called, write
+from deploy.demo.when import AnsweredClip, segments_of
 from ingest.extract import extract
 from ingest.records import CropPlan, MediaPlan, PicturePlan
 from ingest.settings import IngestSettings
 from memory.records import REAL
 from updater.distortions.media.h264 import RATE
+from updater.scan.calibrate import found
 
 _FRAMES, _FRAME_PX = 8, 128
 _EXPLAINED = (
@@ -59,8 +60,7 @@ def sheet(clips: Sequence[ShownClip]) -> Image.Image:
 
 def caption(clip: AnsweredClip) -> str:
     """Say in a line what was forged, and what was said of it."""
-    verdict = clip.verdict
-    label = f"called {verdict.label}" + (f" ({verdict.family})" if verdict.label == "fake" else "")
+    verdict, label = clip.verdict, called(clip.verdict)
     if verdict.scan is None:
         return f"{clip.family}: {label}, not scanned"
     told = len(verdict.segments or ())
@@ -68,7 +68,7 @@ def caption(clip: AnsweredClip) -> str:
         return (
             f"a real clip: {label}, {told} told as forged" if told else f"a real clip: {label}, nothing told"
         )
-    met = found(segments_of(verdict), clip.truth)
+    met = found(segments_of(verdict), clip.truth).sum()
     return f"{clip.family}: {label}; stretches: {len(clip.truth)} forged, {told} told, {met} found"
 
 

@@ -9,11 +9,10 @@ from pydantic import BaseModel
 
 from detector.records import Verdict
 from memory.records import REAL
-from updater.scan.calibrate import FOUND_FROM
-from updater.scan.measures import tiou
+from updater.scan.calibrate import MAX_REALS_TOLD, found
 from updater.scan.stretches import Stretch
 
-MOST_REALS_TOLD, LEAST_FOUND = 0.05, 0.5
+LEAST_FOUND = 0.5
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Told(BaseModel):
     """Clips of one kind, and what was told of them.
 
     stretches: how many are forged in them; found: of those, with how many a told one has a temporal IoU of
-    FOUND_FROM or more. by_chance: how many would be found, on average, had each clip's stretches been told of
+    0.5 or more. by_chance: how many would be found, on average, had each clip's stretches been told of
     another of these clips. segments: how many were told, right or wrong.
     """
 
@@ -72,8 +71,8 @@ def aims(report: WhenReport) -> dict[str, bool]:
     """
     reals, forged = report.reals, report.forged
     return {
-        f"a stretch told in at most {MOST_REALS_TOLD:.0%} of {reals.clips} real clips": (
-            reals.with_segment <= MOST_REALS_TOLD * reals.clips
+        f"a stretch told in at most {MAX_REALS_TOLD:.0%} of {reals.clips} real clips": (
+            reals.with_segment <= MAX_REALS_TOLD * reals.clips
         ),
         f"{LEAST_FOUND:.0%} of {forged.stretches} forged stretches found": (
             forged.found >= LEAST_FOUND * forged.stretches
@@ -85,7 +84,7 @@ def told(clips: Sequence[AnsweredClip]) -> Told:
     """Count what was told of clips, all of one length."""
     said = [segments_of(one.verdict) for one in clips]
     # Of each pair of clips: what is told of the one, held against the truth of the other.
-    met = [[found(segments, one.truth) for segments in said] for one in clips]
+    met = [[int(found(segments, one.truth).sum()) for segments in said] for one in clips]
     others = len(clips) - 1
     return Told(
         clips=len(clips),
@@ -97,11 +96,6 @@ def told(clips: Sequence[AnsweredClip]) -> Told:
         found=sum(row[place] for place, row in enumerate(met)),
         by_chance=sum(sum(row) - row[place] for place, row in enumerate(met)) / others if others > 0 else 0.0,
     )
-
-
-def found(segments: NDArray[np.float64], truth: Sequence[Stretch]) -> int:
-    """Return how many true stretches some told one meets; segments: float64 [n, 2], half open, in frames."""
-    return int((tiou(segments, np.array(truth, np.float64)) >= FOUND_FROM).any(0).sum())
 
 
 def segments_of(verdict: Verdict) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
 """An update makes what says where a picture is forged, and the next one without steps for it keeps that."""
 
-import httpx
 import numpy as np
 import pytest
+from approval_by_api import approve
 
 from detector.artifact import (
     EVALUATION,
@@ -15,7 +15,7 @@ from detector.artifact import (
 from detector.map_contract import MAX_DIFFERENCE, map_difference
 from detector.map_session import open_map_session
 from detector.probe import read_probe
-from updater.records import Candidate, Evaluation, RealsMarked
+from updater.records import Evaluation, RealsMarked
 from updater.worker import run_once
 
 pytestmark = pytest.mark.slow
@@ -67,16 +67,3 @@ def test_without_steps_release_0_has_neither_a_localizer_nor_a_scanner(
     assert (release.manifest.localizer, release.manifest.scanner) == (None, None)
     assert open_map_session(release, 1) is None
     assert "it has no scanner" in (release.folder / MODEL_CARD).read_text()
-
-
-def approve(url, digest):
-    (found,) = [
-        Candidate.model_validate(one["candidate"])
-        for one in httpx.get(f"{url}/releases").json()
-        if one["candidate"]["digest"] == digest
-    ]
-    httpx.post(
-        f"{url}/releases/{digest}/approve",
-        json={"evaluation_digest": found.evaluation_digest},
-        headers={"X-Forgewatch-Actor": "ann"},
-    ).raise_for_status()

@@ -1,9 +1,9 @@
 """A picture branch from a checkpoint through two releases to a verdict, and what it cannot be made of."""
 
-import httpx
 import numpy as np
 import pytest
 import torch
+from approval_by_api import approve
 from handler_calls import verdicts_on
 from safetensors.torch import load_file
 
@@ -11,7 +11,6 @@ from detector.artifact import WEIGHTS, verify
 from detector.session import open_session
 from ingest.records import PicturePlan
 from updater.candidate.evaluate import batch
-from updater.records import Candidate
 from updater.training_data import load
 from updater.worker import run_once
 
@@ -132,19 +131,6 @@ def test_a_model_on_whole_pictures_begins_after_a_release_without_one_where_pict
         assert third.state == "refused"
         assert "it cannot be made of their crops: set FORGEWATCH_MEMORY_PICTURE_PX" in third.error
         assert "\n" not in third.error
-
-
-def approve(url, digest):
-    (found,) = [
-        Candidate.model_validate(one["candidate"])
-        for one in httpx.get(f"{url}/releases").json()
-        if one["candidate"]["digest"] == digest
-    ]
-    httpx.post(
-        f"{url}/releases/{digest}/approve",
-        json={"evaluation_digest": found.evaluation_digest},
-        headers={"X-Forgewatch-Actor": "ann"},
-    ).raise_for_status()
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """An update makes what says when a video is forged, and the next one without steps for it keeps that."""
 
-import httpx
 import numpy as np
 import pytest
+from approval_by_api import approve
 
 from detector.artifact import EVALUATION, MODEL_CARD, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, verify
 from detector.probe import read_probe
 from detector.scan_contract import MAX_DIFFERENCE, scan_difference
 from detector.scan_session import open_scan_session
 from updater.candidate import scanned_clips
-from updater.records import Candidate, Evaluation
+from updater.records import Evaluation
 from updater.worker import run_once
 
 pytestmark = pytest.mark.slow
@@ -62,16 +62,3 @@ def test_a_release_says_when_and_its_child_keeps_that_byte_for_byte(
         card = (release.folder / MODEL_CARD).read_text()
         assert f"Of {found[0].reals} real clips, simulated from held-back real pictures" in card
         assert "It learnt from 2 clips of real videos of the library" in card
-
-
-def approve(url, digest):
-    (found,) = [
-        Candidate.model_validate(one["candidate"])
-        for one in httpx.get(f"{url}/releases").json()
-        if one["candidate"]["digest"] == digest
-    ]
-    httpx.post(
-        f"{url}/releases/{digest}/approve",
-        json={"evaluation_digest": found.evaluation_digest},
-        headers={"X-Forgewatch-Actor": "ann"},
-    ).raise_for_status()

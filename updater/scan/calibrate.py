@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from detector.scanner import Scanner
 from detector.stretches import Segments, best_score, stretches
@@ -33,8 +34,7 @@ def threshold_for(best: Sequence[float]) -> float:
 
 def may_reach(clips: int) -> int:
     """Return how many of so many real clips may reach a threshold that is set on them."""
-    # 0.05 * 20 is 1, but other such products lie below the whole number that they are.
-    return max(0, math.floor(MAX_REALS_TOLD * (clips + 1) + 1e-9) - 1)
+    return max(0, math.floor(MAX_REALS_TOLD * (clips + 1)) - 1)
 
 
 def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> float:
@@ -55,19 +55,21 @@ def share_told(segments: Sequence[Segments], threshold: float) -> float:
     return float(np.mean([best_score(one) >= threshold for one in segments]))
 
 
+def found(segments: NDArray[np.float64], truth: ArrayLike) -> NDArray[np.bool_]:
+    """Return which true stretches, [m, 2], some told one meets, bool [m]; segments: [n, 2] in one unit."""
+    return np.asarray((tiou(segments, truth) >= FOUND_FROM).any(0))
+
+
 def fared(scanner: Scanner, clips: Sequence[ScannedClip], threshold: float) -> FoundStretches:
     """Measure a scanner on held-back clips, some real and some forged."""
     segments, truth = told(scanner, clips), [clip.segments for clip in clips]
     real = [one for one, true in zip(segments, truth, strict=True) if not len(true)]
-    found = [
-        (tiou(one[one[:, 2] >= threshold, :2], true) >= FOUND_FROM).any(0)
-        for one, true in zip(segments, truth, strict=True)
-    ]
+    met = [found(one[one[:, 2] >= threshold, :2], true) for one, true in zip(segments, truth, strict=True)]
     return FoundStretches(
         reals=len(real),
         reals_told=share_told(real, threshold),
         forged=len(clips) - len(real),
         stretches=sum(map(len, truth)),
-        found=float(np.concatenate(found).mean()),
+        found=float(np.concatenate(met).mean()),
         ap_50=ap_at(segments, truth, 0.5),
     )

@@ -2,12 +2,12 @@ import io
 import os
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from labelled_folders import lay, picture
 from PIL import Image
 
 from deploy.client import importing
@@ -21,26 +21,6 @@ from memory.crop_store import CropStore
 from memory.store import StoreUnavailableError
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def api(served: str) -> Iterator[Client]:
-    with Client(DeploySettings(url=served), "ada") as client:
-        yield client
-
-
-def picture(number: int) -> bytes:
-    rng = np.random.default_rng(number)
-    out = io.BytesIO()
-    Image.fromarray(rng.integers(0, 256, (80, 96, 3), dtype=np.uint8)).save(out, "PNG")
-    return out.getvalue()
-
-
-def lay(folder: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return folder
 
 
 @pytest.fixture

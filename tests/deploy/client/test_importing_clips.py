@@ -2,18 +2,16 @@
 
 import hashlib
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from PIL import Image
+from labelled_folders import lay, picture
 
 from deploy.client.http import Client
 from deploy.client.importing import import_folder
 from deploy.server.services import Services
-from deploy.settings import DeploySettings
 from ingest.crops import grid
 from ingest.decode import DecodeError
 from memory import rows, scans
@@ -24,28 +22,8 @@ from updater.distortions.media.h264 import to_h264
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api(served: str) -> Iterator[Client]:
-    with Client(DeploySettings(url=served), "ada") as client:
-        yield client
-
-
 def silent(done: int, total: int) -> None:
     """No one listens."""
-
-
-def picture(number: int) -> bytes:
-    rng = np.random.default_rng(number)
-    out = io.BytesIO()
-    Image.fromarray(rng.integers(0, 256, (80, 96, 3), dtype=np.uint8)).save(out, "PNG")
-    return out.getvalue()
-
-
-def lay(folder: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return folder
 
 
 def clip(number: int, frames: int = 24) -> bytes:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from verdicts import make_item, make_verdict
 
-from deploy.demo.when import AnsweredClip, aims, found, segments_of, told, when_report
+from deploy.demo.when import AnsweredClip, aims, segments_of, told, when_report
 from detector.records import Segment
+from updater.scan.calibrate import found
 from updater.scan.stretches import Stretch
 
 TRUTH = (Stretch(10, 20), Stretch(40, 70))
@@ -43,7 +44,7 @@ def clip(
 def test_a_stretch_is_found_where_half_of_what_both_cover_is_covered_by_both(
     said: list[tuple[int, int]], expected: int
 ) -> None:
-    assert found(np.array(said, np.float64).reshape(-1, 2), TRUTH) == expected
+    assert found(np.array(said, np.float64).reshape(-1, 2), TRUTH).sum() == expected
 
 
 def test_the_last_frame_of_a_told_stretch_belongs_to_it() -> None:
