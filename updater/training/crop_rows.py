@@ -14,6 +14,7 @@ from torch import Tensor
 from updater import stored_rows
 from updater.stored_rows import StoredRows, collected
 from updater.training import processes
+from updater.training.small_steps import one_thread
 
 T = TypeVar("T")
 Crops = npt.NDArray[np.uint8] | StoredRows
@@ -74,11 +75,8 @@ def by_rows(
 
     if device.type == "cuda":
         return _put_together(fitting(function, crops, device, progress), len(crops))
-    torch.set_num_threads(1)
-    try:
+    with one_thread(device):
         return _put_together(parts(), len(crops))
-    finally:
-        torch.set_num_threads(threads)
 
 
 def shared_rows(

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from updater.training.pieces import as_memory_allows
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
 from updater.training.precision import loss_scale, unscale
 from updater.training.schedules import SCHEDULES
+from updater.training.small_steps import one_thread, seed_draws
 from updater.training.step import Recipe, Step
 from updater.training.weights import put
 from updater.whitening import part_whitening
@@ -123,7 +124,8 @@ class Training:
         network.train()
         if rows is not None:
             network.backbone.eval()
-        with closing(self.batches(network, weights, range(done, steps), rows)) as batches:
+        batches = self.batches(network, weights, range(done, steps), rows)
+        with closing(batches), nullcontext() if rows is None else one_thread(step.device):
             for number, ready in enumerate(batches, done):
                 for group in optimiser.param_groups:
                     group["lr"] = group["share"] * rate * share_of_peak(number / steps)
@@ -155,7 +157,7 @@ class Training:
     ) -> None:
         """Compute the gradients of the loss times the scale on a batch, in the place of any there are."""
         # Every step has its own random state, so that a resumed run repeats an unbroken one.
-        torch.manual_seed(ready.drawn.torch_seed)
+        seed_draws(ready.drawn.torch_seed, self.step.device)
         optimiser.zero_grad(set_to_none=True)
         batch = (
             on_crops(self.step, self.data, network, ready, pieces)
