@@ -15,6 +15,8 @@ Crops = Literal["single", "multi"]
 """single: one crop, or the middle clip; multi: what covers the whole, averaged"""
 Protocol = Literal["intra", "cross"]
 
+_OF_CLASSIFIERS = ("classes", "crops")
+_OF_NETWORKS = ("px", "batch", "rate", "pretrained", "checkpoint")
 EACH = "each"
 """as a group to train on: every family by itself"""
 
@@ -53,7 +55,10 @@ class Choices:
 
 
 def checked(choices: Choices, kinds: Kinds) -> Choices:
-    """Return the choices. Raises ChoiceError where one is none, or does not fit the tree's families."""
+    """Return the choices.
+
+    Raises ChoiceError where one is none, does not fit the tree's families, or would change nothing.
+    """
     for name, offered in (
         ("input", Input),
         ("augmentation", Augmentation),
@@ -62,6 +67,11 @@ def checked(choices: Choices, kinds: Kinds) -> Choices:
     ):
         _one_of(name, getattr(choices, name), get_args(offered))
     _one_of("classes", choices.classes, classes_offered(kinds))
+    usual = Choices(choices.task, choices.model, choices.synthetic)
+    for name in _without_effect(choices):
+        if getattr(choices, name) != getattr(usual, name):
+            task, option = f"--task {choices.task} with --model {choices.model}", name.replace("_", "-")
+            raise ChoiceError(f"--{option} changes nothing of {task}: leave it out")
     if choices.protocol == "cross" and choices.classes != 2:
         raise ChoiceError("the protocol cross tells real from forged: choose --classes 2")
     for group in choices.train_on:
@@ -69,6 +79,16 @@ def checked(choices: Choices, kinds: Kinds) -> Choices:
     if len(choices.train_on) > 1 and choices.protocol == "intra":
         raise ChoiceError("several groups are trained on one after the other with --protocol cross")
     return choices
+
+
+def _without_effect(choices: Choices) -> tuple[str, ...]:
+    """Return the choices that are another task's or another network's."""
+    if choices.task == "temporal":
+        return (*_OF_CLASSIFIERS, *_OF_NETWORKS, "steps")
+    if choices.task == "spatial":
+        own = choices.model.partition(":")[0] == "localizer"
+        return ("train_on", *_OF_CLASSIFIERS, *(_OF_NETWORKS if own else ()))
+    return ()
 
 
 def groups_named(text: str | None, kinds: Kinds) -> tuple[str, ...]:

@@ -206,6 +206,27 @@ def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
         checked(replace(CHOICES, **change), families_of("image", synthetic=False))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("task", "model", "change"),
+    [
+        ("temporal", "convolutions", {"px": 96}),
+        ("temporal", "convolutions", {"steps": 5}),
+        ("spatial", "localizer:pseudo", {"rate": 0.1}),
+        ("spatial", "unet:resnet10t", {"classes": 3}),
+    ],
+)
+def test_a_choice_that_would_change_nothing_is_refused(
+    task: str, model: str, change: dict[str, object]
+) -> None:
+    choices = Choices(task, model, synthetic=True)
+    assert checked(choices, OWN) == choices
+    (option,) = change
+    with pytest.raises(
+        ChoiceError, match=f"--{option} changes nothing of --task {task} with --model {model}"
+    ):
+        checked(replace(choices, **change), OWN)  # type: ignore[arg-type]
+
+
 def test_classes_are_numbered_as_the_paper_numbers_them() -> None:
     kinds = families_of("image", synthetic=False)
     assert [class_of("StyleGAN2", kinds, k) for k in (2, 3, 16)] == [1, 1, 11]
