@@ -1,8 +1,8 @@
 # The commands of README.md. Everything that they make lies in .venv/ and .forgewatch/.
 PYTHON ?= python3
 BIN := .venv/bin
-# Two processes, a file at a time; their torch threads yield instead of spinning, or each would wait for the other.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
+# Two processes, a file at a time, each in one thread: on a test's small tensors two take twice the processor's time.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo up down check fast test lint chart-check chart-e2e gpu-check images lock readme dashboards clean
 
