@@ -46,6 +46,11 @@ MAPS = Counter(
     "forgewatch_detector_maps", "Second looks at items that are not called real, by outcome", ["outcome"]
 )
 SCANS = Counter("forgewatch_detector_scans", "Second looks at videos, by outcome", ["outcome"])
+TOLD_VIDEOS = Counter(
+    "forgewatch_detector_told_videos",
+    "Verdicts committed on videos in which a stretch is told as forged, by what the video is called",
+    ["label"],
+)
 BATCH_ITEMS = Histogram(
     "forgewatch_detector_batch_items", "Items committed in one transaction", buckets=(1, 2, 4, 8, 16, 32, 64)
 )
@@ -91,6 +96,8 @@ for _outcome in OUTCOMES:
 for _outcome in ("made", "failed"):
     MAPS.labels(_outcome)
     SCANS.labels(_outcome)
+for _label in get_args(Label):
+    TOLD_VIDEOS.labels(_label)
 for _stage, _reasons in _REASONS.items():
     for _reason in _reasons:
         DEAD_LETTERS.labels(_stage, _reason)
@@ -112,6 +119,8 @@ def count_committed(judged: Sequence[Judged]) -> None:
         VERDICTS.labels(verdict.label, release).inc()
         if verdict.label == "fake" and verdict.family is not None:
             FAKES.labels(verdict.family, release).inc()
+        if verdict.segments:
+            TOLD_VIDEOS.labels(verdict.label).inc()
         ENERGY.labels(release).observe(verdict.energy)
         UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
 

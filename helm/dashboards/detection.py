@@ -169,6 +169,19 @@ def build() -> Dashboard:
                 stacked=True,
             )
         )
+        .with_panel(
+            curves(
+                "Videos in which a forged stretch is told",
+                "cps",
+                {
+                    "called {{label}}": "sum by (label) "
+                    f"(rate(forgewatch_detector_told_videos_total{{{HERE}}}[$__rate_interval]))"
+                },
+                "A video's label is that of eight of its frames, whose mean a short forged stretch hardly moves. "
+                "Normal: up to 5 % of the videos that are called real. More: look at their verdicts' segments.",
+                stacked=True,
+            )
+        )
         .with_row(Row("Memory"))
         .with_panel(
             curves(

@@ -16,7 +16,7 @@ from detector.metrics import (
     forget_release,
     serve_release,
 )
-from detector.records import Label, Scan
+from detector.records import Label, Scan, Segment
 from ingest.records import InRecord
 
 
@@ -64,6 +64,7 @@ def test_a_release_that_begins_to_score_shows_its_series_at_zero() -> None:
         ("forgewatch_detector_dead_letters_total", {"stage": "decode", "reason": "unknown_format"}),
         ("forgewatch_detector_dead_letters_total", {"stage": "envelope", "reason": "dataref_missing"}),
         ("forgewatch_detector_dead_letters_total", {"stage": "commit", "reason": "record_too_large"}),
+        ("forgewatch_detector_told_videos_total", {"label": "real"}),
         ("forgewatch_ingest_sandbox_restarts_total", {"reason": "timeout"}),
     ],
 )
@@ -72,8 +73,8 @@ def test_a_counter_is_there_before_its_first_event(name: str, labels: dict[str, 
     assert REGISTRY.get_sample_value(name, labels) is not None
 
 
-def judged(label: Label, family: str | None) -> Judged:
-    verdict = make_verdict(make_item(), label=label, family=family, release="c" * 64)
+def judged(label: Label, family: str | None, **changes: object) -> Judged:
+    verdict = make_verdict(make_item(), label=label, family=family, release="c" * 64, **changes)
     return Judged(InRecord("media", 0, 0, 0, None, b"", ()), verdict, None, None, "score", None, "c" * 12)
 
 
@@ -89,6 +90,23 @@ def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likel
         if sample.name.endswith("_total")
     }
     assert counted == {("gan", "cccccccccccc"): 2}
+    forget_release("cccccccccccc")
+
+
+def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called() -> None:
+    def counted() -> list[float | None]:
+        return [
+            REGISTRY.get_sample_value("forgewatch_detector_told_videos_total", {"label": label})
+            for label in ("real", "unknown")
+        ]
+
+    before = counted()
+    told = Segment(start_s=0, end_s=1, frames=(0, 24), score=0.9, box=(0, 0, 8, 8))
+    count_committed(
+        [judged("real", None, segments=one) for one in ((told,), (told, told), (), None)]
+        + [judged("unknown", None, segments=(told,))]
+    )
+    assert np.subtract(counted(), before).tolist() == [2, 1]
     forget_release("cccccccccccc")
 
 
