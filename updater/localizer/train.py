@@ -15,13 +15,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits as _cross_entro
 
 from detector.cells import CELL_PX
 from detector.localizer import Localizer
+from updater.localizer.looks import looked_otherwise
 from updater.outliers.local_forgeries import forge_locally, processed, saved_again
 from updater.training_data import LabelledCrops
 
-STEPS = 1500
+STEPS = 3000
 PICTURES = 8
 """of a step"""
-MOST_CROPS = 4
+MOST_CROPS = 2
 """of a picture in a step: of more, so many are drawn"""
 REAL_SHARE = 0.3
 PSEUDO_SHARE = 0.4
@@ -110,6 +111,7 @@ def _batch(
             crops, cells = known.items.crops[rows], known.cells[rows]
         else:
             crops = processed(rng, reals.crops[_rows(rng, reals)], without)
+            crops = looked_otherwise(rng, crops, without)
             if rng.random() < REAL_SHARE:
                 side = crops.shape[1] // CELL_PX
                 crops, cells = (
@@ -137,8 +139,10 @@ def _rows(rng: np.random.Generator, items: LabelledCrops) -> NDArray[np.int64]:
 def _turned(
     rng: np.random.Generator, crops: NDArray[np.uint8], cells: NDArray[np.float32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Mirror a picture's crops and cells alike, by chance."""
+    """Mirror and transpose a picture's crops and cells alike, by chance."""
     for axis in (1, 2):
         if rng.random() < 0.5:
             crops, cells = np.flip(crops, axis), np.flip(cells, axis)
+    if rng.random() < 0.5:
+        crops, cells = crops.swapaxes(1, 2), cells.swapaxes(1, 2)
     return crops, cells

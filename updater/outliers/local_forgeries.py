@@ -18,8 +18,8 @@ from updater.outliers.exposure import SAVED_KIND
 from updater.outliers.masks import random_mask
 from updater.outliers.pseudo_forgeries import tampered
 
-PROCESSED_SHARE = 0.5
-SAVED_SHARE = 0.5
+PROCESSED_SHARE = 0.2
+SAVED_SHARE = 0.9
 _JPEG_QUALITIES = (80, 97)
 
 
@@ -51,7 +51,7 @@ def forge_locally(rng: np.random.Generator, crops: Picture, without: frozenset[s
 
 
 def processed(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> Picture:
-    """Do one random operation to all of a picture's crops, half of the time, before it is forged or not.
+    """Do one random operation to all of a picture's crops, one time in five, before it is forged or not.
 
     So a picture of another camera or software is none that is forged: only what differs from the rest of
     its own picture is. No operation whose kinds meet `without` is used. Raises ValueError if none is left.
@@ -62,7 +62,7 @@ def processed(rng: np.random.Generator, crops: Picture, without: frozenset[str])
 
 
 def saved_again(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> Picture:
-    """Save crops as a JPEG, half of the time, and never where compression is left out.
+    """Save crops as a JPEG, nine times in ten, and never where compression is left out.
 
     Real pictures and pseudo-forgeries are saved alike, so that it does not tell them apart.
     """

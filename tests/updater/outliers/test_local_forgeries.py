@@ -25,7 +25,7 @@ def test_outside_of_the_mask_nothing_is_changed(seed, count):
     assert np.array_equal(forged[masks == 0], CROPS[:count][masks == 0])
 
 
-def test_half_of_the_pictures_are_processed_whole_by_one_operation(monkeypatch):
+def test_a_fifth_of_the_pictures_are_processed_whole_by_one_operation(monkeypatch):
     used = []
     for name, operation in OPERATIONS.items():
 
@@ -37,7 +37,7 @@ def test_half_of_the_pictures_are_processed_whole_by_one_operation(monkeypatch):
     without = frozenset({"smoothing", "noise"})
     rng = np.random.default_rng(3)
     kept = [processed(rng, CROPS, without) is CROPS for _ in range(200)]
-    assert 0.4 < np.mean(kept) < 0.6
+    assert 0.7 < np.mean(kept) < 0.9
     assert len(used) == 200 - sum(kept)
     assert set(used) == {name for name, operation in OPERATIONS.items() if not operation.kinds & without}
 
@@ -78,10 +78,10 @@ def test_what_draws_a_part_of_its_own_acts_on_everything_behind_a_mask():
             assert (changed != pixels)[:, [0, -1]].mean() > 0.8
 
 
-def test_saving_again_is_left_out_with_compression_and_else_done_half_of_the_time():
+def test_saving_again_is_left_out_with_compression_and_else_done_nine_times_in_ten():
     rng = np.random.default_rng(2)
     changed = [not np.array_equal(saved_again(rng, CROPS, frozenset()), CROPS) for _ in range(100)]
-    assert 0.3 < np.mean(changed) < 0.7
+    assert 0.8 < np.mean(changed) < 0.98
     kept = [saved_again(rng, CROPS, frozenset({"compression"})) is CROPS for _ in range(30)]
     assert all(kept)
 
