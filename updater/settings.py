@@ -162,7 +162,7 @@ class UpdaterSettings(BaseSettings):
     localizer_steps: int = Field(
         0,
         ge=0,
-        description="training steps of the network that says where a picture is forged, 0.15 to 0.25 s each "
+        description="training steps of the network that says where a picture is forged, 0.1 to 0.15 s each "
         "on one core; 0: a release has its parent's, and none where that has none",
     )
     scanner_steps: int = Field(

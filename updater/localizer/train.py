@@ -27,6 +27,8 @@ MOST_CROPS = 2
 REAL_SHARE = 0.3
 PSEUDO_SHARE = 0.4
 """of the pictures of a step, where masks are known too"""
+FORGED_AREA = (0.04, 0.6)
+"""share of a picture that a pseudo-forgery covers: beyond a half, so that not the smaller part is forged"""
 _RATE, _RISE, _DECAY = 4e-3, 0.1, 1e-2
 _OF_FIRST_LOOK = 0.5
 """weight of its loss"""
@@ -88,7 +90,7 @@ def pseudo_forged(
     rng: np.random.Generator, crops: NDArray[np.uint8], without: frozenset[str]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return one picture's crops, uint8 [N, S, S, 3], forged in part, and their cells [N, S / 8, S / 8]."""
-    forged, masks = forge_locally(rng, crops, without)
+    forged, masks = forge_locally(rng, crops, without, FORGED_AREA)
     side = masks.shape[1] // CELL_PX
     cells = masks.reshape(-1, side, CELL_PX, side, CELL_PX).mean((2, 4))
     return saved_again(rng, forged, without), cells

@@ -15,7 +15,7 @@ from PIL import Image
 
 from updater.filters import ROWS, Picture, Pixels, to_picture
 from updater.outliers.exposure import SAVED_KIND
-from updater.outliers.masks import random_mask
+from updater.outliers.masks import AREA, random_mask
 from updater.outliers.pseudo_forgeries import tampered
 
 PROCESSED_SHARE = 0.2
@@ -32,18 +32,23 @@ class LocalForgery(NamedTuple):
     """float32 [N, S, S] in 0..1: how much of each pixel is forged"""
 
 
-def forge_locally(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> LocalForgery:
+def forge_locally(
+    rng: np.random.Generator,
+    crops: Picture,
+    without: frozenset[str],
+    share: tuple[float, float] = AREA,
+) -> LocalForgery:
     """Tamper with the crops of one picture, uint8 [N, S, S, 3], by 1 to 3 operations, in part.
 
-    The mask is drawn over a square of crops side by side, in their order, which is where those that cover
-    a picture lie in it; of others their places are not known. No operation whose kinds meet
-    `without` is used. Raises ValueError if none is left.
+    The mask covers that share of the area, from the least to the most. It is drawn over a square of crops
+    side by side, in their order, which is where those that cover a picture lie in it; of others their places
+    are not known. No operation whose kinds meet `without` is used. Raises ValueError if none is left.
     """
     forged = tampered(rng, crops.astype(np.float32), without, behind_mask=True)
     count, side = len(crops), crops.shape[ROWS]
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    whole = random_mask(rng, rows * side, columns * side)
+    whole = random_mask(rng, rows * side, columns * side, share)
     tiles = whole.reshape(rows, side, columns, side, 1).swapaxes(1, 2).reshape(-1, side, side, 1)
     masks = tiles[:count]
     kept = crops.astype(np.float32)

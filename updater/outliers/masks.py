@@ -20,12 +20,15 @@ class Forged(NamedTuple):
     """float32 [H, W, 1] in 0..1: how much of each pixel is forged"""
 
 
-def random_mask(rng: np.random.Generator, height: int, width: int) -> Pixels:
+def random_mask(
+    rng: np.random.Generator, height: int, width: int, share: tuple[float, float] = AREA
+) -> Pixels:
     """Draw a soft mask, float32 [height, width, 1] in 0..1: half of the time an ellipse, else a rectangle.
 
-    It covers 4 to 35 % of the area, anywhere in the picture; its edge is 0.6 to 2 px wide.
+    It covers that share of the area, from the least to the most, anywhere in the picture; its edge is 0.6 to
+    2 px wide.
     """
-    area = rng.uniform(*AREA) * height * width
+    area = rng.uniform(*share) * height * width
     ratio = float(np.exp(rng.uniform(-_RATIO, _RATIO))) * height / width
     edge_px = float(rng.uniform(*EDGE_PX))
     y = np.arange(height, dtype=np.float32)[:, None] + 0.5

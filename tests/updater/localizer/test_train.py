@@ -78,12 +78,25 @@ def test_kinds_that_are_left_out_reach_every_pseudo_forgery(monkeypatch):
     monkeypatch.setattr(
         training,
         "forge_locally",
-        lambda rng, crops, without: asked.append(without) or forge(rng, crops, without),
+        lambda rng, crops, without, share: asked.append(without) or forge(rng, crops, without, share),
     )
     without = frozenset({"blending", "compression"})
     train_localizer(REALS, None, without=without, steps=2)
     calibrate(train_localizer(REALS, KNOWN, without=without, steps=1), REALS, None, without=without)
     assert set(asked) == {without}
+
+
+def test_pictures_are_turned_with_their_cells():
+    items, cells = KNOWN.items, KNOWN.cells
+    crops = np.asarray(items.crops[:2])
+    seen = set()
+    for seed in range(60):
+        turned, where = training._turned(np.random.default_rng(seed), crops, cells[:2])
+        # The forged half has no noise, wherever it comes to lie.
+        flat = turned.reshape(2, 8, 8, 8, 8, 3).std((2, 4)).max(-1) == 0
+        assert np.array_equal(flat, where == 1)
+        seen.add(where.tobytes())
+    assert len(seen) == 4
 
 
 def test_cells_of_a_pseudo_forgery_are_the_share_of_each_that_is_forged():

@@ -69,6 +69,15 @@ def test_no_operation_of_a_left_out_family_is_used_and_the_mask_stays(family, mo
     assert all(masked)
 
 
+def test_a_mask_may_cover_more_than_half_of_a_picture_where_that_is_asked():
+    rng = np.random.default_rng(4)
+    usual = [forge_locally(rng, CROPS, frozenset()).masks.mean() for _ in range(40)]
+    wide = [forge_locally(rng, CROPS, frozenset(), (0.04, 0.6)).masks.mean() for _ in range(40)]
+    assert max(usual) < 0.37
+    assert 0.5 < max(wide) < 0.62
+    assert min(wide) < 0.2
+
+
 def test_what_draws_a_part_of_its_own_acts_on_everything_behind_a_mask():
     pixels = CROPS.astype(np.float32)
     for operation in OPERATIONS.values():
@@ -97,7 +106,9 @@ def test_the_module_draws_its_masks_by_the_law_of_masks(monkeypatch):
     monkeypatch.setattr(
         local_forgeries,
         "random_mask",
-        lambda rng, height, width: asked.append((height, width)) or np.ones((height, width, 1), np.float32),
+        lambda rng, height, width, share: (
+            asked.append((height, width)) or np.ones((height, width, 1), np.float32)
+        ),
     )
     for count, shape in ((1, (64, 64)), (2, (64, 128)), (4, (128, 128)), (9, (192, 192))):
         asked.clear()
