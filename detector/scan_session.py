@@ -30,11 +30,12 @@ class ScanSession:
         rows = conform(request, self.contract.inputs)
         if 0 in rows.values():
             raise TensorsError("nothing to scan: no crops")
-        before, scores = self._none, np.zeros(0, np.float32)
-        for first in range(0, len(request[CROPS]), _PART):
-            feed = {CROPS: request[CROPS][first : first + _PART], BEFORE: before}
-            features, scores = self._session.run([FEATURES, FRAME_SCORE], feed)
-            before = np.concatenate([before, features])
+        crops = request[CROPS]
+        *parts, last = np.split(crops, range(_PART, len(crops), _PART))
+        # The head looks at all pairs of frames: so it is shown them all once, and else those of a part alone.
+        features = [self._session.run([FEATURES], {CROPS: part, BEFORE: self._none})[0] for part in parts]
+        before = np.concatenate([self._none, *features])
+        (scores,) = self._session.run([FRAME_SCORE], {CROPS: last, BEFORE: before})
         return {FRAME_SCORE: scores}
 
 

@@ -1,64 +1,87 @@
-"""The head over time: which frames of a clip are forged, by the forensic features of each.
+"""The head over time: which frames of a clip are forged, by the features of one crop of each.
 
-A clip is its own reference: beside its features, each frame shows how these deviate from the clip's median.
-So what a camera, a scene or a codec leaves in all frames alike does not count, and a stretch stands out.
+A clip is its own reference: of the whole crop it sees how a frame deviates from the clip's median, and of its
+cells between which edges in time a frame lies. So what a camera, a scene or a codec leaves in all frames
+alike does not count, and a stretch stands out.
 """
 
 import torch
 from torch import Tensor, nn
 
-from detector.forensics import ForensicFeatures
+from detector.cell_traces import CELL_WIDTH, FrameFeatures
+from detector.paired_edges import EDGES_WIDTH, paired_edges
 
+MEMBERS = 3
+"""heads whose mean is told, for one says what its first weights were"""
 _CHANNELS = 48
-_DILATIONS = (1, 2, 4, 8)
-_DROPOUT = 0.2
+_DILATIONS = (1, 2, 4, 8, 16, 32)
+_UNSEEN, _DROPOUT = 0.4, 0.3
 CLIPPED_AT = 5.0
 """standard deviations, beyond which a feature says no more"""
 
 
-class Scanner(nn.Module):
-    """Features of the frames of one clip, float32 [T, F], in order → the probability of each, float32 [T].
+class Head(nn.Module):
+    """Standardised inputs of clips, float32 [B, T, I] → logits of their frames, float32 [B, T].
 
-    `ScannerGraph` has it for what a release exports; training calls `logits` on many clips.
+    One of a scanner's members, which are trained by themselves.
     """
 
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, features: int) -> None:
+    def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(2 * features))
-        self.register_buffer("deviation", torch.ones(2 * features))
-        self.begin = nn.Conv1d(2 * features, _CHANNELS, 1)
+        self.unseen = nn.Dropout(_UNSEEN)
+        self.begin = nn.Conv1d(inputs, _CHANNELS, 1)
         self.blocks = nn.ModuleList(
             nn.Conv1d(_CHANNELS, _CHANNELS, 3, padding=dilation, dilation=dilation) for dilation in _DILATIONS
         )
         self.dropout = nn.Dropout(_DROPOUT)
         self.end = nn.Conv1d(_CHANNELS, 1, 1)
 
-    def standardise(self, inputs: Tensor) -> None:
-        """Learn what is usual from all frames of a training, float32 [N, 2F] by `beside_median`."""
-        self.mean.copy_(inputs.mean(0))
-        self.deviation.copy_(inputs.std(0).clamp_min(1e-6))
+    def forward(self, standard: Tensor, inside: Tensor) -> Tensor:
+        """Return the logits.
 
-    def logits(self, inputs: Tensor, inside: Tensor) -> Tensor:
-        """Return the logits of frames, float32 [B, T].
-
-        inputs: float32 [B, T, 2F], as `beside_median` gives them; inside: float32 [B, T], 1 for a frame and 0
-        beyond a shorter clip's end, so that no clip depends on those beside it.
+        standard: as `Scanner.standard` gives it; inside: float32 [B, T], 1 for a frame and 0 beyond a shorter
+        clip's end, so that no clip depends on those beside it.
         """
-        standard = ((inputs - self.mean) / self.deviation).clamp(-CLIPPED_AT, CLIPPED_AT)
         within = inside[:, None]
-        found: Tensor = self.begin(standard.transpose(1, 2)) * within
+        found: Tensor = self.begin(self.unseen(standard).transpose(1, 2)) * within
         for block in self.blocks:
             found = found + self.dropout(torch.relu(block(found))) * within
         logits: Tensor = self.end(found)[:, 0]
         return logits
 
+
+class Scanner(nn.Module):
+    """Features of the frames of one clip, float32 [T, F], in order → the probability of each, float32 [T].
+
+    `ScannerGraph` has it for what a release exports; training calls the members on many clips.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: int) -> None:
+        """features: how many columns, of which the last CELL_WIDTH are the traces of cells."""
+        super().__init__()
+        inputs = features - CELL_WIDTH + EDGES_WIDTH
+        self.register_buffer("mean", torch.zeros(inputs))
+        self.register_buffer("deviation", torch.ones(inputs))
+        self.members = nn.ModuleList(Head(inputs) for _ in range(MEMBERS))
+
+    def standardise(self, inputs: Tensor) -> None:
+        """Learn what is usual from all frames of a training, float32 [N, I] by `over_time`."""
+        self.mean.copy_(inputs.mean(0))
+        self.deviation.copy_(inputs.std(0).clamp_min(1e-6))
+
+    def standard(self, inputs: Tensor) -> Tensor:
+        """Return what members take, of inputs float32 [T, I]."""
+        return ((inputs - self.mean) / self.deviation).clamp(-CLIPPED_AT, CLIPPED_AT)
+
     def forward(self, features: Tensor) -> dict[str, Tensor]:
-        """Return the probability that each frame is forged, by name."""
-        inputs = beside_median(features)
-        return {"frame_score": self.logits(inputs[None], torch.ones_like(inputs[None, :, 0]))[0].sigmoid()}
+        """Return the probability that each frame is forged, the mean over members, by name."""
+        inputs = self.standard(over_time(features))[None]
+        inside = torch.ones_like(inputs[:, :, 0])
+        scores = [member(inputs, inside)[0].sigmoid() for member in self.members]
+        return {"frame_score": torch.stack(scores).mean(0)}
 
 
 class ScannerGraph(nn.Module):
@@ -72,10 +95,10 @@ class ScannerGraph(nn.Module):
 
     def __init__(self, scanner: Scanner, crop_px: int) -> None:
         super().__init__()
-        self.features = ForensicFeatures(crop_px)
+        self.features = FrameFeatures(crop_px)
         self.scanner = scanner
-        if len(scanner.mean) != 2 * self.features.width:
-            raise ValueError(f"a scanner of {len(scanner.mean) // 2} features, not of {self.features.width}")
+        if len(scanner.mean) != len(over_time(torch.zeros(1, self.features.width))[0]):
+            raise ValueError(f"a scanner of other features than the {self.features.width} of a frame")
 
     def forward(self, crops: Tensor, before: Tensor) -> dict[str, Tensor]:
         """Return `features`, float32 [T, F], and `frame_score`, float32 [t + T] in 0..1.
@@ -88,13 +111,22 @@ class ScannerGraph(nn.Module):
         return {"features": features, **scored}
 
 
-def beside_median(features: Tensor) -> Tensor:
-    """Return float32 [T, 2F]: the features, float32 [T, F], and their deviation from the clip's median.
+def over_time(features: Tensor) -> Tensor:
+    """Return float32 [T, I]: what the head sees of a clip's features, float32 [T, F].
 
-    Of an even number of frames the median is the mean of the middle two.
+    The deviation of those of the whole crop from the clip's median, and the paired edges of its cells.
+    """
+    whole, cells = features[:, :-CELL_WIDTH], features[:, -CELL_WIDTH:]
+    return torch.cat([whole - median(whole), paired_edges(cells)], 1)
+
+
+def median(features: Tensor) -> Tensor:
+    """Return the median over time, float32 [1, F], of features, float32 [T, F].
+
+    Of an even number of frames it is the mean of the middle two.
     """
     half = features.shape[0] // 2 + 1
     # What both the upper and the lower half hold is the middle; a median or a sort does not export.
     upper = features.topk(half, 0).values.amin(0, keepdim=True)
     lower = features.topk(half, 0, largest=False).values.amax(0, keepdim=True)
-    return torch.cat([features, features - (upper + lower) / 2], 1)
+    return (upper + lower) / 2

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from detector.cell_traces import CELL_WIDTH, FrameFeatures
 from detector.export import ExportError
-from detector.feature_columns import WIDTH
-from detector.forensics import ForensicFeatures
 from detector.scan_contract import FRAME_SCORE, ScanContract, scan_difference
 from detector.scan_export import export_scanner
 from detector.scan_session import ScanSession
-from detector.scanner import Scanner, beside_median
+from detector.scanner import Scanner, over_time
 from detector.tensors import Request, TensorsError
 
 MEASURED = {"threshold": 0.3, "reals_told": 0.05, "reals": 40}
 PX = 64
+FEATURES = FrameFeatures(PX)
 
 
 def _clip(frames: int, seed: int = 0) -> Request:
@@ -30,9 +30,10 @@ def _clip(frames: int, seed: int = 0) -> Request:
 @pytest.fixture(scope="module")
 def scanner() -> Scanner:
     torch.manual_seed(0)
-    made = Scanner(WIDTH).eval()
-    made.standardise(beside_median(_features(_clip(12))))
-    made.end.weight.data *= 4
+    made = Scanner(FEATURES.width).eval()
+    made.standardise(over_time(_features(_clip(12))))
+    for member in made.members:
+        member.end.weight.data *= 8
     return made
 
 
@@ -44,7 +45,7 @@ def exported(scanner: Scanner, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 def _features(clip: Request) -> torch.Tensor:
     with torch.inference_mode():
-        return ForensicFeatures(PX)(torch.from_numpy(clip["crops"]).permute(0, 3, 1, 2).float())
+        return FEATURES(torch.from_numpy(clip["crops"]).permute(0, 3, 1, 2).float())
 
 
 def test_clips_of_any_length_are_scored_as_torch_scores_their_features(scanner, exported) -> None:
@@ -75,8 +76,8 @@ def test_a_proof_needs_clips_of_several_lengths(scanner, tmp_path) -> None:
 
 
 def test_a_scanner_of_other_features_is_refused(tmp_path) -> None:
-    with pytest.raises(ValueError, match="a scanner of 6 features"):
-        export_scanner(Scanner(6), PX, tmp_path / "x.onnx", [_clip(3), _clip(9)], **MEASURED)
+    with pytest.raises(ValueError, match="a scanner of other features"):
+        export_scanner(Scanner(6 + CELL_WIDTH), PX, tmp_path / "x.onnx", [_clip(3), _clip(9)], **MEASURED)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_scanner_of_other_features_is_refused(tmp_path) -> None:
         {"crops": np.zeros((2, 32, 32, 3), np.uint8)},
         {"crops": np.zeros((2, PX, PX, 3), np.float32)},
         {"crops": np.zeros((0, PX, PX, 3), np.uint8)},
-        {"before": np.zeros((2, WIDTH), np.float32)},
+        {"before": np.zeros((2, FEATURES.width), np.float32)},
     ],
 )
 def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, wrong) -> None:

@@ -17,12 +17,11 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     from safetensors.torch import save_file
 
     from detector.artifact import SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, seal, verify
-    from detector.feature_columns import WIDTH
-    from detector.forensics import ForensicFeatures
+    from detector.cell_traces import FrameFeatures
     from detector.probe import write_probe
     from detector.scan_export import export_scanner
     from detector.scan_session import ScanSession
-    from detector.scanner import Scanner, beside_median
+    from detector.scanner import Scanner, over_time
 
     folder = tmp_path_factory.mktemp("scanned") / "artifact"
     shutil.copytree(localized_artifact.folder, folder)
@@ -31,9 +30,10 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     requests = [{"crops": rng.integers(0, 256, (length, px, px, 3), np.uint8)} for length in LENGTHS]
 
     torch.manual_seed(0)
-    scanner = Scanner(WIDTH).eval()
+    features = FrameFeatures(px)
+    scanner = Scanner(features.width).eval()
     crops = torch.from_numpy(requests[1]["crops"]).permute(0, 3, 1, 2).float()
-    scanner.standardise(beside_median(ForensicFeatures(px)(crops)))
+    scanner.standardise(over_time(features(crops)))
     measured = {"threshold": 0.01, "reals_told": 0.0, "reals": 1}
     contract = export_scanner(scanner, px, folder / SCANNER, requests, **measured)
     probe = ScanSession(folder / SCANNER, contract, threads=1).score(requests[0])

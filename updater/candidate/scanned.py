@@ -19,11 +19,11 @@ from detector.scanner import Scanner
 from detector.stretches import Segments
 from detector.tensors import Request
 from ingest.durable import rename_durably
-from memory.features import ItemFeatures
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.candidate.scanned_clips import ScannedClips, real_crops
 from updater.records import Evaluation, ScannerFound
 from updater.scan.calibrate import fared, share_told, threshold_of, told
+from updater.scan.features import SeenFrames
 from updater.scan.simulated import simulate_clip
 from updater.scan.training import BATCH, train_scanner
 
@@ -54,10 +54,10 @@ def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) 
     if not plan.scanner_steps:
         return _taken_over(plan, draft)
     try:
-        of_items = ItemFeatures(plan.crop_plan.crop_px)
+        of_frames = SeenFrames(plan.crop_plan.crop_px)
     except ValueError as error:
         raise CandidateRefusedError(f"{error}: set FORGEWATCH_UPDATER_SCANNER_STEPS=0") from error
-    clips = ScannedClips(plan, lambda frames: of_items([frame[None] for frame in frames]), progress)
+    clips = ScannedClips(plan, of_frames, progress)
     train, learnt_library = clips.to_learn()
     scanner = train_scanner(
         train,

@@ -1,7 +1,8 @@
-"""A video file becomes what the head over time sees: the forensic features of one crop of each frame.
+"""A video file becomes what the head over time sees: the features of one crop of each frame.
 
 The crop follows the largest face. A video without a face is seen where it is most restless: of a grid of
-crops, where the features of a few frames deviate most from their median, in units of all crops' deviation.
+crops, where the forensic features of a few frames deviate most from their median, in units of all crops'
+deviation.
 """
 
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.feature_columns import WIDTH
 from detector.following import Corner, corners_along, most_restless
 from ingest.crops import Box, cut, grid
 from ingest.faces import find_faces
-from memory.features import ItemFeatures
 from updater.distortions.media.clip import Clip, ClipError
 from updater.distortions.media.rgb import to_rgb
 from updater.filters import Picture
+from updater.scan.features import SeenFrames
 
 CROP_PX = 128
 _SEARCHED_EVERY = 8
@@ -25,7 +27,7 @@ _PLACES, _LOOKS = 9, 6
 
 
 def frame_features(
-    path: Path, features: ItemFeatures, first: int, end: int | None, max_pixels: int
+    path: Path, features: SeenFrames, first: int, end: int | None, max_pixels: int
 ) -> NDArray[np.float32]:
     """Return the raw features of the frames first … end - 1 of a file, float32 [T, F]; end None: all.
 
@@ -46,7 +48,7 @@ def frame_features(
     frames = sum(1 for _ in islice(clip.frames(), first, end))
     corners = corners_along(faces, range(frames), (width, height), CROP_PX, elsewhere)
     shown = zip(islice(clip.frames(), first, end), corners, strict=True)
-    return features([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in shown])
+    return features(np.concatenate([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in shown]))
 
 
 def _searched(clip: Clip, first: int, end: int | None) -> Iterator[tuple[int, Picture]]:
@@ -55,9 +57,9 @@ def _searched(clip: Clip, first: int, end: int | None) -> Iterator[tuple[int, Pi
             yield number, to_rgb(frame)
 
 
-def _most_restless(pictures: list[Picture], features: ItemFeatures) -> Corner:
+def _most_restless(pictures: list[Picture], features: SeenFrames) -> Corner:
     looked = pictures[:: -(-len(pictures) // _LOOKS)]
     height, width = looked[0].shape[:2]
     corners = grid(width, height, CROP_PX, _PLACES)
-    found = features([crop[None] for picture in looked for crop in cut(picture, corners, CROP_PX)])
+    found = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[:, :WIDTH]
     return corners[most_restless(found.reshape(len(looked), len(corners), -1))]

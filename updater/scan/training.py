@@ -1,17 +1,18 @@
 """The head over time is trained: binary cross-entropy by frame, over whole clips."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from detector.scanner import Scanner, beside_median
+from detector.scanner import MEMBERS, Scanner, over_time
 from updater.scan.clips import ScannedClip
 
-EPOCHS = 40
+EPOCHS = 10 * MEMBERS
+"""of all members together, one after the other: each sees the clips a third as often"""
 BATCH = 16
 """clips of a step"""
 _RATE, _DECAY = 2e-3, 1e-2
@@ -26,38 +27,55 @@ def train_scanner(
 ) -> Scanner:
     """Train on clips, real ones among them; the same seed gives the same weights on one machine.
 
-    AdamW, its rate falling as half a cosine. progress gets (epochs done, of how many). Raises ValueError
-    where no frame, or every frame, is forged.
+    The members are trained one after the other, for a third of the epochs each and at least one, by AdamW,
+    its rate falling as half a cosine. progress gets (epochs done, of how many). Raises ValueError where no
+    frame, or every frame, is forged.
     """
-    forged = [torch.from_numpy(clip.forged).float() for clip in clips]
+    forged = [torch.from_numpy(clip.forged).float()[:, None] for clip in clips]
     if not clips or not 0 < float(torch.cat(forged).mean()) < 1:
         raise ValueError("training needs forged frames and others")
-    inputs = [beside_median(torch.from_numpy(clip.features)) for clip in clips]
+    with torch.no_grad():
+        seen = [over_time(torch.from_numpy(clip.features)) for clip in clips]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        scanner = Scanner(inputs[0].shape[1] // 2)
-        scanner.standardise(torch.cat(inputs))
-        optimiser = torch.optim.AdamW(scanner.parameters(), _RATE, weight_decay=_DECAY)
+        scanner = Scanner(clips[0].features.shape[1])
+        scanner.standardise(torch.cat(seen))
+        inputs = [scanner.standard(one) for one in seen]
         rng = np.random.default_rng(seed)
-        steps = epochs * math.ceil(len(clips) / BATCH)
-        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        scanner.train()
-        for epoch in range(epochs):
-            order = rng.permutation(len(clips))
-            for first in range(0, len(clips), BATCH):
-                chosen = order[first : first + BATCH]
-                batch, inside = together([inputs[i] for i in chosen])
-                truth, _ = together([forged[i][:, None] for i in chosen])
-                losses = F.binary_cross_entropy_with_logits(
-                    scanner.logits(batch, inside), truth[..., 0], reduction="none"
-                )
-                loss = (losses * inside).sum() / inside.sum()
-                optimiser.zero_grad()
-                torch.autograd.backward(loss)
-                optimiser.step()
-                falling.step()
-            progress(epoch + 1, epochs)
+        each = max(1, epochs // MEMBERS)
+        for number, member in enumerate(scanner.members):
+            for done in _trained(member, inputs, forged, rng, each):
+                progress(number * each + done, MEMBERS * each)
     return scanner.eval()
+
+
+def _trained(
+    member: nn.Module,
+    inputs: Sequence[Tensor],
+    forged: Sequence[Tensor],
+    rng: np.random.Generator,
+    epochs: int,
+) -> Iterator[int]:
+    """Train one head, and yield how many epochs are done after each."""
+    optimiser = torch.optim.AdamW(member.parameters(), _RATE, weight_decay=_DECAY)
+    steps = epochs * math.ceil(len(inputs) / BATCH)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    member.train()
+    for epoch in range(epochs):
+        order = rng.permutation(len(inputs))
+        for first in range(0, len(inputs), BATCH):
+            chosen = order[first : first + BATCH]
+            batch, inside = together([inputs[i] for i in chosen])
+            truth, _ = together([forged[i] for i in chosen])
+            losses = F.binary_cross_entropy_with_logits(
+                member(batch, inside), truth[..., 0], reduction="none"
+            )
+            loss = (losses * inside).sum() / inside.sum()
+            optimiser.zero_grad()
+            torch.autograd.backward(loss)
+            optimiser.step()
+            falling.step()
+        yield epoch + 1
 
 
 def together(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

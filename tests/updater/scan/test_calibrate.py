@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from detector.cell_traces import CELL_WIDTH
 from detector.scanner import Scanner
 from updater.scan.calibrate import (
     MAX_REALS_TOLD,
@@ -58,7 +59,7 @@ def test_it_fares_as_its_clips_say():
         clip([(0, 20, 0.9), (40, 60, 0.5)], [(0, 20), (40, 60)]),
         clip([(30, 40, 0.9)], [(0, 20)]),
     ]
-    scanner = Repeats(1)
+    scanner = Repeats(1 + CELL_WIDTH)
     found = fared(scanner, clips, 0.7)
     assert (found.reals, found.forged, found.stretches) == (2, 3, 4)
     assert found.reals_told == share_told(told(scanner, clips[:2]), 0.7) == pytest.approx(0.5)
@@ -69,7 +70,7 @@ def test_it_fares_as_its_clips_say():
 
 
 def test_the_higher_of_two_thresholds_holds_on_both_kinds_of_real_clips():
-    scanner = Repeats(1)
+    scanner = Repeats(1 + CELL_WIDTH)
     low = told(scanner, [clip([(10, 30, 0.1 + number / 100)], []) for number in range(20)])
     high = told(scanner, [clip([(10, 30, 0.5 + number / 100)], []) for number in range(20)])
     assert threshold_of(low, high) == threshold_of(high, low) == threshold_of(high, [])

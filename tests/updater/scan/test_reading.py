@@ -5,32 +5,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.features import ItemFeatures
 from updater.distortions.media.clip import Clip, ClipError
 from updater.distortions.media.h264 import to_h264
 from updater.distortions.media.rgb import to_rgb
+from updater.scan.features import SeenFrames
 from updater.scan.reading import CROP_PX, frame_features
 
 MAX_PIXELS = 10**8
 
 
 @pytest.fixture(scope="module")
-def features() -> ItemFeatures:
-    return ItemFeatures(CROP_PX)
+def features() -> SeenFrames:
+    return SeenFrames(CROP_PX)
 
 
-def test_a_clip_of_a_crops_size_has_the_features_of_its_frames(tmp_path: Path, features: ItemFeatures):
+def test_a_clip_of_a_crops_size_has_the_features_of_its_frames(tmp_path: Path, features: SeenFrames):
     rng = np.random.default_rng(0)
     path = tmp_path / "clip.mp4"
     path.write_bytes(to_h264(rng.integers(0, 256, (12, CROP_PX, CROP_PX, 3), np.uint8), 20, "mp4"))
-    wanted = features([to_rgb(frame)[None] for frame in Clip(path, MAX_PIXELS).frames()])
+    wanted = features(np.stack([to_rgb(frame) for frame in Clip(path, MAX_PIXELS).frames()]))
     assert np.allclose(frame_features(path, features, 0, None, MAX_PIXELS), wanted, atol=1e-3)
     assert np.allclose(frame_features(path, features, 3, 9, MAX_PIXELS), wanted[3:9], atol=1e-3)
     with pytest.raises(ClipError, match="no frame from 12"):
         frame_features(path, features, 12, None, MAX_PIXELS)
 
 
-def test_without_a_face_the_place_that_changes_most_is_looked_at(tmp_path: Path, features: ItemFeatures):
+def test_without_a_face_the_place_that_changes_most_is_looked_at(tmp_path: Path, features: SeenFrames):
     rng = np.random.default_rng(1)
     still = rng.integers(0, 256, (1, 2 * CROP_PX, 3 * CROP_PX, 3), np.uint8).repeat(24, 0)
     still[:, CROP_PX:, 2 * CROP_PX :] = 0
@@ -43,4 +43,4 @@ def test_without_a_face_the_place_that_changes_most_is_looked_at(tmp_path: Path,
     corner = (slice(None), slice(CROP_PX, None), slice(2 * CROP_PX, None))
     shown = np.stack([to_rgb(frame) for frame in Clip(path, MAX_PIXELS).frames()])[corner]
     found = frame_features(path, features, 0, None, MAX_PIXELS)
-    assert np.allclose(found, features([crop[None] for crop in shown]), atol=1e-3)
+    assert np.allclose(found, features(shown), atol=1e-3)

@@ -1,4 +1,4 @@
-"""Our own method: dilated convolutions over features and their deviation from the clip's median.
+"""Our own method: dilated convolutions over deviations from the clip's median and paired edges of cells.
 
 The head and its training are those of production: `detector.scanner`, `updater.scan.training`.
 """

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from memory.features import ItemFeatures
 from updater.benchmark.data.forgerynet import load_forgerynet
 from updater.benchmark.data.listed import Tally
 from updater.benchmark.synthetic.clips import FRAMES, SIDE_PX, film_clip
@@ -24,6 +23,7 @@ from updater.benchmark.temporal.method import Localizer
 from updater.benchmark.temporal.methods import METHODS
 from updater.benchmark.temporal.videos import videos
 from updater.scan.clips import ScannedClip, scanned
+from updater.scan.features import SeenFrames
 from updater.scan.reading import CROP_PX, frame_features
 
 SEEDS = 3
@@ -31,7 +31,7 @@ Seen = list[tuple[str, ScannedClip]]
 """family and clip of each piece"""
 
 
-def pieces_of(film: Film, features: ItemFeatures) -> Seen:
+def pieces_of(film: Film, features: SeenFrames) -> Seen:
     """Cut one real and one forged piece for each family, and look at them. Raises ClipError."""
     wanted = [one for index, family in enumerate(FAMILIES) for one in ((REAL, index), (family, 0))]
     found = []
@@ -57,7 +57,7 @@ def by_film(seen: dict[str, Seen], localize: Localizer) -> dict[str, dict[str, f
 
 def measure(tree: Path, films: Path, say: Callable[[str], None]) -> None:
     """Train each fast method on the tree and say, a line each, what it finds: a mean over seeds by film."""
-    features = ItemFeatures(CROP_PX)
+    features = SeenFrames(CROP_PX)
     found, left_out = films_in(films, FRAMES, SIDE_PX)
     for reason in left_out:
         say(json.dumps({"left out": reason}))

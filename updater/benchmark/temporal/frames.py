@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
+from detector.cell_traces import CELL_WIDTH
 from detector.scanner import CLIPPED_AT
 from detector.stretches import MOST, Segments, runs
 from updater.benchmark.temporal.method import Answer, Localizer, Progress
@@ -27,7 +28,7 @@ _EPOCHS, _BATCH, _RATE, _DECAY = 20, 256, 1e-3, 1e-2
 
 def frames(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
     """Train the classifier of frames; see `updater.benchmark.temporal.method.Method`."""
-    rows = torch.from_numpy(np.concatenate([clip.features for clip in clips]))
+    rows = torch.from_numpy(np.concatenate([clip.features[:, :-CELL_WIDTH] for clip in clips]))
     truth = torch.from_numpy(np.concatenate([clip.forged for clip in clips])).float()
     if not 0 < float(truth.mean()) < 1:
         raise ValueError("training needs forged frames and others")
@@ -54,7 +55,8 @@ def frames(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Local
 
     def localize(features: NDArray[np.float32]) -> Answer:
         with torch.inference_mode():
-            scores = network(standard(torch.from_numpy(features)))[:, 0].sigmoid().double().numpy()
+            logits = network(standard(torch.from_numpy(features[:, :-CELL_WIDTH])))[:, 0]
+        scores = logits.sigmoid().double().numpy()
         return Answer(scores, segments_of(scores))
 
     return localize

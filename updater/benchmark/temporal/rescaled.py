@@ -1,8 +1,8 @@
 """A clip of any length on a grid of fixed length, as BSN and BMN see it.
 
 He et al. 2021, "ForgeryNet": features of clips of eight frames, four frames apart, interpolated linearly to
-T + 1 = 51 points over the annotated stretch. Ours are means of the frames' standardised features, beside
-their deviation from the clip's median.
+T + 1 = 51 points over the annotated stretch. Ours are means of the frames' standardised forensic features,
+beside their deviation from the clip's median.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from detector.scanner import CLIPPED_AT, beside_median
+from detector.cell_traces import CELL_WIDTH
+from detector.scanner import CLIPPED_AT, median
 from updater.scan.clips import ScannedClip
 
 POINTS = 51
@@ -32,7 +33,7 @@ class Rescaling:
     """How clips come onto the grid: what is usual is taken from those that are trained on."""
 
     def __init__(self, clips: Sequence[ScannedClip]) -> None:
-        rows = torch.cat([beside_median(torch.from_numpy(clip.features)) for clip in clips])
+        rows = torch.cat([_beside_median(clip.features) for clip in clips])
         self._mean, self._deviation = rows.mean(0), rows.std(0).clamp_min(1e-6)
         self.channels = rows.shape[1]
 
@@ -41,8 +42,8 @@ class Rescaling:
         return Grid(self.features(clip.features), clip.segments / len(clip.features))
 
     def features(self, raw: NDArray[np.float32]) -> Tensor:
-        """Bring raw features of frames, float32 [T, F], onto the grid: float32 [2F, POINTS]."""
-        standard = (beside_median(torch.from_numpy(raw)) - self._mean) / self._deviation
+        """Bring raw features of frames, float32 [T, F], onto the grid: float32 [channels, POINTS]."""
+        standard = (_beside_median(raw) - self._mean) / self._deviation
         rows = standard.clamp(-CLIPPED_AT, CLIPPED_AT).numpy()
         starts = np.arange(0, max(1, len(rows) - _CLIP + 1), _STRIDE)
         means = np.stack([rows[start : start + _CLIP].mean(0) for start in starts])
@@ -50,6 +51,11 @@ class Rescaling:
         wanted = np.linspace(0, len(rows), POINTS)
         columns = [np.interp(wanted, middles, column) for column in means.T]
         return torch.from_numpy(np.stack(columns).astype(np.float32))
+
+
+def _beside_median(raw: NDArray[np.float32]) -> Tensor:
+    whole = torch.from_numpy(raw[:, :-CELL_WIDTH])
+    return torch.cat([whole, whole - median(whole)], 1)
 
 
 def usable(clips: Sequence[ScannedClip]) -> list[ScannedClip]:

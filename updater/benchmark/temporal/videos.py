@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from detector.architecture import FEATURE_VERSION
+from detector.cell_traces import CELL_VERSION
 from ingest.durable import write_durably
 from ingest.settings import IngestSettings
-from memory.features import ItemFeatures
 from updater.benchmark.data.entries import Entry, Segment, SegmentsError, with_frames
 from updater.benchmark.data.listed import Tally
 from updater.distortions.media.clip import ClipError
 from updater.scan.clips import ScannedClip, scanned
+from updater.scan.features import SeenFrames
 from updater.scan.reading import CROP_PX, frame_features
 
 _NAME = "features"
@@ -43,7 +44,7 @@ def videos(
     Left out and counted: those that are labelled as a whole only, those of one frame or none, those that
     cannot be decoded, and those whose list tells of frames that they do not have.
     """
-    features = ItemFeatures(CROP_PX)
+    features = SeenFrames(CROP_PX)
     known = [entry for entry in entries if entry.annotated is not None]
     for entry in entries:
         if entry.annotated is None:
@@ -60,14 +61,14 @@ def videos(
     return found
 
 
-def _read(entry: Entry, features: ItemFeatures, cache: Path) -> NDArray[np.float32] | str:
+def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
     """Return the features of a video's annotated frames, or what is wrong with it."""
     first, end = entry.annotated or Segment(0, 1)
     try:
         key = hashlib.sha256(entry.path.read_bytes())
     except OSError:
         return "videos cannot be read, and are left out"
-    key.update(f"{first} {end} {CROP_PX} {FEATURE_VERSION}".encode())
+    key.update(f"{first} {end} {CROP_PX} {FEATURE_VERSION} {CELL_VERSION}".encode())
     kept = cache / f"{key.hexdigest()}.safetensors"
     if kept.is_file():
         return np.asarray(load_file(kept)[_NAME], np.float32)

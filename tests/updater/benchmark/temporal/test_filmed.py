@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.features import ItemFeatures
 from updater.benchmark.synthetic.clips import FRAMES, SIDE_PX
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.films import films_in
@@ -13,6 +12,7 @@ from updater.benchmark.temporal.filmed import by_film, pieces_of
 from updater.benchmark.temporal.method import Answer
 from updater.distortions.media.h264 import to_h264
 from updater.scan.clips import scanned
+from updater.scan.features import SeenFrames
 from updater.scan.reading import CROP_PX
 
 
@@ -40,7 +40,7 @@ def test_a_film_gives_a_real_and_a_forged_piece_for_each_family(tmp_path: Path):
     film = rng.integers(0, 256, (FRAMES + 2, 34, 34, 1), np.uint8).repeat(4, 1).repeat(4, 2).repeat(3, 3)
     (tmp_path / "film.mp4").write_bytes(to_h264(film, 30, "mp4"))
     (found,), _ = films_in(tmp_path, FRAMES, SIDE_PX)
-    pieces = pieces_of(found, ItemFeatures(CROP_PX))
+    pieces = pieces_of(found, SeenFrames(CROP_PX))
     families = [family for family, _ in pieces]
     assert families.count("real") == len(FAMILIES)
     assert {*families} == {"real", *FAMILIES}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from detector.cell_traces import CELL_WIDTH
 from updater.benchmark.temporal.bmn import BoundaryMatching, map_loss, proposals, sampling
 from updater.benchmark.temporal.bsn import _weights
 from updater.benchmark.temporal.figures import Told, by_family, figures
@@ -27,7 +28,8 @@ def clips_of(seed: int, count: int) -> list[ScannedClip]:
             first, length = int(rng.integers(0, frames - 30)), int(rng.integers(20, 30))
             features[first : first + length, :3] += 3
             stretch = [(first, first + length)]
-        made.append(scanned(features.astype(np.float32), stretch))
+        cells = rng.normal(size=(frames, CELL_WIDTH))
+        made.append(scanned(np.concatenate([features, cells], 1).astype(np.float32), stretch))
     return made
 
 
@@ -80,7 +82,7 @@ def test_a_clip_of_any_length_comes_onto_the_grid():
     clips = clips_of(0, 4)
     rescaling = Rescaling(clips)
     for frames in (1, 5, 9, 300):
-        raw = np.random.default_rng(0).normal(size=(frames, 6)).astype(np.float32)
+        raw = np.random.default_rng(0).normal(size=(frames, 6 + CELL_WIDTH)).astype(np.float32)
         assert rescaling.features(raw).shape == (12, POINTS)
     assert np.allclose(rescaling.grid(clips[1]).segments * len(clips[1].features), clips[1].segments)
 
