@@ -53,14 +53,16 @@ class FrameFeatures(nn.Module):
         """Raises ValueError for a side that has no forensic features."""
         super().__init__()
         self.forensics, self.cells = ForensicFeatures(crop_px), CellTraces(crop_px)
-        self.register_buffer(
-            "luma", torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1), persistent=False
-        )
+        self.register_buffer("luma", torch.tensor([[0.299, 0.587, 0.114]]), persistent=False)
+        self.crop_px = crop_px
         self.width = self.forensics.width + CELL_WIDTH
 
     def forward(self, crops: Tensor) -> Tensor:
         """Return the features of each crop."""
-        return torch.cat([self.forensics(crops), self.cells(F.conv2d(crops, self.luma))], 1)
+        side = self.crop_px
+        # Runtimes are slow at convolutions of one pixel into one channel.
+        luma = (self.luma @ crops.reshape(-1, 3, side**2)).reshape(-1, 1, side, side)
+        return torch.cat([self.forensics(crops), self.cells(luma)], 1)
 
 
 def _residuals(luma: Tensor, kernels: Tensor) -> Tensor:

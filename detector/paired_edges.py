@@ -19,7 +19,7 @@ _OF_ONE, _OF_ALL = 2.0, 1.5
 """deviations beneath which two edges are none: in one trace, and in the mean over traces"""
 _SHORTEST = 6
 """frames between two edges"""
-_DOUBLINGS = 10
+_DOUBLINGS = 7
 
 
 def paired_edges(traces: Tensor) -> Tensor:
@@ -34,13 +34,11 @@ def paired_edges(traces: Tensor) -> Tensor:
     """
     by_cell = traces.reshape(-1, TRACES, CELLS**2).transpose(0, 1)
     by_cell = by_cell - by_cell.mean(1, keepdim=True)
-    found = []
-    for reach in REACHES:
-        rising = _pairs(_edges(by_cell, reach))
-        # A region that falls is a pair the other way round in time.
-        both = [torch.log1p(_between(pairs)) for pairs in (rising, rising.transpose(1, 2))]
-        found += [*both, (both[0] - both[1]).abs()]
-    return torch.cat(found).T
+    rising = _pairs(torch.stack([_edges(by_cell, reach) for reach in REACHES], 1))
+    # A region that falls is a pair the other way round in time.
+    found = torch.log1p(_between(torch.stack([rising, rising.transpose(2, 3)], 2)))
+    apart = (found[:, :, :1] - found[:, :, 1:]).abs()
+    return torch.cat([found, apart], 2).permute(3, 1, 2, 0).flatten(1)
 
 
 def _edges(by_cell: Tensor, reach: int) -> Tensor:
@@ -70,26 +68,29 @@ def _moments(by_cell: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pairs(edges: Tensor) -> Tensor:
-    """float32 [C, E, N] → [C + 1, E, E]: how strongly a cell rises at one and falls at the other."""
+    """float32 [C, R, E, N] → [C + 1, R, E, E]: how strongly a cell rises at one and falls at the other."""
     rises, falls = edges.clamp_min(0), (-edges).clamp_min(0)
-    total = torch.zeros_like(edges[0][:, None])
-    found = []
-    for up, down in zip(rises.unbind(0), falls.unbind(0), strict=True):
-        weaker = torch.minimum(up[:, None], down[None])
-        found.append((weaker - _OF_ONE).clamp_min(0).mean(2))
-        total = total + weaker
-    found.append((total / len(found) - _OF_ALL).clamp_min(0).mean(2))
-    return torch.stack(found)
+    # The floor is taken off both edges, which is the same and much less than off every pair.
+    high_rises, high_falls = (rises - _OF_ONE).clamp_min(0), (falls - _OF_ONE).clamp_min(0)
+    found = [_weaker(up, down).mean(3) for up, down in zip(high_rises, high_falls, strict=True)]
+    weaker = [_weaker(up, down) for up, down in zip(rises, falls, strict=True)]
+    of_all = sum(weaker[1:], weaker[0]) / len(weaker)
+    return torch.stack([*found, (of_all - _OF_ALL).clamp_min(0).mean(3)])
+
+
+def _weaker(rises: Tensor, falls: Tensor) -> Tensor:
+    """float32 [R, E, N], twice → [R, E, E, N]: of each first edge and each second one the weaker."""
+    return torch.minimum(rises[:, :, None], falls[:, None])
 
 
 def _between(pairs: Tensor) -> Tensor:
-    """float32 [C, T + 1, T + 1], of a first and a second edge → [C, T]: the strongest pair about a frame."""
-    edges = _count(pairs[0, 0])
+    """float32 [..., T + 1, T + 1], of a first and a second edge → [..., T]: the strongest about a frame."""
+    edges = _count(pairs[0, 0, 0, 0])
     strongest = pairs * (edges[None] - edges[:, None] >= _SHORTEST)
-    # A running maximum does not export; shifted by ever twice as far it is one of 1,024 frames.
+    # A running maximum does not export; shifted by ever twice as far it is one of 128 frames.
     for doubling in range(_DOUBLINGS):
         shift = 2**doubling
-        strongest = torch.maximum(strongest, F.pad(strongest, (0, 0, shift, 0))[:, :-shift])
-        strongest = torch.maximum(strongest, F.pad(strongest, (0, shift))[:, :, shift:])
+        strongest = torch.maximum(strongest, F.pad(strongest, (0, 0, shift, 0))[..., :-shift, :])
+        strongest = torch.maximum(strongest, F.pad(strongest, (0, shift))[..., shift:])
     # Frame t lies behind the edge t and before the edge t + 1.
-    return torch.diagonal(strongest[:, :-1, 1:], dim1=1, dim2=2)
+    return torch.diagonal(strongest[..., :-1, 1:], dim1=-2, dim2=-1)
