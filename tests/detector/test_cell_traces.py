@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from detector.cell_traces import CELL_WIDTH, CELLS, TRACES, CellTraces, FrameFeatures
+from detector.cell_traces import CELL_VERSION, CELL_WIDTH, CELLS, TRACES, CellTraces, FrameFeatures
 from detector.forensics import ForensicFeatures
 
 
@@ -43,3 +43,11 @@ def test_a_frame_has_the_features_of_its_crop_and_behind_them_those_of_its_cells
 def test_flat_and_saturated_crops_have_finite_features() -> None:
     for level in (0, 128, 255):
         assert torch.isfinite(FrameFeatures(64)(torch.full((1, 3, 64, 64), float(level)))).all()
+
+
+def test_the_traces_of_this_version_are_what_they_were() -> None:
+    at = torch.arange(64.0)
+    luma = ((at[:, None] ** 2 + 3 * at * at[:, None] % 37) % 200)[None, None]
+    traces = CellTraces(64)(luma).reshape(TRACES, -1)
+    assert CELL_VERSION == "1"
+    assert traces.mean(1).tolist() == pytest.approx([7.188, 9.566, 7.461, 7.994, 5.854, 8.193], abs=2e-3)
