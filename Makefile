@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two processes, a file at a time, each in one thread: on a test's small tensors two take twice the processor's time.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo up down check fast test lint chart-check chart-e2e gpu-check images lock readme dashboards clean
+.PHONY: demo up down check fast test tests lint chart-check chart-e2e gpu-check images lock readme dashboards clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -15,7 +15,10 @@ up: .venv/installed ## the same stack, left running
 down: .venv/installed ## stop it and remove what it left
 	$(BIN)/forgewatch down
 
-test: .venv/installed lint ## every test; those marked system start a real broker and TorchServe
+test: .venv/installed ## lint, types and every test; those marked system start a real broker and TorchServe
+	$(MAKE) -j2 lint tests
+
+tests: .venv/installed
 	$(PYTEST) tests --durations=30 --durations-min=5
 
 check: .venv/installed ## lint, types and the tests that are fast, side by side: before each commit
