@@ -62,7 +62,7 @@ class Scanner(nn.Module):
     def __init__(self, features: int) -> None:
         """features: how many columns, of which the last CELL_WIDTH are the traces of cells."""
         super().__init__()
-        inputs = features - CELL_WIDTH + EDGES_WIDTH
+        inputs = _inputs(features)
         self.register_buffer("mean", torch.zeros(inputs))
         self.register_buffer("deviation", torch.ones(inputs))
         self.members = nn.ModuleList(Head(inputs) for _ in range(MEMBERS))
@@ -97,7 +97,7 @@ class ScannerGraph(nn.Module):
         super().__init__()
         self.features = FrameFeatures(crop_px)
         self.scanner = scanner
-        if len(scanner.mean) != len(over_time(torch.zeros(1, self.features.width))[0]):
+        if len(scanner.mean) != _inputs(self.features.width):
             raise ValueError(f"a scanner of other features than the {self.features.width} of a frame")
 
     def forward(self, crops: Tensor, before: Tensor) -> dict[str, Tensor]:
@@ -109,6 +109,11 @@ class ScannerGraph(nn.Module):
         features = self.features(crops.permute(0, 3, 1, 2).float())
         scored: dict[str, Tensor] = self.scanner(torch.cat([before, features]))
         return {"features": features, **scored}
+
+
+def _inputs(features: int) -> int:
+    """Return how many columns `over_time` makes of so many."""
+    return features - CELL_WIDTH + EDGES_WIDTH
 
 
 def over_time(features: Tensor) -> Tensor:

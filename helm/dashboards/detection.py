@@ -25,6 +25,11 @@ def _share(verdicts: str) -> str:
     return f"sum by (release) ({unknown}) / sum by (release) ({rate % ''})"
 
 
+def _rate(counter: str, by: str) -> str:
+    """The rate of one of the detector's counters, by a label."""
+    return f"sum by ({by}) (rate(forgewatch_detector_{counter}_total{{{HERE}}}[$__rate_interval]))"
+
+
 def _evaluation(measures: str) -> str:
     return f'max by (role, measure) (forgewatch_deploy_evaluation{{measure=~"{measures}",namespace=~"$namespace"}})'
 
@@ -146,13 +151,9 @@ def build() -> Dashboard:
             curves(
                 "Maps of what is not called real",
                 "cps",
-                {
-                    "{{outcome}}": "sum by (outcome) "
-                    f"(rate(forgewatch_detector_maps_total{{{HERE}}}[$__rate_interval]))"
-                },
+                {"{{outcome}}": _rate("maps", "outcome")},
                 "Second looks a second, where the release has a localizer. Normal: made follows the fakes and "
-                "unknowns, failed stays near 0. Failed rises: verdicts go out without a map; the detector's "
-                "log says why.",
+                "unknowns, failed stays near 0. Failed rises: verdicts go out without a map; the detector's log says why.",
                 stacked=True,
             )
         )
@@ -160,10 +161,7 @@ def build() -> Dashboard:
             curves(
                 "Scans of videos",
                 "cps",
-                {
-                    "{{outcome}}": "sum by (outcome) "
-                    f"(rate(forgewatch_detector_scans_total{{{HERE}}}[$__rate_interval]))"
-                },
+                {"{{outcome}}": _rate("scans", "outcome")},
                 "Scans a second, where the release has a scanner. Normal: made follows the videos, failed stays "
                 "near 0. Failed rises: verdicts go out without segments; the detector's log says why.",
                 stacked=True,
@@ -173,10 +171,7 @@ def build() -> Dashboard:
             curves(
                 "Videos in which a forged stretch is told",
                 "cps",
-                {
-                    "called {{label}}": "sum by (label) "
-                    f"(rate(forgewatch_detector_told_videos_total{{{HERE}}}[$__rate_interval]))"
-                },
+                {"called {{label}}": _rate("told_videos", "label")},
                 "A video's label is that of eight of its frames, whose mean a short forged stretch hardly moves. "
                 "Normal: up to 5 % of the videos that are called real. More: look at their verdicts' segments.",
                 stacked=True,

@@ -4,16 +4,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.cell_traces import FrameFeatures
 from detector.contract import CROPS, ROWS, TensorSpec
 from detector.export import write_onnx
+from detector.scan_session import FEATURES
+from detector.session import open_graph
 from updater.filters import Picture
 
-_FEATURES = "features"
 # More crops at once do not fit the processor's cache.
 _CROPS_AT_ONCE = 4
 
@@ -23,17 +23,17 @@ class SeenFrames:
 
     def __init__(self, crop_px: int) -> None:
         """Make the graph. Raises ValueError for a side that has no features."""
-        options = onnxruntime.SessionOptions()
-        # It computes in the thread that calls, as `memory.features.ItemFeatures` does.
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(
-            _graph(crop_px), options, providers=["CPUExecutionProvider"]
-        )
+        crops = TensorSpec(name=CROPS, dtype="uint8", shape=(ROWS, crop_px, crop_px, 3))
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "features.onnx"
+            write_onnx(_OfCrops(crop_px), [crops], path)
+            # It computes in the thread that calls, as `memory.features.ItemFeatures` does.
+            self._session = open_graph(path, {CROPS}, {FEATURES}, threads=1, gpu=None)
 
     def __call__(self, frames: Picture) -> NDArray[np.float32]:
         """Return float32 [T, F] of crops, uint8 RGB [T, S, S, 3] with T >= 1."""
         parts = np.split(frames, range(_CROPS_AT_ONCE, len(frames), _CROPS_AT_ONCE))
-        return np.concatenate([self._session.run([_FEATURES], {CROPS: part})[0] for part in parts])
+        return np.concatenate([self._session.run([FEATURES], {CROPS: part})[0] for part in parts])
 
 
 class _OfCrops(nn.Module):
@@ -42,12 +42,4 @@ class _OfCrops(nn.Module):
         self.features = FrameFeatures(crop_px)
 
     def forward(self, crops: Tensor) -> dict[str, Tensor]:
-        return {_FEATURES: self.features(crops.permute(0, 3, 1, 2).float())}
-
-
-def _graph(crop_px: int) -> bytes:
-    crops = TensorSpec(name=CROPS, dtype="uint8", shape=(ROWS, crop_px, crop_px, 3))
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "features.onnx"
-        write_onnx(_OfCrops(crop_px), [crops], path)
-        return path.read_bytes()
+        return {FEATURES: self.features(crops.permute(0, 3, 1, 2).float())}
