@@ -21,7 +21,7 @@ from detector.inputs import request_for
 from detector.records import Timings, Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route
-from detector.seen import Seen
+from detector.seen import Evidence, Seen
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
@@ -39,7 +39,7 @@ VERDICT_TYPE = "io.forgewatch.verdict"
 Stage = Literal["envelope", "decode", "score", "commit"]
 Reason = Literal["request_too_large", "refused", "record_too_large", "unexpected"]
 Score = Callable[[Artifact, Request], ModelOutput]
-Again = Callable[[Artifact, Sequence[Seen]], list[Verdict]]
+Again = Callable[[Artifact, Sequence[Seen]], Sequence[Seen]]
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -134,8 +134,8 @@ def open_batch(
     return Batch(tuple(opened(record) for record in records))
 
 
-def _as_said(_artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
-    return [one.verdict for one in seen]
+def _as_seen(_artifact: Artifact, seen: Sequence[Seen]) -> Sequence[Seen]:
+    return seen
 
 
 def judge(
@@ -144,11 +144,11 @@ def judge(
     settings: DetectorSettings,
     unknown_bytes: int,
     beat: Callable[[], None] = lambda: None,
-    again: Again = _as_said,
+    again: Again = _as_seen,
 ) -> list[Judged]:
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
-    again gives the verdicts of items that a release has judged, after a second look. beat is called
+    again gives the items that a release has judged after a second look at them. beat is called
     whenever the decoding of an item is awaited. The result is in the records' order. Raises
     BatchAbandonedError as `score` does, ingest's SandboxUnavailableError, and what is the host's fault
     and no item's: MemoryError, an OSError of full disks.
@@ -256,23 +256,28 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
     ]
     said = build(origins, items, output, artifact)
     known = clips(items, apart, output["features"], artifact.manifest)
-    seen = [Seen(verdict, one.media, clip) for verdict, one, clip in zip(said, part, known, strict=True)]
-    verdicts = again(artifact, seen)
+    rows = zip(items, output["features"], output["embedding"], strict=False)  # regions' rows are behind
+    evidence = [Evidence(*row) for row in rows]
+    seen = [
+        Seen(verdict, found, one.media, clip)
+        for verdict, found, one, clip in zip(said, evidence, part, known, strict=True)
+    ]
     judged = {}
-    for row, (one, verdict) in enumerate(zip(part, verdicts, strict=True)):
+    for one, now in zip(part, again(artifact, seen), strict=True):
         unknown = None
-        if verdict.label == "unknown":
-            shown = one.decoded.pictures.get(PICTURE)
+        if now.verdict.label == "unknown":
+            decoded = now.evidence.decoded
+            shown = decoded.pictures.get(PICTURE)
             unknown = encode(
-                verdict,
-                one.decoded.crops,
-                output["features"][row],
-                output["embedding"][row],
+                now.verdict,
+                decoded.crops,
+                now.evidence.features,
+                now.evidence.embedding,
                 artifact.manifest.feature_version,
                 unknown_bytes,
                 None if shown is None else shown[0],
             )
         judged[one.place] = Judged(
-            one.record, verdict, unknown, None, "score", one.item.trace, artifact.version
+            one.record, now.verdict, unknown, None, "score", one.item.trace, artifact.version
         )
     return judged

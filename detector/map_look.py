@@ -1,7 +1,7 @@
 """The second look at where a picture is forged: crops that cover it, and a map of their cells."""
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 
 import numpy as np
@@ -43,15 +43,16 @@ class MapLook:
         frame = _frame(verdict)
         return PlacesPlan(crop_px=crop_px, places=tuple(Place(frame, *corner) for corner in corners))
 
-    def added(self, verdict: Verdict, decoded: Decoded) -> Verdict:
-        """Return the verdict with its map. Raises ValueError for a frame of another size than the first."""
+    def added(self, one: Seen, decoded: Decoded) -> Seen:
+        """Return the item with its map. Raises ValueError for a frame of another size than the first."""
+        verdict = one.verdict
         corners, part = covering(verdict.width, verdict.height, self.contract.crop_px)
         if corners != tuple(region.box[:2] for region in decoded.regions):
             raise ValueError("the frame is not of the size that the first look saw")
         request: Request = {CROPS: decoded.crops, OF_PICTURE: np.zeros(len(decoded.crops), np.int64)}
         picture = assembled(self.ask(request)[CELLS], corners, part)
         found = forgery_map(picture, self.contract.threshold, decoded.regions[0].frame)
-        return verdict.model_copy(update={"map": found})
+        return replace(one, verdict=verdict.model_copy(update={"map": found}))
 
 
 def forgery_map(picture: PictureMap, threshold: float, frame: int) -> ForgeryMap:

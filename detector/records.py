@@ -72,7 +72,7 @@ class ForgeryMap(BaseModel):
 
 
 class Segment(BaseModel):
-    """A stretch of a video that is forged, as the release's scanner sees it. It does not change the label."""
+    """A stretch of a video that is forged, as the release's scanner sees it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -104,10 +104,16 @@ class Timings(BaseModel):
     model_s: float
     map_s: float = Field(0.0, description="the second look at where, with the wait for its decoding")
     scan_s: float = Field(0.0, description="the second look at when, with the wait for its decoding")
+    stretch_s: float = Field(0.0, description="judging it by its stretch, with the wait for its decoding")
 
 
 class Verdict(Prediction):
-    """What the system says of one item. Sent as a CloudEvent whose id is `id`."""
+    """What the system says of one item. Sent as a CloudEvent whose id is `id`.
+
+    A video that would be called real, though a stretch of it is told, is judged by the surest of its
+    stretches alone: scores, regions and neighbours are of that. It is unknown where these speak of a real
+    one, whatever unknown_score is.
+    """
 
     id: str = Field(description="topic-partition-offset of the item")
     item: MediaItem

@@ -1,12 +1,12 @@
 """The second look at when a video is forged: one place of it, frame by frame, and the stretches found."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detector.contract import CROPS
-from detector.records import Scan, Segment, Verdict
+from detector.records import Scan, Segment
 from detector.scan_contract import FRAME_SCORE, ScanContract
 from detector.scan_places import places_along
 from detector.seen import Ask, Seen
@@ -49,13 +49,13 @@ class ScanLook:
             contract.frames,
         )
 
-    def added(self, verdict: Verdict, decoded: Decoded) -> Verdict:
-        """Return the verdict with its scan and its segments. Raises ValueError for scores that are none."""
+    def added(self, one: Seen, decoded: Decoded) -> Seen:
+        """Return the item with its scan and its segments. Raises ValueError for scores that are none."""
         scores = self.ask({CROPS: decoded.crops})[FRAME_SCORE]
         if scores.shape != (len(decoded.regions),) or not np.isfinite(scores).all():
             raise ValueError("the scanner does not score each frame")
         scan, segments = found_in(scores, decoded.regions, decoded.length, self.contract.threshold)
-        return verdict.model_copy(update={"scan": scan, "segments": segments})
+        return replace(one, verdict=one.verdict.model_copy(update={"scan": scan, "segments": segments}))
 
 
 def found_in(

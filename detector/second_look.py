@@ -1,4 +1,4 @@
-"""The second look at an item: where, and when, is it forged? It only adds to verdicts.
+"""The second look at an item: when, and where, is it forged?
 
 Whatever fails here, want of memory apart, is logged, and the verdict goes out without it.
 """
@@ -9,37 +9,40 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import structlog
 
-from detector.manifest import Manifest
+from detector.artifact import Artifact
 from detector.map_look import MapLook
 from detector.records import Verdict
 from detector.scan_look import ScanLook
 from detector.seen import Ask, SecondLook, Seen
+from detector.stretch_look import StretchLook
 from detector.torchserve import TorchServeUnavailableError
-from ingest.records import Decoded, PlacesPlan
+from ingest.records import Decoded, Plan
 from ingest.sandbox import SandboxUnavailableError
 
 log = structlog.get_logger()
 
-Look = Callable[[Callable[[], bytes], PlacesPlan], "Future[Decoded]"]
-"""Media and where to look → its crops: `Sandbox.submit`."""
+Look = Callable[[Callable[[], bytes], Plan], "Future[Decoded]"]
+"""Media and where to look → what is decoded of it: `Sandbox.submit`."""
 
 
 def second_looks(
-    manifest: Manifest, ask_map: Ask, ask_scan: Ask, *, also_real: bool = False
+    artifact: Artifact, score: Ask, ask_map: Ask, ask_scan: Ask, *, also_real: bool = False
 ) -> list[SecondLook]:
-    """Return what a release can say by looking again, by its localizer and by its scanner.
+    """Return what a release can say by looking again, in the order in which one look follows from another.
 
-    also_real: maps are made of what is called real, too.
+    score, ask_map, ask_scan: of its detector, its localizer and its scanner. also_real: maps are made of what
+    is called real, too.
     """
     looks: list[SecondLook] = []
-    if manifest.localizer is not None:
-        looks.append(MapLook(manifest.localizer, ask_map, also_real=also_real))
-    if manifest.scanner is not None:
-        looks.append(ScanLook(manifest.scanner, ask_scan))
+    if artifact.manifest.scanner is not None:
+        looks += [ScanLook(artifact.manifest.scanner, ask_scan), StretchLook(artifact, score)]
+    if artifact.manifest.localizer is not None:
+        looks.append(MapLook(artifact.manifest.localizer, ask_map, also_real=also_real))
     return looks
 
 
@@ -49,34 +52,41 @@ def looked_again(
     look: Look,
     *,
     beat: Callable[[], None] = lambda: None,
-) -> list[Verdict]:
-    """Return the items' verdicts in order, each with what those looks add that look at it.
+) -> list[Seen]:
+    """Return the items in order, each with what those looks add that look at it after the looks before.
 
-    beat is called before each look is awaited. Where TorchServe or the sandbox cannot answer now, the items
-    behind are not asked for: no verdict waits for one who is away.
+    beat is called before each look is awaited. Where TorchServe or the sandbox cannot answer now, nothing
+    behind is asked for: no verdict waits for one who is away.
     """
-    looking: deque[tuple[int, SecondLook, Future[Decoded]]] = deque()
-    verdicts = [one.verdict for one in seen]
-    for place, one in enumerate(seen):
-        for again in looks:
-            if again.looks_at(one):
-                with _without(again, one.verdict):
-                    looking.append((place, again, look(partial(_unchanged, one), again.plan(one))))
-    away = False
+    now = list(seen)
+    for again in looks:
+        if not _looked(again, now, look, beat):
+            break
+    return now
+
+
+def _looked(again: SecondLook, now: list[Seen], look: Look, beat: Callable[[], None]) -> bool:
+    """Put items that one look looks at in their places anew; False as soon as nobody is there to ask."""
+    looking: deque[tuple[int, Future[Decoded]]] = deque()
+    for place, one in enumerate(now):
+        if again.looks_at(one):
+            with _without(again, one.verdict):
+                looking.append((place, look(partial(_unchanged, one), again.plan(one))))
     while looking:
         # What was decoded is let go of once it was looked at.
-        place, again, crops = looking.popleft()
-        if away:
-            crops.cancel()
-            continue
+        place, decoding = looking.popleft()
         beat()
-        with _without(again, verdicts[place]) as failed:
+        with _without(again, now[place].verdict) as failed:
             began = time.perf_counter()
-            verdict = again.added(verdicts[place], crops.result())
-            timings = verdict.timings.model_copy(update={f"{again.adds}_s": time.perf_counter() - began})
-            verdicts[place] = verdict.model_copy(update={"timings": timings})
-        away = any(isinstance(one, TorchServeUnavailableError | SandboxUnavailableError) for one in failed)
-    return verdicts
+            one = again.added(now[place], decoding.result())
+            took = {f"{again.adds}_s": time.perf_counter() - began}
+            timings = one.verdict.timings.model_copy(update=took)
+            now[place] = replace(one, verdict=one.verdict.model_copy(update={"timings": timings}))
+        if any(isinstance(one, TorchServeUnavailableError | SandboxUnavailableError) for one in failed):
+            for _, behind in looking:
+                behind.cancel()
+            return False
+    return True
 
 
 @contextmanager

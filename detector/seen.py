@@ -4,10 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from detector.following import Corner
 from detector.records import Verdict
 from detector.tensors import ModelOutput, Request
-from ingest.records import Decoded, PlacesPlan
+from ingest.records import Decoded, Plan
 
 Ask = Callable[[Request], ModelOutput]
 """What one of the release's graphs says of a request."""
@@ -24,10 +27,24 @@ class Clip:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What a label was said of: the media as it was decoded, and the model's rows of that as a whole.
+
+    features float32 (F,), raw forensic features; embedding float32 (D,). Where the label is unknown, this is
+    what a person reviews, and what an update learns from.
+    """
+
+    decoded: Decoded
+    features: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
 class Seen:
-    """An item after the first look: what is said of it, and its media to decode again."""
+    """An item after a look: what is said of it and by what, and its media to decode again."""
 
     verdict: Verdict
+    evidence: Evidence
     media: Callable[[], bytes]
     clip: Clip | None = None
     """None: no video, or the release has no scanner"""
@@ -38,17 +55,17 @@ class SecondLook(Protocol):
 
     @property
     def adds(self) -> str:
-        """The verdict's field that it fills, for the log."""
+        """What it adds to a verdict, for the log; so many seconds it took by the timings' field `…_s`."""
         ...
 
     def looks_at(self, one: Seen) -> bool:
         """Whether an item is looked at."""
         ...
 
-    def plan(self, one: Seen) -> PlacesPlan:
+    def plan(self, one: Seen) -> Plan:
         """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
         ...
 
-    def added(self, verdict: Verdict, decoded: Decoded) -> Verdict:
-        """Return the verdict with what was seen there. Raises whatever goes wrong."""
+    def added(self, one: Seen, decoded: Decoded) -> Seen:
+        """Return the item with what was seen there. Raises whatever goes wrong."""
         ...

@@ -24,11 +24,19 @@ class Origin:
 
 
 def build(
-    origins: Sequence[Origin], items: Sequence[Decoded], output: ModelOutput, artifact: Artifact
+    origins: Sequence[Origin],
+    items: Sequence[Decoded],
+    output: ModelOutput,
+    artifact: Artifact,
+    *,
+    suspected: bool = False,
 ) -> list[Verdict]:
-    """The verdicts of one request's items, in order; the output's rows are those of `inputs.request_for`."""
+    """The verdicts of one request's items, in order; the output's rows are those of `inputs.request_for`.
+
+    suspected: something else speaks against the items: where the gate would call one real, it is unknown.
+    """
     gate = artifact.manifest.gate
-    rows = _rows(output, artifact)
+    rows = _rows(output, artifact, len(items) if suspected else 0)
     neighbours = _neighbours(output, len(items), artifact)
     # The regions' rows follow the items', in the items' order.
     firsts = len(items) + np.cumsum([0, *(len(item.regions) for item in items)])
@@ -72,8 +80,8 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return probabilities
 
 
-def _rows(output: ModelOutput, artifact: Artifact) -> list[dict[str, Any]]:
-    """The fields of records.Prediction for every row."""
+def _rows(output: ModelOutput, artifact: Artifact, suspected: int) -> list[dict[str, Any]]:
+    """The fields of records.Prediction for every row, of which so many leading ones are not called real."""
     manifest = artifact.manifest
     probabilities = _softmax(output["logits"])
     families = 1 + probabilities[:, 1:].argmax(1)
@@ -81,6 +89,8 @@ def _rows(output: ModelOutput, artifact: Artifact) -> list[dict[str, Any]]:
     for i, family in enumerate(families):
         fake_probability, unknown_score = float(1 - probabilities[i, 0]), float(output["unknown_score"][i])
         label: Label = decide(unknown_score, fake_probability, manifest.gate)
+        if label == "real" and i < suspected:
+            label = "unknown"
         named = label != "real"
         rows.append(
             {

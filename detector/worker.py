@@ -22,7 +22,6 @@ from detector.batch import (
     verdict_headers,
 )
 from detector.contract import CROPS
-from detector.records import Verdict
 from detector.rollout import Serving
 from detector.second_look import looked_again, second_looks
 from detector.seen import Seen
@@ -141,19 +140,20 @@ class Worker:
         unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
         return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, self._look_again)
 
-    def _look_again(self, artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
+    def _look_again(self, artifact: Artifact, seen: Sequence[Seen]) -> Sequence[Seen]:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
         looks = second_looks(
-            artifact.manifest,
+            artifact,
+            lambda request: self.torchserve.predict(artifact, request),
             lambda request: self.torchserve.map(artifact, request),
             lambda request: self.torchserve.scan(artifact, request),
         )
         if not any(look.looks_at(one) for look in looks for one in seen):
-            return [one.verdict for one in seen]
+            return seen
         with metrics.SECOND_LOOK.time():
-            verdicts = looked_again(seen, looks, self.sandbox.submit, beat=self.heartbeat.beat)
-        metrics.count_second_looks([one.adds for one in looks], verdicts)
-        return verdicts
+            again = looked_again(seen, looks, self.sandbox.submit, beat=self.heartbeat.beat)
+        metrics.count_second_looks([one.adds for one in looks], [one.verdict for one in again])
+        return again
 
     def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""

@@ -34,7 +34,7 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
     pictures: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in plan.pictures}
     first: Frame | None = None
     rows = 0
-    for frame in decode(data, plan.crops.frames, max_pixels):
+    for frame in decode(data, plan.frames or plan.crops.frames, max_pixels):
         first = first or frame
         numbers.append(frame.index)
         for name, wanted in plan.pictures.items():

@@ -143,6 +143,15 @@ class MediaPlan(BaseModel):
 
     crops: CropPlan = CropPlan()
     pictures: dict[str, PicturePlan] = {}
+    frames: tuple[int, ...] | None = Field(
+        None, min_length=1, description="numbers of the frames to look at; None: sampled as for the crops"
+    )
+
+    @model_validator(mode="after")
+    def _no_more_frames_than_the_crops_are_of(self) -> Self:
+        if self.frames is not None and len(self.frames) > self.crops.frames:
+            raise ValueError(f"{len(self.frames)} frames are more than the crops' {self.crops.frames}")
+        return self
 
 
 class Place(NamedTuple):

@@ -117,9 +117,9 @@ class Scorer:
         plan = MediaPlan(crops=crops, pictures={_SHOWN: PicturePlan(width_px=width_px, height_px=height_px)})
         return self._sandbox.submit(path.read_bytes(), plan).result()
 
-    def _again(self, artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> list[Verdict]:
+    def _again(self, artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> Sequence[Seen]:
         ask = self._session.score
-        looks = second_looks(artifact.manifest, ask, ask, also_real=dense)
+        looks = second_looks(artifact, ask, ask, ask, also_real=dense)
         return looked_again(seen, looks, self._sandbox.submit)
 
     def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:

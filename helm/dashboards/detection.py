@@ -172,8 +172,8 @@ def build() -> Dashboard:
                 "Videos in which a forged stretch is told",
                 "cps",
                 {"called {{label}}": _rate("told_videos", "label")},
-                "A video's label is that of eight of its frames, whose mean a short forged stretch hardly moves. "
-                "Normal: up to 5 % of the videos that are called real. More: look at their verdicts' segments.",
+                "A video that its frames' mean would call real is judged by its surest stretch and not called real. "
+                "Normal: up to 5 % of real videos. Called real: judging failed; the detector's log says why.",
                 stacked=True,
             )
         )

@@ -18,10 +18,9 @@ from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
 from detector.inputs import request_for
 from detector.map_look import forgery_map
 from detector.maps import PictureMap
-from detector.records import Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route, in_share
-from detector.seen import Seen
+from detector.seen import Evidence, Seen
 from detector.session import open_session
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request, encode
@@ -114,11 +113,13 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
 def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(
     untrained_artifact: Artifact,
 ) -> None:
-    def again(artifact: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
+    def again(artifact: Artifact, seen: Sequence[Seen]) -> list[Seen]:
         assert artifact == untrained_artifact
         assert [one.media() for one in seen] == [PNG + bytes([number]) for number in range(3)]
         where = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
-        return [one.verdict.model_copy(update={"map": where, "label": "unknown"}) for one in seen]
+        found = [one.verdict.model_copy(update={"map": where, "label": "unknown"}) for one in seen]
+        rows = np.ones(3, np.float32), np.zeros(2, np.float32)
+        return [Seen(one, Evidence(decoded(9), *rows), lambda: b"") for one in found]
 
     model = Model(untrained_artifact)
     batch = opened(3, Route(untrained_artifact))
@@ -127,7 +128,10 @@ def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(
         assert result.verdict is not None
         assert result.verdict.map is not None
         assert result.unknown is not None
-        assert decode_unknown(result.unknown).verdict == result.verdict
+        message = decode_unknown(result.unknown)
+        assert message.verdict == result.verdict
+        np.testing.assert_array_equal(message.crops, decoded(9).crops)
+        assert (message.features.tolist(), message.embedding.tolist()) == ([1, 1, 1], [0, 0])
 
 
 def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
-from verdicts import make_item, make_verdict
+from verdicts import make_evidence, make_item, make_verdict
 
 from detector.map_contract import CELLS, MapContract
 from detector.map_look import MapLook, forgery_map
@@ -62,12 +62,13 @@ def seen(label: str = "fake", known: Clip | None = None, offset: int = 0, **chan
     data = clip()
     item = make_item(offset, digest=hashlib.sha256(data).hexdigest())
     usual = {"label": label, "kind": "video", "width": 200, "height": 136}
-    return Seen(make_verdict(item, **usual | changes), lambda: data, known or Clip(24, (80, 40)))
+    verdict = make_verdict(item, **usual | changes)
+    return Seen(verdict, make_evidence(), lambda: data, known or Clip(24, (80, 40)))
 
 
 def scanned(one: Seen, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
-    (verdict,) = looked_again([one], [ScanLook(contract, ask)], look)
-    return verdict
+    (now,) = looked_again([one], [ScanLook(contract, ask)], look)
+    return now.verdict
 
 
 def a_region(kind: Any, frame: int, box: Any) -> RegionPrediction:
@@ -124,18 +125,18 @@ def test_a_picture_is_not_scanned() -> None:
     def refuse(*_: object) -> "Future[Decoded]":
         raise AssertionError("looked at again")
 
-    picture = Seen(seen().verdict, lambda: b"")
-    assert looked_again([picture], [ScanLook(CONTRACT, white)], refuse) == [picture.verdict]
+    picture = Seen(seen().verdict, make_evidence(), lambda: b"")
+    assert looked_again([picture], [ScanLook(CONTRACT, white)], refuse) == [picture]
 
 
-def test_a_video_that_is_called_real_is_scanned_too_and_stays_real_and_without_a_map() -> None:
+def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_label() -> None:
     def refuse(request: Request) -> ModelOutput:
         raise AssertionError("mapped")
 
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
     given = [seen(label) for label in ("real", "fake")]
-    looks = [MapLook(maps, refuse), ScanLook(CONTRACT, white)]
-    (real,) = looked_again(given[:1], looks, look)
+    looks = [ScanLook(CONTRACT, white), MapLook(maps, refuse)]
+    (real,) = (one.verdict for one in looked_again(given[:1], looks, look))
     fake = scanned(given[1])
     assert (real.label, real.map) == ("real", None)
     assert real.segments is not None
@@ -168,12 +169,12 @@ def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it() -> None:
 
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
     looks = [MapLook(maps, cells), ScanLook(CONTRACT, ask)]
-    first, second = looked_again([seen(), seen(offset=1)], looks, look)
+    first, second = (one.verdict for one in looked_again([seen(), seen(offset=1)], looks, look))
     assert (first.map is None, first.scan, first.segments) == (False, None, None)
     assert (second.map is None, second.scan is None) == (False, False)
 
 
-def test_where_torchserve_is_away_for_a_map_no_scan_waits_for_it() -> None:
+def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it() -> None:
     asked = []
 
     def down(request: Request) -> ModelOutput:
@@ -182,9 +183,7 @@ def test_where_torchserve_is_away_for_a_map_no_scan_waits_for_it() -> None:
 
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
     given = [seen(offset=number) for number in range(2)]
-    assert looked_again(given, [MapLook(maps, down), ScanLook(CONTRACT, down)], look) == [
-        one.verdict for one in given
-    ]
+    assert looked_again(given, [ScanLook(CONTRACT, down), MapLook(maps, down)], look) == given
     assert len(asked) == 1
 
 

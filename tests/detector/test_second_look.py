@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 from scipy import ndimage
-from verdicts import make_item, make_verdict
+from verdicts import make_evidence, make_item, make_verdict
 
 from detector.map_contract import CELLS, OF_PICTURE, MapContract
 from detector.map_look import MapLook, forgery_map
@@ -35,7 +35,8 @@ CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, ex
 def with_maps(
     given: list[Seen], contract: MapContract, look: Any, ask: Any, *, also_real: bool = False, **more: Any
 ) -> list[Verdict]:
-    return looked_again(given, [MapLook(contract, ask, also_real=also_real)], look, **more)
+    looks = [MapLook(contract, ask, also_real=also_real)]
+    return [one.verdict for one in looked_again(given, looks, look, **more)]
 
 
 def picture(width: int = 200, height: int = 136) -> bytes:
@@ -71,7 +72,7 @@ def seen(
     first = data or picture()
     item = make_item(offset, digest=hashlib.sha256(first).hexdigest())
     usual = {"label": label, "width": 200, "height": 136}
-    return Seen(make_verdict(item, **usual | changes), lambda: now or first)
+    return Seen(make_verdict(item, **usual | changes), make_evidence(), lambda: now or first)
 
 
 def cells_of(png: str) -> Any:

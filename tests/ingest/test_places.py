@@ -22,7 +22,7 @@ from ingest.decode import DecodeError
 from ingest.extract import extract
 from ingest.framing import WireError
 from ingest.places import cut_places
-from ingest.records import Decoded, MediaPlan, Place, PlacesPlan
+from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan
 from ingest.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
@@ -90,6 +90,28 @@ def test_an_animation_shows_the_frames_that_are_named() -> None:
     assert decoded.crops[:, 0, 0, 0].tolist() == [2, 2, 7]
     assert [(region.frame, region.time_s) for region in decoded.regions] == [(2, 0.2), (2, 0.2), (7, 0.7)]
     assert (decoded.frames, decoded.frame_numbers, decoded.length) == (2, (2, 7), 9)
+
+
+def test_the_first_look_is_the_same_at_frames_that_are_named_for_it() -> None:
+    crops = CropPlan(crop_px=16, patches=2, face_patches=0, frames=4)
+    shown = {"whole": PicturePlan(width_px=8, height_px=8)}
+    sampled = extract(clip(), MediaPlan(crops=crops, pictures=shown), LIMIT)
+    assert sampled.frame_numbers == (5, 15, 25, 35)
+    named = extract(clip(), MediaPlan(crops=crops, pictures=shown, frames=(15, 16, 25)), LIMIT)
+    assert (named.frame_numbers, named.length) == ((15, 16, 25), 40)
+    assert [region.frame for region in named.regions] == [15, 16, 25]
+    for view in ("crops", "whole"):
+        # Of each frame there are as many rows in both.
+        rows = len(sampled.view(view)) // 4
+        np.testing.assert_array_equal(named.view(view)[:rows], sampled.view(view)[rows : 2 * rows])
+        np.testing.assert_array_equal(named.view(view)[-rows:], sampled.view(view)[2 * rows : 3 * rows])
+
+
+def test_no_more_frames_can_be_named_than_the_crops_are_of() -> None:
+    with pytest.raises(ValidationError, match="3 frames are more than the crops' 2"):
+        MediaPlan(crops=CropPlan(frames=2), frames=(0, 1, 2))
+    with pytest.raises(ValidationError):
+        MediaPlan(frames=())
 
 
 def test_a_video_shows_the_frames_that_are_named() -> None:

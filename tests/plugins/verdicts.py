@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from detector.records import Timings, Verdict
+from detector.seen import Evidence
 from detector.unknowns import encode
-from ingest.records import MediaItem
+from ingest.records import Decoded, MediaItem
 from memory.features import FEATURE_VERSION, WIDTH
 
 
@@ -48,6 +49,12 @@ def make_verdict(item: MediaItem, **changes: Any) -> Verdict:
         "timings": Timings(decode_s=0, model_s=0),
     }
     return Verdict(**usual | changes)
+
+
+def make_evidence() -> Evidence:
+    """What the label of a black picture was said of."""
+    decoded = Decoded("image", "PNG", 32, 32, 1, np.zeros((1, 32, 32, 3), np.uint8), ())
+    return Evidence(decoded, np.zeros(WIDTH, np.float32), np.zeros(4, np.float32))
 
 
 def unknown_message(offset: int, content: int | None = None) -> bytes:

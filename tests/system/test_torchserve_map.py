@@ -33,6 +33,7 @@ from detector.seen import Seen
 from detector.settings import DetectorSettings
 from detector.tensors import Request
 from detector.torchserve import ProbeError, TorchServe
+from detector.unknowns import decode as decode_unknown
 from detector.worker import Worker
 from ingest.crops import cut
 from ingest.process.health import Heartbeat
@@ -126,8 +127,8 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
 
     here = ReleaseSession(artifact, 1).score
 
-    def again(of: Artifact, seen: Sequence[Seen]) -> list[Verdict]:
-        return looked_again(seen, second_looks(of.manifest, here, here), sandbox.submit)
+    def again(of: Artifact, seen: Sequence[Seen]) -> list[Seen]:
+        return looked_again(seen, second_looks(of, here, here, here), sandbox.submit)
 
     settings = DetectorSettings()
     source: Any = SimpleNamespace(resume=lambda: None)
@@ -145,7 +146,7 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
         manifest = artifact.manifest.model_copy(update={"gate": calm})
         to_which_all_is_real = Route(Artifact(artifact.folder, manifest, artifact.digest))
         batch = open_batch(records[:1], to_which_all_is_real, sandbox, IngestSettings())
-        (called_real,) = (one.verdict for one in worker._judge(batch) if one.verdict)
+        (doubted,) = worker._judge(batch)
     there, expected = ([one.verdict for one in judged if one.verdict] for judged in (streamed, alone))
     for one, other in zip(there, expected, strict=True):
         assert one.scan is not None
@@ -154,8 +155,18 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
         assert other.segments
         ends = [[found.frames for found in said.segments or ()] for said in (one, other)]
         assert np.abs(np.subtract(*ends)).max() <= 1
-    assert (called_real.label, called_real.map) == ("real", None)
-    assert (called_real.scan, called_real.segments) == (there[0].scan, there[0].segments)
+    assert doubted.verdict is not None
+    assert doubted.unknown is not None
+    assert (doubted.verdict.scan, doubted.verdict.segments) == (there[0].scan, there[0].segments)
+    assert doubted.verdict.segments is not None
+    first, last = doubted.verdict.segments[0].frames
+    shown = decode_unknown(doubted.unknown)
+    assert shown.verdict == doubted.verdict
+    assert {first <= region.frame <= last for region in shown.verdict.regions} == {True}
+    assert doubted.verdict.unknown_score <= doubted.verdict.unknown_threshold
+    assert doubted.verdict.family in manifest.classes
+    assert doubted.verdict.map is not None
+    assert first <= doubted.verdict.map.frame <= last
     assert REGISTRY.get_sample_value("forgewatch_detector_scans_total", made) == before + 3
     answer = httpx.post(
         f"{torchserve.inference_url}/predictions/{MODEL_NAME}/{artifact.version}",
@@ -176,8 +187,9 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
     assert contract is not None
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
 
-        def again(of: Artifact, seen: list[Seen]) -> list[Verdict]:
-            looks = second_looks(of.manifest, partial(client.map, of), partial(client.scan, of))
+        def again(of: Artifact, seen: Sequence[Seen]) -> list[Seen]:
+            parts = (client.predict, client.map, client.scan)
+            looks = second_looks(of, *(partial(ask, of) for ask in parts))
             return looked_again(seen, looks, sandbox.submit)
 
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
