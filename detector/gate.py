@@ -36,6 +36,9 @@ class GateParameters(BaseModel):
     clip: float = Field(gt=0, description="a standardised score is cut at this many scales, both sides")
     unknown_threshold: float = Field(description="unknown above this unknown score")
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
+    video_unknown_threshold: float | None = Field(
+        None, description="the same for videos; None: as for pictures, for too few real videos were held back"
+    )
     surroundings: bool = Field(False, description="whether an item's nearest known items shift its bounds")
 
     @model_validator(mode="after")
@@ -44,9 +47,17 @@ class GateParameters(BaseModel):
             raise ValueError("the gate's weights must not all be zero")
         return self
 
+    def unknown_above(self, *, video: bool) -> float:
+        """Return the unknown score above which a video, or else a picture, is unknown."""
+        if video and self.video_unknown_threshold is not None:
+            return self.video_unknown_threshold
+        return self.unknown_threshold
 
-def decide(unknown_score: float, fake_probability: float, gate: GateParameters) -> Label:
+
+def decide(
+    unknown_score: float, fake_probability: float, gate: GateParameters, *, video: bool = False
+) -> Label:
     """Return "unknown", else "fake", else "real"; a score equal to its threshold is below it."""
-    if unknown_score > gate.unknown_threshold:
+    if unknown_score > gate.unknown_above(video=video):
         return "unknown"
     return "fake" if fake_probability > gate.fake_threshold else "real"

@@ -13,7 +13,7 @@ from detector.map_contract import MapContract
 from detector.scan_contract import ScanContract
 from ingest.records import CropPlan
 
-FORMAT = 6
+FORMAT = 7
 """The newest format. Raise it when an older reader would misread the new one."""
 
 
@@ -43,7 +43,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    format: Literal[6] = 6
+    format: Literal[7] = 7
     classes: tuple[str, ...] = Field(min_length=2, description="by logit; the first is real")
     architecture: Architecture
     contract: Contract = Field(description="what the model takes and gives")
@@ -73,9 +73,12 @@ class Manifest(BaseModel):
 
 def written(manifest: Manifest) -> bytes:
     """Return a manifest's bytes, in a format that older versions read too where it says all."""
-    if manifest.localizer is not None or manifest.scanner is not None:
+    if manifest.gate.video_unknown_threshold is not None:
         return manifest.model_dump_json(indent=1).encode()
-    fields = manifest.model_dump(mode="json", exclude={"localizer", "scanner"}) | {"format": 5}
+    fields = manifest.model_dump(mode="json", exclude={"gate": {"video_unknown_threshold"}}) | {"format": 6}
+    if manifest.localizer is None and manifest.scanner is None:
+        del fields["localizer"], fields["scanner"]
+        fields["format"] = 5
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
 
 
@@ -140,6 +143,11 @@ def _lift_5(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "format": 6}
 
 
+def _lift_6(fields: dict[str, Any]) -> dict[str, Any]:
+    """Format 6 knew no threshold of videos' own: they have the pictures'."""
+    return {**fields, "format": 7}
+
+
 _SCORES_OF_FORMAT_3 = ("energy", "pseudo", "novelty", "embedding_novelty", "trace_novelty")
 
 
@@ -169,4 +177,5 @@ _LIFT: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     3: _lift_3,
     4: _lift_4,
     5: _lift_5,
+    6: _lift_6,
 }

@@ -36,7 +36,9 @@ def build(
     suspected: something else speaks against the items: where the gate would call one real, it is unknown.
     """
     gate = artifact.manifest.gate
-    rows = _rows(output, artifact, len(items) if suspected else 0)
+    videos = [item.kind == "video" for item in items]
+    of_video = videos + [video for video, item in zip(videos, items, strict=True) for _ in item.regions]
+    rows = _rows(output, artifact, of_video, len(items) if suspected else 0)
     neighbours = _neighbours(output, len(items), artifact)
     # The regions' rows follow the items', in the items' order.
     firsts = len(items) + np.cumsum([0, *(len(item.regions) for item in items)])
@@ -57,7 +59,7 @@ def build(
                 format=decoded.format,
                 width=decoded.width,
                 height=decoded.height,
-                unknown_threshold=gate.unknown_threshold,
+                unknown_threshold=gate.unknown_above(video=videos[i]),
                 fake_threshold=gate.fake_threshold,
                 neighbours=neighbours[i],
                 regions=regions,
@@ -80,15 +82,20 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return probabilities
 
 
-def _rows(output: ModelOutput, artifact: Artifact, suspected: int) -> list[dict[str, Any]]:
-    """The fields of records.Prediction for every row, of which so many leading ones are not called real."""
+def _rows(
+    output: ModelOutput, artifact: Artifact, of_video: Sequence[bool], suspected: int
+) -> list[dict[str, Any]]:
+    """The fields of records.Prediction for each row of an item or a region of one.
+
+    of_video: whether it is of a video. So many leading rows as are suspected are not called real.
+    """
     manifest = artifact.manifest
     probabilities = _softmax(output["logits"])
     families = 1 + probabilities[:, 1:].argmax(1)
     rows = []
-    for i, family in enumerate(families):
+    for i, (family, video) in enumerate(zip(families, of_video, strict=False)):
         fake_probability, unknown_score = float(1 - probabilities[i, 0]), float(output["unknown_score"][i])
-        label: Label = decide(unknown_score, fake_probability, manifest.gate)
+        label: Label = decide(unknown_score, fake_probability, manifest.gate, video=video)
         if label == "real" and i < suspected:
             label = "unknown"
         named = label != "real"

@@ -65,6 +65,8 @@ class LabelledCrops:
     """[n, S', S', 3], uint8, RGB: each item's whole picture, resized; None where no model looks at it"""
     picture_features: npt.NDArray[np.float32] | None = None
     """[n, B], what a frozen model makes of each item's whole picture, where it was computed before"""
+    videos: npt.NDArray[np.bool_] | None = None
+    """[n], which items are videos that were imported; None where that is not known, as of pictures alone"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,6 +89,7 @@ class LabelledCrops:
             crop_features=None if self.crop_features is None else chosen_rows(self.crop_features, rows),
             pictures=None if self.pictures is None else chosen_rows(self.pictures, at),
             picture_features=None if self.picture_features is None else self.picture_features[at],
+            videos=None if self.videos is None else self.videos[at],
         )
 
     def counts(self) -> dict[str, int]:
@@ -177,7 +180,7 @@ def load(
         rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
     # By what they show: the same media that came in another order teach the same.
     rows.sort(key=lambda row: (row.media_digest, row.id))
-    kept, counts, sides, lost, lacking = [], [], set(), 0, 0
+    kept, videos, counts, sides, lost, lacking = [], [], [], set(), 0, 0
     loaded, pictures = Collected(), Collected()
     shape = None if picture is None else (picture.height_px, picture.width_px, 3)
     for number, row in enumerate(rows, 1):
@@ -190,6 +193,7 @@ def load(
                     lacking += 1
                     continue
                 kept.append(row)
+                videos.append(views.scan is not None)
                 counts.append(len(cut))
                 sides.add(cut.shape[1])
                 if len(sides) == 1:
@@ -227,6 +231,7 @@ def load(
         starts=np.cumsum([0, *counts]).astype(np.int64),
         features=_features(store, [row.id for row in kept]),
         pictures=None if shape is None else pictures.rows() if kept else np.zeros((0, *shape), np.uint8),
+        videos=np.array(videos, bool),
     )
 
 

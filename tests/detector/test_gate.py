@@ -29,6 +29,16 @@ def test_unknown_comes_before_fake_and_a_threshold_is_not_above_itself(
     assert decide(unknown_score, fake_probability, GATE) == label
 
 
+def test_videos_are_unknown_from_a_threshold_of_their_own_where_there_is_one() -> None:
+    own = GATE.model_copy(update={"video_unknown_threshold": 9.0})
+    for gate, above in ((GATE, 4.0), (own, 9.0)):
+        assert gate.unknown_above(video=True) == above
+        assert decide(above + 0.1, 0.0, gate, video=True) == "unknown"
+        assert decide(above, 0.0, gate, video=True) == "real"
+        assert decide(above, 1.0, gate, video=True) == "fake"
+        assert decide(4.1, 0.0, gate) == "unknown"
+
+
 def test_a_gate_survives_its_manifest() -> None:
     read = GateParameters.model_validate_json(GATE.model_dump_json())
     assert read == GATE

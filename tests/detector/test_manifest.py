@@ -65,7 +65,7 @@ def test_a_manifest_of_an_older_format_is_read_with_its_gate_as_terms(
     fields: dict[str, Any], weights: list[float]
 ) -> None:
     manifest = read_manifest(json.dumps(fields).encode())
-    assert manifest.format == 6
+    assert manifest.format == 7
     assert manifest.localizer is None
     gate = manifest.gate
     assert list(gate.terms) == ["energy", "pseudo", "novelty", "embedding_novelty", "trace_novelty"]
@@ -110,6 +110,10 @@ def test_a_release_of_one_graph_is_written_as_older_versions_read_it(
         assert fields["format"] == number
         assert ("localizer" in fields, "scanner" in fields) == (number == 6,) * 2
         assert read_manifest(written(artifact.manifest)) == artifact.manifest
+    gate = scanned_artifact.manifest.gate.model_copy(update={"video_unknown_threshold": 12.5})
+    newest = scanned_artifact.manifest.model_copy(update={"gate": gate})
+    assert json.loads(written(newest))["format"] == 7
+    assert read_manifest(written(newest)) == newest
     alone = scanned_artifact.manifest.model_copy(update={"localizer": None})
     assert read_manifest(written(alone)) == alone
 
@@ -149,11 +153,11 @@ def test_a_localizer_that_cannot_be_is_refused(untrained_artifact: Artifact, wro
         read_manifest(json.dumps(fields | {"localizer": declared | wrong}).encode())
 
 
-@pytest.mark.parametrize("number", [0, 7, "6", None])
+@pytest.mark.parametrize("number", [0, 8, "7", None])
 def test_an_unknown_format_is_refused_by_its_number(untrained_artifact: Artifact, number: object) -> None:
     fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": number}
     with pytest.raises(
-        UnknownFormatError, match=f"format is {number!r}; this version reads 1, 2, 3, 4, 5, 6"
+        UnknownFormatError, match=f"format is {number!r}; this version reads 1, 2, 3, 4, 5, 6, 7"
     ):
         read_manifest(json.dumps(fields).encode())
 
@@ -165,7 +169,7 @@ def test_an_unknown_format_is_refused_by_its_number(untrained_artifact: Artifact
         b"[]",
         b"{}",
         b"\xff",
-        *(json.dumps({"format": number}).encode() for number in (1, 2, 3, 4, 5, 6, [6])),
+        *(json.dumps({"format": number}).encode() for number in (1, 2, 3, 4, 5, 6, 7, [7])),
         json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"weights": [1.0]}}).encode(),
         json.dumps(FORMAT_3 | {"gate": FORMAT_3["gate"] | {"temperature": 2.0}}).encode(),
         json.dumps(FORMAT_3 | {"crop_plan": {"crop_px": "wide"}}).encode(),

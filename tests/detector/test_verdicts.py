@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,6 +79,33 @@ def test_a_regions_scores_are_those_of_its_row(untrained_artifact: Artifact) -> 
     assert [(region.label, region.family) for region in first.regions] == [("fake", "blend"), ("real", None)]
     assert second.regions == ()
     assert [(region.label, region.unknown_score) for region in third.regions] == [("unknown", 9.0)]
+
+
+def test_a_video_and_its_frames_are_unknown_from_the_threshold_of_videos(
+    untrained_artifact: Artifact,
+) -> None:
+    gate = untrained_artifact.manifest.gate.model_copy(
+        update={"unknown_threshold": 2.0, "video_unknown_threshold": 5.0}
+    )
+    manifest = untrained_artifact.manifest.model_copy(update={"gate": gate})
+    video = replace(decoded(1, ((0,), (0,))), kind="video")
+    said = says([[4, 0, 0]] * 6, [3, 3, 3, 6, 3, 3])
+    picture, clip = verdicts(
+        replace(untrained_artifact, manifest=manifest), [decoded(1, ((0,),)), video], said
+    )
+    assert (picture.label, picture.unknown_threshold) == ("unknown", 2)
+    assert [region.label for region in picture.regions] == ["unknown"]
+    assert (clip.label, clip.unknown_threshold) == ("real", 5)
+    assert [region.label for region in clip.regions] == ["unknown", "real"]
+
+
+def test_what_is_suspected_is_never_called_real(untrained_artifact: Artifact) -> None:
+    items = [decoded(1, ((0,),)), decoded(1)]
+    said = says([[4, 1, 0], [0, 0, 4], [4, 0, 0]], [0, 0, 0])
+    doubted, fake = build([origin(0), origin(1)], items, said, untrained_artifact, suspected=True)
+    assert (doubted.label, doubted.family) == ("unknown", "blend")
+    assert [region.label for region in doubted.regions] == ["real"]
+    assert (fake.label, fake.family) == ("fake", "upsampling")
 
 
 def test_fake_probability_is_what_is_not_real() -> None:

@@ -14,7 +14,9 @@ from updater.measures import (
     average_precision,
     balanced_weights,
     caught_at,
+    conformal_bound,
     fpr95,
+    may_exceed,
     weighted_quantile,
 )
 
@@ -93,6 +95,16 @@ def test_one_known_in_twenty_may_be_turned_away() -> None:
 def test_nothing_to_compare_is_not_a_number(measure: object) -> None:
     assert math.isnan(measure([], [1.0]))  # type: ignore[operator]
     assert math.isnan(measure([1.0], []))  # type: ignore[operator]
+
+
+@given(scores=st.lists(st.floats(-9, 9), min_size=1, max_size=120), share=st.sampled_from([0.02, 0.05, 0.2]))
+def test_few_enough_exceed_a_conformal_bound_and_no_lower_score_would_do(
+    scores: list[float], share: float
+) -> None:
+    bound, values = conformal_bound(scores, share), np.array(scores)
+    assert (values > bound).sum() <= may_exceed(len(scores), share)
+    lower = values[values < bound]
+    assert not len(lower) or (values > lower.max()).sum() > may_exceed(len(scores), share)
 
 
 @given(st.lists(st.floats(-9, 9), min_size=1, max_size=40), st.floats(0.01, 1))

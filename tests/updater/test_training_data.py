@@ -181,11 +181,21 @@ def moving(rng):
     return rng.integers(0, 256, (18 + int(rng.integers(8)), 64, 64, 3), np.uint8)
 
 
+def _videos_of(items):
+    assert items.take([]).videos.tolist() == []
+    reverse = items.take(range(len(items))[::-1])
+    assert reverse.videos.tolist() == items.videos.tolist()[::-1]
+    return [one for one, video in zip(items.ids, items.videos, strict=True) if video]
+
+
 def test_frames_of_real_videos_are_loaded_by_split_where_they_are_asked_for(store, crops, remember):
     remember("real", 6)
     videos, _ = remember("real", 20, frames=moving)
-    remember("blocky", 4, frames=moving)
-    assert load_splits(store, crops).clips == {}
+    forged, _ = remember("blocky", 4, frames=moving)
+    without = load_splits(store, crops)
+    assert without.clips == {}
+    known = {one for items in (without.train, without.calibration, without.test) for one in _videos_of(items)}
+    assert known == {*videos, *forged}
     splits = load_splits(store, crops, with_clips=True)
     with store.read() as connection:
         rows = {one.id: one for one in exemplars_of(connection, videos)}

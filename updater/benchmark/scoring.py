@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.gate import GateParameters, decide
+from detector.gate import GateParameters
 from detector.network import NetworkOutput
 from detector.picture import PictureBranch
 from detector.reference import Reference
@@ -21,6 +21,7 @@ from updater.candidate.calibrate import (
     fake_probabilities_around,
     fit_gate,
     gate_inputs,
+    labels_of,
     reals,
     unknown_scores,
 )
@@ -286,9 +287,7 @@ def _measured(
 
 
 def _labels(measured: GateInputs, gate: GateParameters) -> NDArray[np.str_]:
-    unknown = unknown_scores(measured, gate)
-    pairs = zip(unknown, fake_probabilities_around(measured, gate), strict=True)
-    return np.array([decide(float(u), float(f), gate) for u, f in pairs], str)
+    return labels_of(unknown_scores(measured, gate), fake_probabilities_around(measured, gate), gate)
 
 
 def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:

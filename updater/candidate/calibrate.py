@@ -9,6 +9,7 @@ one photograph are one witness and not twenty.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from updater.candidate.thresholds import (
     keeping_fake,
     keeping_known,
     unknown_threshold,
+    video_unknown_threshold,
 )
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training.pools import backbone_rows, classify_items, crop_features
@@ -87,8 +89,9 @@ def calibrate(
             output_of(network, some, device, "reference", progress), some.families, some.ids
         )
     measured = score(network, reference, calibration, device, progress, vote)
-    gate = fit_gate(measured, families, np.array(calibration.groups), targets, live)
-    return gate, reference, _figures(measured, families, classes, gate)
+    groups, videos = np.array(calibration.groups), calibration.videos
+    gate = fit_gate(measured, families, groups, targets, live, videos)
+    return gate, reference, _figures(measured, families, classes, gate, videos)
 
 
 def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
@@ -167,10 +170,12 @@ def fit_gate(
     groups: NDArray[np.str_],
     targets: Targets,
     live: LiveCalls | None = None,
+    videos: NDArray[np.bool_] | None = None,
 ) -> GateParameters:
     """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n].
 
-    live: what the live release says of the items, which is kept; None where nothing is live.
+    live: what the live release says of the items, which is kept; None where nothing is live. videos: which of
+    the items are videos, bool [n]; None: none is known to be one.
     """
     real = reals(families)
     gate = common_scales(measured, balanced_weights(families, groups), targets)
@@ -199,7 +204,14 @@ def fit_gate(
             measured.fake_probability, families, groups, real, live, reals=targets.reals_fake
         )
         fake = min(fake, of_live)
-    return gate.model_copy(update={"unknown_threshold": unknown, "fake_threshold": fake})
+    of_videos = None
+    if videos is not None:
+        chosen = real & videos
+        of_videos = video_unknown_threshold(
+            scores[chosen], groups[chosen], unknown, reals=targets.reals_unknown
+        )
+    found = {"unknown_threshold": unknown, "fake_threshold": fake, "video_unknown_threshold": of_videos}
+    return gate.model_copy(update=found)
 
 
 def common_scales(measured: GateInputs, weights: NDArray[np.float64], targets: Targets) -> GateParameters:
@@ -235,6 +247,21 @@ def fake_probabilities_around(measured: GateInputs, gate: GateParameters) -> NDA
     return np.asarray(forged / (forged + 1 - told), np.float32)
 
 
+def labels_of(
+    unknown: NDArray[np.floating[Any]],
+    fake_probability: NDArray[np.floating[Any]],
+    gate: GateParameters,
+    videos: NDArray[np.bool_] | None = None,
+) -> NDArray[np.str_]:
+    """Return each item's label, str [n], by its unknown score and its fake probability, floats [n] each.
+
+    videos: which items are videos, bool [n]; None: none is known to be one.
+    """
+    kinds = np.zeros(len(unknown), bool) if videos is None else videos
+    each = zip(unknown, fake_probability, kinds, strict=True)
+    return np.array([decide(float(u), float(f), gate, video=bool(video)) for u, f, video in each], str)
+
+
 def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: float) -> Term:
     median = weighted_quantile(values, weights, 0.5)
     scale = max(weighted_quantile(values, weights, 0.84) - median, 1e-6)
@@ -242,11 +269,14 @@ def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: flo
 
 
 def _figures(
-    measured: GateInputs, families: NDArray[np.str_], classes: tuple[str, ...], gate: GateParameters
+    measured: GateInputs,
+    families: NDArray[np.str_],
+    classes: tuple[str, ...],
+    gate: GateParameters,
+    videos: NDArray[np.bool_] | None,
 ) -> dict[str, float]:
-    unknown = unknown_scores(measured, gate)
     probabilities = fake_probabilities_around(measured, gate)
-    labels = np.array([decide(float(u), float(f), gate) for u, f in zip(unknown, probabilities, strict=True)])
+    labels = labels_of(unknown_scores(measured, gate), probabilities, gate, videos)
     named = np.array(classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)
     figures = {

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from detector.contract import PICTURE
-from detector.gate import GateParameters, decide
+from detector.gate import GateParameters
 from detector.session import Session
 from detector.tensors import ModelOutput, Request
 from detector.verdicts import fake_probabilities
+from updater.candidate.calibrate import labels_of
 from updater.measures import auroc, balanced_weights
 from updater.records import Performance, Shares
 from updater.training.crop_rows import in_turn
@@ -40,7 +41,7 @@ def judge(
     known = score_items(session, items, lambda done: progress(done, total))
     forged = score_items(session, pseudo, lambda done: progress(len(items) + done, total))
     families = np.array(items.families)
-    labels, names = labelled(known, gate, classes)
+    labels, names = labelled(known, gate, classes, items.videos)
     weights = balanced_weights(families, np.array(items.groups))
     shares = {}
     for family in sorted(set(items.families)):
@@ -101,9 +102,15 @@ def spread(items: LabelledCrops, count: int) -> LabelledCrops:
 
 
 def labelled(
-    scored: ModelOutput, gate: GateParameters, classes: tuple[str, ...]
+    scored: ModelOutput,
+    gate: GateParameters,
+    classes: tuple[str, ...],
+    videos: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-    """Return each row's label by the gate, and the family that is likeliest among the forgery families."""
+    """Return each row's label by the gate, and the family that is likeliest among the forgery families.
+
+    videos: as of `updater.candidate.calibrate.labels_of`.
+    """
     fake = fake_probabilities(scored["logits"])
-    labels = [decide(float(u), float(f), gate) for u, f in zip(scored["unknown_score"], fake, strict=True)]
-    return np.array(labels), np.array(classes[1:])[scored["logits"][:, 1:].argmax(1)]
+    labels = labels_of(scored["unknown_score"], fake, gate, videos)
+    return labels, np.array(classes[1:])[scored["logits"][:, 1:].argmax(1)]

@@ -23,8 +23,12 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
         reference = load_reference(artifact.folder / REFERENCE, ids, families)
     network = plan.parent.network.to(plan.device)
     measured = score(network, reference, items, plan.device, progress, vote_of_live(plan, items))
+    gate = manifest.gate
+    above = np.full(len(items), gate.unknown_threshold)
+    if items.videos is not None:
+        above[items.videos] = gate.unknown_above(video=True)
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),
-        unknown=unknown_scores(measured, manifest.gate) > manifest.gate.unknown_threshold,
-        fake=fake_probabilities_around(measured, manifest.gate) > manifest.gate.fake_threshold,
+        unknown=unknown_scores(measured, gate) > above,
+        fake=fake_probabilities_around(measured, gate) > gate.fake_threshold,
     )

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.gate import decide
 from detector.network import Network, NetworkOutput
 from memory.records import REAL
 from updater.candidate.calibrate import (
@@ -23,6 +22,7 @@ from updater.candidate.calibrate import (
     fake_probabilities_around,
     fit_gate,
     gate_inputs,
+    labels_of,
     unknown_scores,
 )
 from updater.candidate.live import live_calls
@@ -122,12 +122,13 @@ def _fared_without(
         np.array(held.items.groups),
         Targets(),
         live and live.take(np.array(calibration.items.families) != family),
+        held.items.videos,
     )
     not_real = []
     for part in unseen:
         found = gate_inputs(part.output(network), reference, None if vote is None else vote.on(part.items))
-        pairs = zip(unknown_scores(found, gate), fake_probabilities_around(found, gate), strict=True)
-        not_real += [decide(float(unknown), float(fake), gate) != REAL for unknown, fake in pairs]
+        fake = fake_probabilities_around(found, gate)
+        not_real += [*(labels_of(unknown_scores(found, gate), fake, gate, part.items.videos) != REAL)]
     groups = [group for part in unseen for group in part.items.groups]
     return np.array(not_real, bool), np.array(groups, str)
 

@@ -61,7 +61,8 @@ class Judge:
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        labels, _ = labelled(score_items(self.session, self.shown(items)), self.gate, self.classes)
+        scored = score_items(self.session, self.shown(items))
+        labels, _ = labelled(scored, self.gate, self.classes, items.videos)
         return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
 
 

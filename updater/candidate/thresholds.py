@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from updater.measures import balanced_weights, weighted_quantile
+from updater.measures import balanced_weights, conformal_bound, weighted_quantile
 
 _POOLED = 0.25
 """what the shape that all classes share has to say of the reals' tail; the rest is the reals' own"""
+
+LEAST_VIDEOS = 20
 
 _MORE_UNKNOWN = 0.02
 """by how much the share of unknown ones among items of known classes may grow with an update"""
@@ -75,6 +77,22 @@ def unknown_threshold(
     shaped = median + spread * weighted_quantile((unknown - medians[of]) / spreads[of], weights, 1 - share)
     of_classes = weighted_quantile(unknown, weights, 1 - classes)
     return max(_POOLED * shaped + (1 - _POOLED) * own, of_classes)
+
+
+def video_unknown_threshold(
+    unknown: NDArray[np.float32], groups: NDArray[np.str_], of_pictures: float, *, reals: float
+) -> float | None:
+    """Return the unknown score above which a video is unknown, at least what it is of pictures.
+
+    unknown, groups: of real videos among the calibration items, float32 [n] and str [n]; each group has one
+    say. One more real video of their kind is above it with a chance of at most `reals`, 0..1, where there are
+    enough (`updater.measures.conformal_bound`). None where there are fewer than 20 groups, which say too
+    little.
+    """
+    _, first = np.unique(groups, return_index=True)
+    if len(first) < LEAST_VIDEOS:
+        return None
+    return max(of_pictures, conformal_bound(unknown[first], reals))
 
 
 def fake_threshold(

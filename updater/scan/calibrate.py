@@ -1,6 +1,5 @@
 """From a trained head over time to what is served: from which score on a stretch is told, and how it does."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from detector.scanner import Scanner
 from detector.stretches import Segments, best_score, stretches
+from updater.measures import conformal_bound
 from updater.records import FoundStretches
 from updater.scan.clips import ScannedClip
 from updater.scan.measures import ap_at, tiou
@@ -24,17 +24,10 @@ _LEAST = 0.01
 def threshold_for(best: Sequence[float]) -> float:
     """Return the lowest threshold that few enough real clips reach, in 0.01..1.
 
-    best: the score of each clip's best stretch, at least one. So few of n may reach it, (n + 1) / 20 - 1
-    rounded down, that one more of their kind does with a chance of at most 5 %, from 19 clips on (split
-    conformal prediction: Papadopoulos et al. 2002). Of fewer clips none may.
+    best: the score of each clip's best stretch, at least one. One more real clip of their kind reaches it
+    with a chance of at most 5 %, from 19 clips on; see `updater.measures.conformal_bound`.
     """
-    ordered = np.sort(np.asarray(best, np.float64))[::-1]
-    return float(np.clip(np.nextafter(ordered[may_reach(len(ordered))], 2), _LEAST, 1))
-
-
-def may_reach(clips: int) -> int:
-    """Return how many of so many real clips may reach a threshold that is set on them."""
-    return max(0, math.floor(MAX_REALS_TOLD * (clips + 1)) - 1)
+    return float(np.clip(np.nextafter(conformal_bound(best, MAX_REALS_TOLD), 2), _LEAST, 1))
 
 
 def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> float:

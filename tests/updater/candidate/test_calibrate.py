@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,17 @@ from detector.architecture import Architecture
 from detector.gate import decide
 from detector.network import Network, NetworkOutput
 from detector.scores.registry import SCORES
-from updater.candidate.calibrate import GateInputs, Targets, calibrate, fit_gate, score, unknown_scores
+from updater.candidate.calibrate import (
+    GateInputs,
+    Targets,
+    calibrate,
+    fit_gate,
+    labels_of,
+    score,
+    unknown_scores,
+)
 from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
-from updater.candidate.thresholds import LiveCalls
+from updater.candidate.thresholds import LiveCalls, video_unknown_threshold
 from updater.training_data import LabelledCrops
 from updater.whitening import within_class_whitening
 
@@ -153,6 +163,38 @@ def test_a_gate_keeps_what_the_live_release_says_and_moves_towards_it_alone() ->
     assert (measured.fake_probability[families == "real"] > lenient.fake_threshold).mean() <= 0.04
     strict = fit_gate(measured, families, groups, Targets(), LiveCalls(everything, everything, nothing))
     assert strict == usual
+
+
+def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_theirs() -> None:
+    families = np.array(["real"] * 300 + ["blended"] * 60)
+    measured, groups = scored(families), apart(families)
+    usual = fit_gate(measured, families, groups, Targets())
+    for count, known in ((19, False), (20, True)):
+        videos = np.zeros(len(families), bool)
+        videos[:count] = True
+        # A forged video says nothing of real ones.
+        videos[300:] = True
+        odd = replace(measured, scores={name: one.copy() for name, one in measured.scores.items()})
+        odd.scores["novelty"][:count] += 3
+        gate = fit_gate(odd, families, groups, Targets(), videos=videos)
+        assert (gate.video_unknown_threshold is not None) == known
+        if known:
+            assert gate.video_unknown_threshold == unknown_scores(odd, gate)[:count].max()
+            assert gate.video_unknown_threshold > gate.unknown_threshold
+            labels = labels_of(unknown_scores(odd, gate), odd.fake_probability, gate, videos)
+            assert "unknown" not in labels[:count]
+            as_pictures = labels_of(unknown_scores(odd, gate), odd.fake_probability, gate)
+            assert "unknown" in as_pictures[:count]
+    assert usual.video_unknown_threshold is None
+
+
+def test_videos_that_are_as_familiar_as_pictures_have_their_threshold() -> None:
+    scores, groups = np.linspace(-3, 1, 40).astype("f"), apart(np.array(["real"] * 40))
+    assert video_unknown_threshold(scores, groups, 2.0, reals=0.05) == 2
+    assert video_unknown_threshold(scores, groups, 0.5, reals=0.05) == scores[-2]
+    assert video_unknown_threshold(scores, groups, 0.5, reals=0.02) == scores[-1]
+    # Pieces of one film are one witness.
+    assert video_unknown_threshold(scores, np.array(["film"] * 40), 0.5, reals=0.05) is None
 
 
 def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold() -> None:

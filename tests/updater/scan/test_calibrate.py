@@ -9,10 +9,10 @@ from torch import Tensor
 
 from detector.cell_traces import CELL_WIDTH
 from detector.scanner import Scanner
+from updater.measures import may_exceed
 from updater.scan.calibrate import (
     MAX_REALS_TOLD,
     fared,
-    may_reach,
     share_told,
     threshold_for,
     threshold_of,
@@ -38,14 +38,14 @@ def clip(stretches: list[tuple[int, int, float]], true: list[tuple[int, int]]) -
 @given(st.lists(st.floats(0, 0.99), min_size=1, max_size=200))
 def test_few_enough_reach_the_threshold_and_no_lower_one_would_do(best):
     threshold = threshold_for(best)
-    assert (np.array(best) >= threshold).sum() <= may_reach(len(best))
+    assert (np.array(best) >= threshold).sum() <= may_exceed(len(best), MAX_REALS_TOLD)
     lower = np.nextafter(threshold, 0)
-    assert threshold == 0.01 or (np.array(best) >= lower).sum() > may_reach(len(best))
+    assert threshold == 0.01 or (np.array(best) >= lower).sum() > may_exceed(len(best), MAX_REALS_TOLD)
 
 
 @pytest.mark.parametrize(("clips", "told"), [(1, 0), (19, 0), (38, 0), (39, 1), (58, 1), (59, 2), (100, 4)])
 def test_one_more_real_clip_is_told_with_a_chance_of_at_most_five_per_cent(clips, told):
-    assert may_reach(clips) == told
+    assert may_exceed(clips, MAX_REALS_TOLD) == told
     # Of n + 1 clips in any order, the last is told as often as any: where it is among the told + 1 highest.
     assert clips < 19 or (told + 1) / (clips + 1) <= MAX_REALS_TOLD + 1e-12
     assert (told + 2) / (clips + 1) > MAX_REALS_TOLD
