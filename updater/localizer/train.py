@@ -1,11 +1,11 @@
 """The training of a localizer: on real pictures, pseudo-forgeries of them, and known masks where there are.
 
-Each step sees pictures anew: some real, most forged in part. The loss is the cross-entropy of each cell with
-how much of it is forged, of both looks.
+Each step sees pictures anew, some real, most forged in part; they are made in threads, while the steps before
+are trained. The loss is the cross-entropy of each cell with how much of it is forged, of both looks.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from detector.cells import CELL_PX
 from detector.localizer import Localizer
 from updater.localizer.looks import looked_otherwise
 from updater.outliers.local_forgeries import forge_locally, processed, saved_again
+from updater.training.batches import ahead
 from updater.training_data import LabelledCrops
 
 STEPS = 3000
@@ -32,6 +33,10 @@ FORGED_AREA = (0.04, 0.6)
 _RATE, _RISE, _DECAY = 4e-3, 0.1, 1e-2
 _OF_FIRST_LOOK = 0.5
 """weight of its loss"""
+
+
+Batch = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]
+"""crops [N, S, S, 3], how much of each of their cells is forged [N, S / 8, S / 8], and the picture of each"""
 
 
 @dataclass(frozen=True)
@@ -62,26 +67,30 @@ def train_localizer(
     if not len(reals):
         raise ValueError("a localizer learns from real pictures, and there are none")
     device = device or torch.device("cpu")
-    rng = np.random.default_rng([seed, 11])
+
+    def drawn(step: int) -> Batch:
+        return _batch(np.random.default_rng([seed, 11, step]), reals, known, without)
+
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = Localizer().to(memory_format=torch.channels_last).to(device).train()
         optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, steps, pct_start=_RISE)
-        for step in range(steps):
-            crops, cells, of_picture = _batch(rng, reals, known, without)
-            pixels = torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float()
-            # The residuals of what lies in the last bits need every bit; what comes behind does not.
-            residuals = network.residuals(pixels)
-            with _fewer_bits(device):
-                guess, said = network.both(residuals, torch.from_numpy(of_picture).to(device))
-            true = torch.from_numpy(cells).to(device)
-            loss = _cross_entropy(said.float(), true) + _OF_FIRST_LOOK * _cross_entropy(guess.float(), true)
-            optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            optimiser.step()
-            schedule.step()
-            progress(step + 1, steps)
+        with closing(ahead(drawn, range(steps), device.type == "cuda")) as batches:
+            for step, (crops, cells, of_picture) in enumerate(batches, start=1):
+                pixels = torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float()
+                # The residuals of what lies in the last bits need every bit; what comes behind does not.
+                residuals = network.residuals(pixels)
+                with _fewer_bits(device):
+                    guess, said = network.both(residuals, torch.from_numpy(of_picture).to(device))
+                true = torch.from_numpy(cells).to(device)
+                loss = _cross_entropy(said.float(), true)
+                loss = loss + _OF_FIRST_LOOK * _cross_entropy(guess.float(), true)
+                optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward(loss)
+                optimiser.step()
+                schedule.step()
+                progress(step, steps)
     network = network.cpu().to(memory_format=torch.contiguous_format)
     return network.eval().requires_grad_(False)
 
@@ -105,7 +114,7 @@ def _fewer_bits(device: torch.device) -> AbstractContextManager[object]:
 
 def _batch(
     rng: np.random.Generator, reals: LabelledCrops, known: MaskedCrops | None, without: frozenset[str]
-) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]:
+) -> Batch:
     pictures = []
     for _ in range(PICTURES):
         if known is not None and rng.random() >= PSEUDO_SHARE:

@@ -132,6 +132,8 @@ def _anew(
 def ahead(ready: Callable[[int], T], numbers: range, beside_a_gpu: bool) -> Generator[T, None, None]:
     """Yield ready(number) for each number in order, made in threads while earlier ones are trained on.
 
+    ready is to depend on nothing but the number: several numbers may be made at once.
+
     Forging takes several ms a crop, which a GPU cannot wait for; on a CPU one thread does, since the others
     train. Close the iterator to end the threads.
     """

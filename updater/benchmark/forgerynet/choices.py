@@ -16,7 +16,7 @@ Crops = Literal["single", "multi"]
 Protocol = Literal["intra", "cross"]
 
 _OF_CLASSIFIERS = ("classes", "crops")
-_OF_NETWORKS = ("px", "batch", "rate", "pretrained", "checkpoint")
+_OF_NETWORKS = ("augmentation", "px", "batch", "rate", "pretrained", "checkpoint")
 EACH = "each"
 """as a group to train on: every family by itself"""
 
@@ -84,7 +84,7 @@ def checked(choices: Choices, kinds: Kinds) -> Choices:
 def _without_effect(choices: Choices) -> tuple[str, ...]:
     """Return the choices that are another task's or another network's."""
     if choices.task == "temporal":
-        return (*_OF_CLASSIFIERS, *_OF_NETWORKS, "steps")
+        return (*_OF_CLASSIFIERS, *_OF_NETWORKS, "input", "steps")
     if choices.task == "spatial":
         own = choices.model.partition(":")[0] == "localizer"
         return ("train_on", *_OF_CLASSIFIERS, *(_OF_NETWORKS if own else ()))

@@ -211,6 +211,9 @@ def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
     [
         ("temporal", "convolutions", {"px": 96}),
         ("temporal", "convolutions", {"steps": 5}),
+        ("temporal", "convolutions", {"input": "native"}),
+        ("temporal", "convolutions", {"augmentation": "weak"}),
+        ("spatial", "localizer", {"augmentation": "normal"}),
         ("spatial", "localizer:pseudo", {"rate": 0.1}),
         ("spatial", "unet:resnet10t", {"classes": 3}),
     ],
