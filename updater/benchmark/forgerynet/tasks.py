@@ -35,7 +35,12 @@ class Task:
 
 TASKS: Mapping[str, Task] = {
     "image": Task(
-        "image", "legacy_xception", "mobilenetv3_small_100", image.measure, images.check, image.trained
+        "image",
+        "legacy_xception",
+        "highpass:mobilenetv3_small_100",
+        image.measure,
+        images.check,
+        image.trained,
     ),
     "spatial": Task("image", "localizer", "localizer", spatial.measure, spatial.check, spatial.trained),
     "video": Task(
