@@ -37,7 +37,7 @@ class GateParameters(BaseModel):
     unknown_threshold: float = Field(description="unknown above this unknown score")
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
     video_unknown_threshold: float | None = Field(
-        None, description="the same for videos; None: as for pictures, for too few real videos were held back"
+        None, description="of videos, no lower; None: the pictures', for too few real videos were held back"
     )
     surroundings: bool = Field(False, description="whether an item's nearest known items shift its bounds")
 
@@ -57,7 +57,12 @@ class GateParameters(BaseModel):
 def decide(
     unknown_score: float, fake_probability: float, gate: GateParameters, *, video: bool = False
 ) -> Label:
-    """Return "unknown", else "fake", else "real"; a score equal to its threshold is below it."""
-    if unknown_score > gate.unknown_above(video=video):
+    """Return "unknown", else "fake", else "real"; a score equal to its threshold is below it.
+
+    A video that would be unknown by the threshold of pictures is not called fake: what is that far from all
+    that is known is told from its reals no better than from its forgeries.
+    """
+    fake = fake_probability > gate.fake_threshold
+    if unknown_score > gate.unknown_above(video=video) or (fake and unknown_score > gate.unknown_threshold):
         return "unknown"
-    return "fake" if fake_probability > gate.fake_threshold else "real"
+    return "fake" if fake else "real"

@@ -35,8 +35,14 @@ def test_videos_are_unknown_from_a_threshold_of_their_own_where_there_is_one() -
         assert gate.unknown_above(video=True) == above
         assert decide(above + 0.1, 0.0, gate, video=True) == "unknown"
         assert decide(above, 0.0, gate, video=True) == "real"
-        assert decide(above, 1.0, gate, video=True) == "fake"
         assert decide(4.1, 0.0, gate) == "unknown"
+
+
+def test_a_video_that_is_less_familiar_than_a_picture_may_be_is_not_called_fake() -> None:
+    own = GATE.model_copy(update={"video_unknown_threshold": 9.0})
+    assert decide(4.0, 1.0, own, video=True) == "fake"
+    assert decide(4.1, 1.0, own, video=True) == "unknown"
+    assert decide(4.1, 0.0, own, video=True) == "real"
 
 
 def test_a_gate_survives_its_manifest() -> None:

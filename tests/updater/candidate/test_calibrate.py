@@ -181,9 +181,9 @@ def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_thei
         if known:
             assert gate.video_unknown_threshold == unknown_scores(odd, gate)[:count].max()
             assert gate.video_unknown_threshold > gate.unknown_threshold
-            labels = labels_of(unknown_scores(odd, gate), odd.fake_probability, gate, videos)
+            labels = labels_of(unknown_scores(odd, gate), np.zeros(len(videos)), gate, videos)
             assert "unknown" not in labels[:count]
-            as_pictures = labels_of(unknown_scores(odd, gate), odd.fake_probability, gate)
+            as_pictures = labels_of(unknown_scores(odd, gate), np.zeros(len(videos)), gate)
             assert "unknown" in as_pictures[:count]
     assert usual.video_unknown_threshold is None
 
