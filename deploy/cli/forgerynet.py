@@ -70,16 +70,18 @@ def forgerynet(
     kinds = families_of(of.medium, synthetic=synthetic)
     with one_line():
         of.check(of.model if model is None else model)
+        named = (of.small_model if synthetic else of.model) if model is None else model
+        usual = Choices.usual(task, named, synthetic=synthetic)
         choices = checked(
             Choices(
                 task=task,
-                model=(of.small_model if synthetic else of.model) if model is None else model,
+                model=named,
                 synthetic=synthetic,
                 classes=classes,
                 protocol=protocol,  # type: ignore[arg-type]  # `checked` looks at these
                 train_on=groups_named(train_on, kinds),
-                input=("native" if synthetic else "face") if input is None else input,  # type: ignore[arg-type]
-                augmentation=("weak" if synthetic else "enhanced") if augmentation is None else augmentation,  # type: ignore[arg-type]
+                input=usual.input if input is None else input,  # type: ignore[arg-type]
+                augmentation=usual.augmentation if augmentation is None else augmentation,  # type: ignore[arg-type]
                 crops=crops,  # type: ignore[arg-type]
                 px=px,
                 batch=batch,

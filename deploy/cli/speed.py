@@ -54,7 +54,7 @@ def _speed_of_task(name: str, model: str | None, chosen: TrainingOptions) -> Non
     device = device_of(chosen.device)
     for file in (HOME / "report.json", chosen.report):
         writable(file)
-    choices = Choices(name, model or task.small_model, synthetic=True, input="native", augmentation="weak")
+    choices = Choices.usual(name, model or task.small_model, synthetic=True)
     with progress_bar(hidden=not sys.stderr.isatty()) as progress:
         data = read(task.medium, None, HOME, progress)
         job = job_of(choices, data, chosen.seed, HOME, HOME / "sights", device, None, progress)

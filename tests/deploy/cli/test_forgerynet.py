@@ -44,7 +44,15 @@ from deploy.cli.main import main
             ["--task", "temporal", "--synthetic", "--model", "bnm"],
             "--model bnm finds no stretches: choose of convolutions",
         ),
-        (["--task", "image", "--synthetic", "--out", "file"], "file/report.json lies in a file"),
+        # What a task has where nothing is said is never refused.
+        *(
+            (["--task", task, "--synthetic", "--out", "file"], "file/report.json lies in a file")
+            for task in ("image", "spatial", "video", "temporal")
+        ),
+        (
+            ["--task", "temporal", "--synthetic", "--input", "face"],
+            "--input changes nothing of --task temporal with --model convolutions: leave it out",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(

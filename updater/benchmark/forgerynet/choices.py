@@ -49,6 +49,13 @@ class Choices:
     checkpoint: str | None = None
     """SHA-256 of the file of weights that it begins with, hexadecimal"""
 
+    @classmethod
+    def usual(cls, task: str, model: str, *, synthetic: bool) -> "Choices":
+        """Return what is chosen where nothing is said: data as in the paper, our own media as they are."""
+        if not synthetic:
+            return cls(task, model, synthetic)
+        return cls(task, model, synthetic, input="native", augmentation="weak")
+
     def described(self) -> dict[str, JsonValue]:
         """Return every choice by name, for the record."""
         return asdict(self) | {"train_on": list(self.train_on)}
@@ -67,7 +74,7 @@ def checked(choices: Choices, kinds: Kinds) -> Choices:
     ):
         _one_of(name, getattr(choices, name), get_args(offered))
     _one_of("classes", choices.classes, classes_offered(kinds))
-    usual = Choices(choices.task, choices.model, choices.synthetic)
+    usual = Choices.usual(choices.task, choices.model, synthetic=choices.synthetic)
     for name in _without_effect(choices):
         if getattr(choices, name) != getattr(usual, name):
             task, option = f"--task {choices.task} with --model {choices.model}", name.replace("_", "-")

@@ -211,8 +211,8 @@ def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
     [
         ("temporal", "convolutions", {"px": 96}),
         ("temporal", "convolutions", {"steps": 5}),
-        ("temporal", "convolutions", {"input": "native"}),
-        ("temporal", "convolutions", {"augmentation": "weak"}),
+        ("temporal", "convolutions", {"input": "face"}),
+        ("temporal", "convolutions", {"augmentation": "enhanced"}),
         ("spatial", "localizer", {"augmentation": "normal"}),
         ("spatial", "localizer:pseudo", {"rate": 0.1}),
         ("spatial", "unet:resnet10t", {"classes": 3}),
@@ -221,7 +221,7 @@ def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
 def test_a_choice_that_would_change_nothing_is_refused(
     task: str, model: str, change: dict[str, object]
 ) -> None:
-    choices = Choices(task, model, synthetic=True)
+    choices = Choices.usual(task, model, synthetic=True)
     assert checked(choices, OWN) == choices
     (option,) = change
     with pytest.raises(
