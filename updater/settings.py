@@ -169,7 +169,7 @@ class UpdaterSettings(BaseSettings):
         0,
         ge=0,
         description="training steps, of 16 clips each, of the network that says when a video is "
-        "forged: 600 take about 10 minutes on one core; 0: a release has its parent's, and none where "
+        "forged: 600 take 6 to 7 minutes of one core; 0: a release has its parent's, and none where "
         "that has none",
     )
     without_kinds: frozenset[str] = Field(

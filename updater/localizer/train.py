@@ -20,7 +20,7 @@ from updater.outliers.local_forgeries import forge_locally, processed, saved_aga
 from updater.training.batches import ahead
 from updater.training_data import LabelledCrops
 
-STEPS = 3000
+STEPS = 4500
 PICTURES = 8
 """of a step"""
 MOST_CROPS = 2
