@@ -1,5 +1,10 @@
 """Opens a database for any room that keeps rows: an SQLite file on one host, or PostgreSQL."""
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +59,37 @@ def open_engine(database_url: str) -> Engine:
         return create_engine(url, pool_pre_ping=True)
     if url.database in (None, "", ":memory:"):
         raise ArgumentError("an SQLite file is needed: several processes open it")
-    make_folder(Path(str(url.database)).parent)
+    folder = Path(str(url.database)).parent
+    make_folder(folder)
     engine = create_engine(url, connect_args={"timeout": _LOCK_WAIT_S})
-    event.listen(engine, "connect", _make_durable)
+    event.listen(engine, "connect", partial(_make_durable, folder))
     event.listen(engine, "begin", _begin)
     return engine
 
 
-def _make_durable(connection: Any, _record: object) -> None:
+def _make_durable(folder: Path, connection: Any, _record: object) -> None:
     # The driver must not open transactions by itself: it would open them as readers, and a reader
     # that turns into a writer is refused at once, without waiting for the lock.
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    with _alone_in(folder):
+        connection.execute("PRAGMA journal_mode=WAL").close()
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait for the other processes that open a database here.
+
+    While a new file becomes WAL, SQLite waits for nobody: of several that open it at once, some are refused.
+    """
+    # Of the folder: to close any descriptor of the file itself would drop SQLite's own locks on it.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _begin(connection: Connection) -> None:

@@ -66,7 +66,7 @@ class LabelledCrops:
     picture_features: npt.NDArray[np.float32] | None = None
     """[n, B], what a frozen model makes of each item's whole picture, where it was computed before"""
     videos: npt.NDArray[np.bool_] | None = None
-    """[n], which items are known to be videos: real ones whose frames an import kept; None: no such word"""
+    """[n], known to be videos: real ones whose frames an import kept; None where that was not looked up"""
 
     def __len__(self) -> int:
         return len(self.ids)
