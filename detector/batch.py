@@ -21,7 +21,7 @@ from detector.inputs import request_for
 from detector.records import Timings, Verdict
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route
-from detector.seen import Evidence, Seen
+from detector.seen import Seen, evidence_of
 from detector.settings import DetectorSettings
 from detector.tensors import ModelOutput, Request
 from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
@@ -256,8 +256,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
     ]
     said = build(origins, items, output, artifact)
     known = clips(items, apart, output["features"], artifact.manifest)
-    rows = zip(items, output["features"], output["embedding"], strict=False)  # regions' rows are behind
-    evidence = [Evidence(*row) for row in rows]
+    evidence = evidence_of(items, output)
     seen = [
         Seen(verdict, found, one.media, clip)
         for verdict, found, one, clip in zip(said, evidence, part, known, strict=True)

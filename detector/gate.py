@@ -47,6 +47,12 @@ class GateParameters(BaseModel):
             raise ValueError("the gate's weights must not all be zero")
         return self
 
+    @model_validator(mode="after")
+    def _videos_are_not_unknown_sooner(self) -> Self:
+        if self.unknown_above(video=True) < self.unknown_threshold:
+            raise ValueError("the unknown threshold of videos is below that of pictures")
+        return self
+
     def unknown_above(self, *, video: bool) -> float:
         """Return the unknown score above which a video, or else a picture, is unknown."""
         if video and self.video_unknown_threshold is not None:

@@ -16,7 +16,7 @@ from detector.inputs import request_for
 from detector.records import Timings
 from detector.release_session import ReleaseSession
 from detector.second_look import looked_again, second_looks
-from detector.seen import Evidence, Seen
+from detector.seen import Seen, evidence_of
 from detector.settings import DetectorSettings
 from detector.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.verdicts import Origin, build
@@ -95,10 +95,8 @@ class Handler:
         )
         (verdict,) = build([Origin("", item, timings)], [decoded], output, self._artifact)
         (clip,) = clips([decoded], apart, output["features"], manifest)
-        seen = Seen(
-            verdict, Evidence(decoded, output["features"][0], output["embedding"][0]), lambda: data, clip
-        )
-        ask = self._session.score
+        (evidence,) = evidence_of([decoded], output)
+        ask, seen = self._session.score, Seen(verdict, evidence, lambda: data, clip)
         (seen,) = looked_again([seen], second_looks(self._artifact, ask, ask, ask), self._sandbox.submit)
         return seen.verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
 

@@ -112,7 +112,8 @@ class Verdict(Prediction):
 
     A video that would be called real, though a stretch of it is told, is judged by the surest of its
     stretches alone: scores, regions and neighbours are of that. It is unknown where these speak of a real
-    one, whatever unknown_score is.
+    one, whatever unknown_score is. So is a video that would be called fake, where its unknown_score is above
+    the threshold of pictures.
     """
 
     id: str = Field(description="topic-partition-offset of the item")

@@ -1,6 +1,6 @@
-"""What an item is after the first look, and what a second look at it is."""
+"""What an item is after a look at it, and what a second look is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,12 @@ class Evidence:
     decoded: Decoded
     features: NDArray[np.float32]
     embedding: NDArray[np.float32]
+
+
+def evidence_of(items: Sequence[Decoded], output: ModelOutput) -> list[Evidence]:
+    """Return the evidence of each of a request's items, whose rows are the output's first."""
+    rows = zip(items, output["features"], output["embedding"], strict=False)
+    return [Evidence(*row) for row in rows]
 
 
 @dataclass(frozen=True)

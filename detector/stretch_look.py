@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from detector.artifact import Artifact
 from detector.inputs import request_for
-from detector.seen import Ask, Evidence, Seen
+from detector.seen import Ask, Seen, evidence_of
 from detector.verdicts import Origin, build
 from ingest.decode import sample
 from ingest.records import Decoded, MediaPlan
@@ -43,5 +43,5 @@ class StretchLook:
         origin = Origin(before.id, before.item, before.timings)
         (judged,) = build([origin], [decoded], output, self.artifact, suspected=True)
         kept = {name: getattr(before, name) for name in ("width", "height", "scan", "segments")}
-        evidence = Evidence(decoded, output["features"][0], output["embedding"][0])
+        (evidence,) = evidence_of([decoded], output)
         return replace(one, verdict=judged.model_copy(update=kept), evidence=evidence)

@@ -36,8 +36,8 @@ def build(
     suspected: something else speaks against the items: where the gate would call one real, it is unknown.
     """
     gate = artifact.manifest.gate
-    videos = [item.kind == "video" for item in items]
-    of_video = videos + [video for video, item in zip(videos, items, strict=True) for _ in item.regions]
+    shown = [*items, *(item for item in items for _ in item.regions)]
+    of_video = [item.kind == "video" for item in shown]
     rows = _rows(output, artifact, of_video, len(items) if suspected else 0)
     neighbours = _neighbours(output, len(items), artifact)
     # The regions' rows follow the items', in the items' order.
@@ -59,7 +59,7 @@ def build(
                 format=decoded.format,
                 width=decoded.width,
                 height=decoded.height,
-                unknown_threshold=gate.unknown_above(video=videos[i]),
+                unknown_threshold=gate.unknown_above(video=of_video[i]),
                 fake_threshold=gate.fake_threshold,
                 neighbours=neighbours[i],
                 regions=regions,

@@ -56,21 +56,6 @@ def aa_m(predicted: Sequence[ArrayLike], targets: Sequence[ArrayLike]) -> float:
     return 100 * float(np.mean(shares))
 
 
-def conformal_bound(scores: ArrayLike, share: float) -> float:
-    """Return the lowest of n scores, at least one, which few enough of them exceed.
-
-    So few that one more of their kind exceeds it with a chance of at most share, 0..1, where n + 1 is
-    1 / share or more (split conformal prediction: Papadopoulos et al. 2002). Of fewer scores none does.
-    """
-    ordered = np.sort(np.asarray(scores, np.float64))[::-1]
-    return float(ordered[may_exceed(len(ordered), share)])
-
-
-def may_exceed(count: int, share: float) -> int:
-    """Return how many of so many scores may exceed a bound that is set on them; see `conformal_bound`."""
-    return max(0, math.floor(share * (count + 1)) - 1)
-
-
 def mean_ap(fakes: Sequence[ArrayLike], reals: Sequence[ArrayLike]) -> float:
     """Return CDDB's mAP (section 3.3), in points, 0..100: the mean over tasks of the AP of their fakes.
 
@@ -143,6 +128,21 @@ def weighted_quantile(values: ArrayLike, weights: ArrayLike, share: float) -> fl
     order = np.argsort(v)
     reached = np.cumsum(w[order]) / w.sum()
     return float(v[order][min(int(np.searchsorted(reached, share - 1e-12)), len(v) - 1)])
+
+
+def conformal_bound(scores: ArrayLike, share: float) -> float:
+    """Return the lowest of n scores, at least one, which few enough of them exceed.
+
+    So few that one more of their kind exceeds it with a chance of at most share, 0..1, where n + 1 is
+    1 / share or more (split conformal prediction: Papadopoulos et al. 2002). Of fewer scores none does.
+    """
+    ordered = np.sort(np.asarray(scores, np.float64))[::-1]
+    return float(ordered[may_exceed(len(ordered), share)])
+
+
+def may_exceed(count: int, share: float) -> int:
+    """Return how many of so many scores may exceed a bound that is set on them; see `conformal_bound`."""
+    return max(0, math.floor(share * (count + 1)) - 1)
 
 
 def balanced_weights(names: ArrayLike, groups: ArrayLike | None = None) -> NDArray[np.float64]:

@@ -17,6 +17,9 @@ log = structlog.get_logger()
 MOST = 120
 """videos of a split that are read, in the order of their digests: 5 MB each of 128 px, on disk where many"""
 
+LEAST_VIDEOS = 20
+"""real videos, one a group, that a threshold is set on: fewer say too little of those to come"""
+
 
 @dataclass(frozen=True)
 class RealClips:

@@ -56,6 +56,7 @@ def test_a_gate_survives_its_manifest() -> None:
     [
         {"clip": 0},
         {"unknown_threshold": math.nan},
+        {"video_unknown_threshold": 3.9},
         {"fake_threshold": 1.5},
         {"terms": {}},
         {"terms": {"energy": {"median": 0, "scale": 1, "weight": 0}}},

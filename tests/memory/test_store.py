@@ -54,7 +54,7 @@ def test_the_database_survives_a_power_cut_and_lets_readers_through(store: Store
 
 
 def test_all_that_open_a_new_database_at_once_are_let_in(tmp_path: Path) -> None:
-    at_once = Barrier(4)
+    at_once = Barrier(4, timeout=60)
 
     def first_look(url: str) -> int:
         engine = open_engine(url)

@@ -4,7 +4,7 @@ import numpy as np
 
 from detector.artifact import REFERENCE
 from detector.reference import load_reference
-from updater.candidate.calibrate import fake_probabilities_around, score, unknown_scores
+from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
 from updater.candidate.picture import vote_of_live
 from updater.candidate.plan import Plan
 from updater.candidate.thresholds import LiveCalls
@@ -23,12 +23,10 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
         reference = load_reference(artifact.folder / REFERENCE, ids, families)
     network = plan.parent.network.to(plan.device)
     measured = score(network, reference, items, plan.device, progress, vote_of_live(plan, items))
-    gate = manifest.gate
-    above = np.full(len(items), gate.unknown_threshold)
-    if items.videos is not None:
-        above[items.videos] = gate.unknown_above(video=True)
+    fake = fake_probabilities_around(measured, manifest.gate)
+    labels = labels_of(unknown_scores(measured, manifest.gate), fake, manifest.gate, items.videos)
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),
-        unknown=unknown_scores(measured, gate) > above,
-        fake=fake_probabilities_around(measured, gate) > gate.fake_threshold,
+        unknown=labels == "unknown",
+        fake=fake > manifest.gate.fake_threshold,
     )

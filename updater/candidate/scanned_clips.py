@@ -7,8 +7,7 @@ import numpy as np
 
 from memory.records import REAL
 from updater.candidate.plan import Plan
-from updater.real_clips import NO_CLIPS, RealClips
-from updater.scan.calibrate import LEAST_REALS
+from updater.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
 from updater.scan.clips import ScannedClip
 from updater.scan.library import library_clips, real_clips
 from updater.scan.simulated import Features, simulate_clips
@@ -55,7 +54,7 @@ class ScannedClips:
         simulated = self._simulated("scanner: held-back clips", self._plan.splits.calibration, 22, count, 0)
         videos = self._videos("calibration")
         numbers = videos.one_a_group()[:CALIBRATED]
-        if len(numbers) < LEAST_REALS:
+        if len(numbers) < LEAST_VIDEOS:
             return simulated, []
         return simulated, real_clips(
             videos, numbers, self._features, partial(self._progress, "scanner: held-back videos")

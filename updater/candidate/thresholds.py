@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from updater.measures import balanced_weights, conformal_bound, weighted_quantile
+from updater.real_clips import LEAST_VIDEOS
 
 _POOLED = 0.25
 """what the shape that all classes share has to say of the reals' tail; the rest is the reals' own"""
-
-LEAST_VIDEOS = 20
 
 _MORE_UNKNOWN = 0.02
 """by how much the share of unknown ones among items of known classes may grow with an update"""

@@ -16,8 +16,6 @@ from updater.scan.training import frame_scores
 MAX_REALS_TOLD = 0.05
 FOUND_FROM = 0.5
 """tIoU with a true stretch, from which on it counts as found"""
-LEAST_REALS = 20
-"""real videos that a threshold is set on: fewer say too little of those to come"""
 _LEAST = 0.01
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,29 @@ def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_c
         right = labels == "real" if family == "real" else (labels == "fake") & (names == family)
         assert shares.named == pytest.approx(right[mine].mean())
         assert shares.named <= (shares.real if family == "real" else shares.fake)
+
+
+def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_artifact):
+    manifest, some, pseudo = untrained_artifact.manifest, items(["real"] * 12), items(["pseudo"] * 6, 1)
+    unknown = score_items(session, some)["unknown_score"]
+    gate = manifest.gate.model_copy(
+        update={
+            "unknown_threshold": float(unknown.min()) - 1,
+            "video_unknown_threshold": float(unknown.max()),
+        }
+    )
+    for videos, share in ((None, 1), (np.arange(12) < 3, 0.75)):
+        given = replace(some, videos=videos)
+        # Nothing is called fake, so a video between the two is real.
+        found = judge(
+            session,
+            gate.model_copy(update={"fake_threshold": 1.0}),
+            manifest.classes,
+            given,
+            pseudo,
+            frozenset({"real"}),
+        )
+        assert found.classes["real"].unknown == pytest.approx(share)
 
 
 def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_positive(

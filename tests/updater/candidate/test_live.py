@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from detector.architecture import Picture
+from detector.gate import decide
 from detector.picture import PictureBranch
 from detector.session import open_session
 from detector.verdicts import fake_probabilities
@@ -54,6 +55,29 @@ def test_the_network_as_it_was_trained_says_what_the_live_release_says_of_each_i
     assert 0 < live.fake.sum() < len(items)
     assert np.array_equal(live.unknown, scored["unknown_score"] > gate.unknown_threshold)
     assert np.array_equal(live.fake, fake > gate.fake_threshold)
+
+
+def test_of_videos_it_says_what_the_live_release_says_of_videos(plan):
+    artifact, items = plan.parent.artifact, plan.splits.calibration
+    scored = score_items(open_session(artifact, threads=1), items)
+    unknown, fake = scored["unknown_score"], fake_probabilities(scored["logits"])
+    lower, higher = (float(one) for one in np.quantile(unknown, [0.3, 0.7]))
+    gate = artifact.manifest.gate.model_copy(
+        update={
+            "unknown_threshold": lower,
+            "video_unknown_threshold": higher,
+            "fake_threshold": float(np.median(fake)) + 1e-6,
+        }
+    )
+    moved = replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
+    videos = np.arange(len(items)) % 2 == 0
+    splits = replace(plan.splits, calibration=replace(items, videos=videos))
+    of_videos = replace(plan, parent=replace(plan.parent, artifact=moved), splits=splits)
+    live = live_calls(of_videos, lambda *at: None)
+    each = zip(unknown, fake, videos, strict=True)
+    expected = [decide(float(u), float(f), gate, video=bool(v)) == "unknown" for u, f, v in each]
+    assert live.unknown.tolist() == expected
+    assert expected != (unknown > lower).tolist(), "some video lies between the two"
 
 
 def test_where_nothing_is_live_there_is_nothing_to_keep(plan):

@@ -11,8 +11,7 @@ from detector.scan_contract import ScanContract
 from updater.candidate.plan import LEAST, make_plan
 from updater.candidate.scanned import scanned
 from updater.candidate.scanned_clips import ScannedClips
-from updater.real_clips import RealClips
-from updater.scan.calibrate import LEAST_REALS
+from updater.real_clips import LEAST_VIDEOS, RealClips
 from updater.scan.training import train_scanner
 from updater.settings import UpdaterSettings
 from updater.training_data import Splits
@@ -68,7 +67,7 @@ def test_beside_simulated_clips_it_learns_from_each_video_as_it_is_and_forged(ma
     assert (len(train), of_library) == (16, 0)
 
 
-@pytest.mark.parametrize(("groups", "used"), [(LEAST_REALS - 1, 0), (LEAST_REALS, LEAST_REALS)])
+@pytest.mark.parametrize(("groups", "used"), [(LEAST_VIDEOS - 1, 0), (LEAST_VIDEOS, LEAST_VIDEOS)])
 def test_too_few_groups_of_real_videos_set_no_threshold(make, groups, used):
     plan = make(groups)
     simulated, of_videos = ScannedClips(plan, means, silent).held_back()
@@ -103,10 +102,10 @@ def test_the_same_seed_gives_the_same_scanner_and_another_one_another(make):
 def test_a_scanner_says_on_how_many_videos_it_rests(make, tmp_path):
     draft = tmp_path / "draft"
     draft.mkdir()
-    one = scanned(make(LEAST_REALS), draft, silent)
+    one = scanned(make(LEAST_VIDEOS), draft, silent)
     assert isinstance(one.contract, ScanContract)
-    assert one.contract.reals == 6 + LEAST_REALS
+    assert one.contract.reals == 6 + LEAST_VIDEOS
     assert one.contract.reals_told <= 0.05
-    assert one.found.held_library == LEAST_REALS
+    assert one.found.held_library == LEAST_VIDEOS
     assert one.found.learnt_library == 8
     assert (one.found.library.reals, one.found.library.forged) == (2, 2)
