@@ -1,8 +1,8 @@
 """Every topic of the loop, with its size, in one place for whoever creates or checks them."""
 
 from detector.settings import DetectorSettings
+from ingest.kafka.topics import Topic, ingest_topics
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
-from ingest.topics import Topic, ingest_topics
 from memory.records import MAX_ALARM_BYTES
 from memory.settings import MemorySettings
 

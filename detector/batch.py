@@ -10,34 +10,31 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Literal
 
 import structlog
 
-from detector.artifact import Artifact
-from detector.clips import clips, judged_apart
-from detector.contract import PICTURE
-from detector.inputs import request_for
-from detector.records import Timings, Verdict
+from detector.looks.clips import clips, judged_apart
+from detector.looks.judged_item import Seen, evidence_of
+from detector.records import Reason, Stage, Timings, Verdict
+from detector.release.artifact import Artifact
+from detector.release.contract import PICTURE
+from detector.release.inputs import request_for
+from detector.release.tensors import ModelOutput, Request
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route
-from detector.seen import Seen, evidence_of
+from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
-from detector.tensors import ModelOutput, Request
-from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.unknowns import encode
 from detector.verdicts import Origin, build
 from ingest.envelope import open_envelope, trace_of
 from ingest.item_fields import about
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
-from ingest.sandbox import Sandbox, SandboxUnavailableError
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 
 VERDICT_TYPE = "io.forgewatch.verdict"
 
-Stage = Literal["envelope", "decode", "score", "commit"]
-Reason = Literal["request_too_large", "refused", "record_too_large", "unexpected"]
 Score = Callable[[Artifact, Request], ModelOutput]
 Again = Callable[[Artifact, Sequence[Seen]], Sequence[Seen]]
 

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.artifact import verify
-from detector.clips import clips, judged_apart
-from detector.inputs import request_for
+from detector.looks.clips import clips, judged_apart
+from detector.looks.judged_item import Seen, evidence_of
 from detector.records import Timings
-from detector.release_session import ReleaseSession
+from detector.release.artifact import verify
+from detector.release.inputs import request_for
+from detector.release.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.second_look import looked_again, second_looks
-from detector.seen import Seen, evidence_of
+from detector.serving.release_session import ReleaseSession
 from detector.settings import DetectorSettings
-from detector.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.verdicts import Origin, build
 from ingest.records import MediaError, MediaItem
-from ingest.sandbox import Sandbox
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
 _UNSUPPORTED_MEDIA, _BAD_REQUEST = 415, 400

@@ -4,17 +4,14 @@ The label `release` is a release's short name, and `family` one of its classes. 
 retired one's series out, so that they do not pile up.
 """
 
-import time
 from collections.abc import Collection, Sequence
 from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from detector.artifact import version_of
-from detector.batch import Judged, Reason, Stage
-from detector.records import Label, Verdict
-from ingest.decode import DecodeReason
+from detector.records import Label, Reason, Stage, Verdict
 from ingest.envelope import EnvelopeReason
+from ingest.sandbox.decode import DecodeReason
 
 OUTCOMES = ("served", "retried", "refused")
 _REASONS: dict[Stage, tuple[str, ...]] = {
@@ -101,28 +98,6 @@ for _label in get_args(Label):
 for _stage, _reasons in _REASONS.items():
     for _reason in _reasons:
         DEAD_LETTERS.labels(_stage, _reason)
-
-
-def count_committed(judged: Sequence[Judged]) -> None:
-    """Count a batch whose transaction was committed, at that moment."""
-    now_s = time.time()
-    BATCH_ITEMS.observe(len(judged))
-    CONSUMED.inc(len(judged))
-    for result in judged:
-        END_TO_END.observe(max(0.0, now_s - result.record.timestamp_ms / 1000))
-        verdict = result.verdict
-        if verdict is None:
-            assert result.error is not None
-            DEAD_LETTERS.labels(result.stage, result.error.reason).inc()
-            continue
-        release = version_of(verdict.release)
-        VERDICTS.labels(verdict.label, release).inc()
-        if verdict.label == "fake" and verdict.family is not None:
-            FAKES.labels(verdict.family, release).inc()
-        if verdict.segments:
-            TOLD_VIDEOS.labels(verdict.label).inc()
-        ENERGY.labels(release).observe(verdict.energy)
-        UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
 
 
 def count_second_looks(added: Collection[str], verdicts: Sequence[Verdict]) -> None:

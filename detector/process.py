@@ -8,24 +8,25 @@ from kafka.errors import KafkaError
 from prometheus_client import REGISTRY
 
 from detector import metrics
-from detector.holdings import Holdings
-from detector.loading import Loader
-from detector.releases import ReleaseFollower
-from detector.rollout import Serving
+from detector.serving.holdings import Holdings
+from detector.serving.loading import Loader
+from detector.serving.releases import ReleaseFollower
+from detector.serving.rollout import Serving
+from detector.serving.rollout_source import Wanted
+from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
-from detector.torchserve import TorchServe, TorchServeError
-from detector.wanted import Wanted
 from detector.worker import Worker
-from ingest.access import absent, require_entry
+from ingest.kafka.access import absent, require_entry
+from ingest.kafka.options import kafka_options
+from ingest.kafka.sink import CommitError, SinkRefusedError, TransactionalSink
+from ingest.kafka.source import Source
+from ingest.kafka.transactional_id import own_transactional_id
 from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import serve_health
-from ingest.sandbox import Sandbox, SandboxUnavailableError
-from ingest.settings import IngestSettings, kafka_options
-from ingest.sink import CommitError, SinkRefusedError, TransactionalSink
-from ingest.source import Source
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
+from ingest.settings import IngestSettings
 from ingest.tracing import exporting
-from ingest.transactional_id import own_transactional_id
 
 _PROBE_TIMEOUT_S = 1.0
 _SCRAPE_TIMEOUT_S = 3.0

@@ -4,10 +4,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ingest.crops import Box
 from ingest.records import MediaItem, MediaKind
+from ingest.sandbox.crops import Box
 
 Label = Literal["real", "fake", "unknown"]
+Stage = Literal["envelope", "decode", "score", "commit"]
+Reason = Literal["request_too_large", "refused", "record_too_large", "unexpected"]
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """SHA-256 of a release's manifest.json, and so of every file that it names."""
@@ -21,7 +23,7 @@ class Prediction(BaseModel):
     features, over how far those are from their own nearest: about 1 among familiar media,
     higher farther off. unknown_score is the fused gate's u over what is usual among the nearest
     known items: above Verdict.unknown_threshold the item is unknown. Where these are unfamiliar
-    themselves, the probabilities count how many of them are forgeries (detector/surroundings.py).
+    themselves, the probabilities count how many of them are forgeries (detector/model/surroundings.py).
     """
 
     model_config = ConfigDict(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from detector.artifact import Artifact
-from detector.inputs import body_bytes
+from detector.release.artifact import Artifact
+from detector.release.inputs import body_bytes
 from ingest.records import Decoded, InRecord, MediaItem
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 
 _PLACES = 2**64
 

@@ -14,15 +14,15 @@ from functools import partial
 
 import structlog
 
-from detector.artifact import Artifact
-from detector.map_look import MapLook
+from detector.looks.judged_item import Ask, SecondLook, Seen
+from detector.looks.map_look import MapLook
+from detector.looks.scan_look import ScanLook
+from detector.looks.stretch_look import StretchLook
 from detector.records import Verdict
-from detector.scan_look import ScanLook
-from detector.seen import Ask, SecondLook, Seen
-from detector.stretch_look import StretchLook
-from detector.torchserve import TorchServeUnavailableError
+from detector.release.artifact import Artifact
+from detector.serving.torchserve import TorchServeUnavailableError
 from ingest.records import Decoded, Plan
-from ingest.sandbox import SandboxUnavailableError
+from ingest.sandbox.sandbox import SandboxUnavailableError
 
 log = structlog.get_logger()
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.artifact import Artifact
-from detector.gate import decide
 from detector.records import Label, Neighbour, RegionPrediction, Timings, Verdict
-from detector.tensors import ModelOutput
+from detector.release.artifact import Artifact
+from detector.release.gate import decide
+from detector.release.tensors import ModelOutput
 from ingest.records import Decoded, MediaItem
 
 

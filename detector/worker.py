@@ -11,7 +11,6 @@ import structlog
 from kafka.errors import KafkaTimeoutError
 
 from detector import metrics
-from detector.artifact import Artifact
 from detector.batch import (
     Batch,
     BatchAbandonedError,
@@ -21,21 +20,22 @@ from detector.batch import (
     open_batch,
     verdict_headers,
 )
-from detector.contract import CROPS
-from detector.rollout import Serving
+from detector.looks.judged_item import Seen
+from detector.release.artifact import Artifact
+from detector.release.contract import CROPS
+from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again, second_looks
-from detector.seen import Seen
+from detector.serving.rollout import Serving
+from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
-from detector.tell import tell
-from detector.tensors import ModelOutput, Request
-from detector.torchserve import TorchServe, TorchServeUnavailableError
+from detector.verdict_log import count_committed, log_verdict
 from ingest.dead_letters import dead_letter
+from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
+from ingest.kafka.source import Source
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord, OutRecord
-from ingest.sandbox import Sandbox, SandboxUnavailableError
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
-from ingest.sink import CommitError, RecordTooLargeError, TransactionalSink
-from ingest.source import Source
 from ingest.trace_context import TraceContext
 from ingest.tracing import Span, Spans
 
@@ -190,9 +190,9 @@ class Worker:
                 answers = [self._lessened(answer, error) for answer in answers]
             else:
                 break
-        metrics.count_committed([answer.judged for answer in answers])
+        count_committed([answer.judged for answer in answers])
         for answer in answers:
-            tell(answer.judged, answer.span)
+            log_verdict(answer.judged, answer.span)
 
     def _span(self, judged: Judged, began_ns: int) -> Span | None:
         return None if self.spans is None else self.spans.begin(judged.record, judged.trace, began_ns)

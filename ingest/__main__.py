@@ -1,7 +1,7 @@
 """A decoding child of the sandbox: items in, crops out, on the socket that is its standard input.
 
-Started by ingest.child alone, which sets its limits from outside. Before it takes the first item it loads
-and warms up all decoders, so that it needs no file any more, and then gives up for good whatever decoding
+Started by `child.py` alone, which sets its limits from outside. Before it takes the first item it
+loads and warms up all decoders, so that it needs no file any more, and then gives up for good what decoding
 does not need: other system calls, privileges, being looked into. It dies with its parent.
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from PIL import AvifImagePlugin, Image
 
-from ingest import seccomp, wire
-from ingest.decode import DecodeError
-from ingest.extract import extract
 from ingest.records import MediaPlan
+from ingest.sandbox import seccomp, wire
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.extract import extract
 
 # What decoders load by need, for some media alone, when no file can be opened any more: FFmpeg's subtitle
 # streams beside the pictures, Pillow's LAB pictures.

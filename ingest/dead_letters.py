@@ -1,8 +1,8 @@
 """Makes the record that says why an item got no verdict."""
 
+from ingest.kafka.sink import record_bytes
 from ingest.records import InRecord, MediaError, OutRecord
 from ingest.settings import IngestSettings
-from ingest.sink import record_bytes
 
 _PREFIX = "__forgewatch.errors."
 _MOST_TEXT_BYTES = 1024

@@ -1,7 +1,7 @@
 """What can be set about media entering: the broker, the topics, the limits on hostile input."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -59,36 +59,3 @@ class IngestSettings(BaseSettings):
     def max_record_bytes(self) -> int:
         """Largest record that topics beyond the media topic must carry, bytes."""
         return self.max_media_bytes + HEADER_ROOM_BYTES
-
-
-def kafka_options(settings: IngestSettings) -> dict[str, Any]:
-    """Give the connection's keyword arguments for any kafka-python client.
-
-    No client connects without them, so here each consumer of the process is kept reading.
-    """
-    # Not above: whoever only reads settings need not load a Kafka client.
-    from ingest.record_batches import tolerate_bad_batches
-    from ingest.rejoin import complete_rejoins
-
-    tolerate_bad_batches()
-    complete_rejoins()
-    options: dict[str, Any] = {
-        "bootstrap_servers": settings.bootstrap_servers.split(","),
-        "security_protocol": settings.security_protocol,
-        "sasl_mechanism": settings.sasl_mechanism,
-        "sasl_plain_username": settings.sasl_username,
-        "sasl_plain_password": _reveal(settings.sasl_password),
-        "ssl_cafile": _name(settings.ssl_cafile),
-        "ssl_certfile": _name(settings.ssl_certfile),
-        "ssl_keyfile": _name(settings.ssl_keyfile),
-        "ssl_password": _reveal(settings.ssl_password),
-    }
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _reveal(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
-
-
-def _name(path: Path | None) -> str | None:
-    return None if path is None else str(path)

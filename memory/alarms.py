@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from memory.betting import ShiftTest
 from memory.records import ShiftAlarm
 from memory.rows import now_ms
 from memory.schema import alarms, clusters, exemplars, watched, watched_releases
 from memory.settings import MemorySettings
+from memory.shift_test import ShiftTest
 
 SEEN = 200
 """Newest items of a source that are remembered by where they are: suspects are sought among them."""

@@ -7,9 +7,9 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from detector.architecture import FEATURE_VERSION
-from detector.feature_columns import WIDTH
-from detector.feature_graph import feature_graph
+from detector.features.feature_columns import WIDTH
+from detector.model.feature_graph import feature_graph
+from detector.release.architecture import FEATURE_VERSION
 
 __all__ = ["FEATURE_VERSION", "WIDTH", "ItemFeatures", "features_of"]
 
@@ -44,7 +44,7 @@ class ItemFeatures:
 def features_of(crops: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return float32 (WIDTH,), the mean over an item's crops, uint8 RGB (N, S, S, 3) with N >= 1.
 
-    Raises ValueError for a side S that has no features, as `detector.feature_graph` says.
+    Raises ValueError for a side S that has no features, as `detector.model.feature_graph` says.
     """
     (features,) = _of_side(crops.shape[1])([crops])
     return np.asarray(features, np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from memory.index import Index
+from memory.index.index import Index
 from memory.rows import exemplars_of, groups_by_media
 
 

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from detector.contract import PICTURE
-from ingest.decode import DecodeError
+from detector.release.contract import PICTURE
 from ingest.records import Decoded, MediaPlan
-from ingest.sandbox import Sandbox
-from memory.crop_store import CropStore
-from memory.index import Index
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import Sandbox
+from memory.crops.crop_store import CropStore
+from memory.crops.scans import Measure, RealVideo, is_scanned, measured, scans
+from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, extend_label, open_label, reopen_label
 from memory.placement import conflict, place
 from memory.rows import exemplars_of, media_of
-from memory.scans import Measure, RealVideo, is_scanned, measured, scans
 from memory.store import Store
 
 

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from ingest.records import MediaError
 from ingest.trace_context import TraceContext
-from memory.crop_store import CropStore
+from memory.crops.crop_store import CropStore
 from memory.groups import assign_groups
-from memory.index import Index
+from memory.index.index import Index
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows, media_of
 from memory.store import ExemplarMemoryError
@@ -54,7 +54,7 @@ class Arrival:
     picture: NDArray[np.uint8] | None = None
     """(H, W, 3), the whole picture, where a release looks at it"""
     scan: bytes | None = None
-    """one crop a frame of a video that a person calls real, as `memory.scans` makes them"""
+    """one crop a frame of a video that a person calls real, as `memory.crops.scans` makes them"""
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,18 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from ingest.access import BrokerRefusedError, absent, require_entry
+from ingest.kafka.access import BrokerRefusedError, absent, require_entry
+from ingest.kafka.options import kafka_options
+from ingest.kafka.sink import SinkError
 from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import serve_health
-from ingest.settings import IngestSettings, kafka_options
-from ingest.sink import SinkError
+from ingest.settings import IngestSettings
 from ingest.tracing import exporting
 from memory import metrics
-from memory.crop_store import CropStore
+from memory.crops.crop_store import CropStore
+from memory.crops.object_store import local_folder, require_files
 from memory.database import folder_of, require_openable
-from memory.object_store import local_folder, require_files
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
 from memory.worker import run

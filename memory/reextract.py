@@ -9,7 +9,7 @@ import structlog
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from memory.crop_store import CropsDamagedError, CropsMissingError, CropStore
+from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore
 from memory.features import FEATURE_VERSION, features_of
 from memory.rows import feature_versions, renew_features
 from memory.schema import exemplars

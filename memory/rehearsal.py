@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
-from detector.architecture import FEATURE_VERSION
+from detector.release.architecture import FEATURE_VERSION
 from memory.herding import herd, shares
+from memory.index.scaling import Scaling
 from memory.records import Exemplar
 from memory.rows import select_exemplars, select_features
-from memory.scaling import Scaling
 from memory.schema import labelled, labels
 from memory.store import Store
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from memory.crop_store import SHARDS, CropStore
+from memory.crops.crop_store import SHARDS, CropStore
 from memory.rows import crops_in_use, drop, now_ms
 from memory.schema import exemplars
 from memory.store import Store

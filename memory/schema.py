@@ -115,7 +115,7 @@ watched = Table(
     Column("release", String(64), primary_key=True),
     Column("source", String(1000), primary_key=True),
     Column("number", Integer, nullable=False),  # of its test among all of the release, which says its share
-    Column("test", LargeBinary, nullable=False),  # memory.betting.ShiftTest, as safetensors
+    Column("test", LargeBinary, nullable=False),  # memory.shift_test.ShiftTest, as safetensors
     Column("seen", Text, nullable=False),  # JSON list of the newest items, oldest first
     Column("seen_ms", BigInteger, nullable=False, index=True),
 )

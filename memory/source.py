@@ -15,12 +15,13 @@ from kafka.errors import (
 )
 from prometheus_client import Counter, Gauge
 
-from ingest.access import refused
+from ingest.kafka.access import refused
+from ingest.kafka.options import kafka_options
+from ingest.kafka.out_of_range import read_on
+from ingest.kafka.source import SESSION_TIMEOUT_MS, fresh_topic_id, in_records
 from ingest.lag import Lag, reaches, records_behind
-from ingest.out_of_range import read_on
 from ingest.records import InRecord, Position
-from ingest.settings import IngestSettings, kafka_options
-from ingest.source import SESSION_TIMEOUT_MS, fresh_topic_id, in_records
+from ingest.settings import IngestSettings
 from memory import metrics
 from memory.settings import MemorySettings
 

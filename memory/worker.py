@@ -13,30 +13,30 @@ from uuid import uuid4
 import structlog
 from kafka.errors import KafkaError
 
-from detector.artifact import version_of
+from detector.release.artifact import version_of
 from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import dead_letter
 from ingest.item_fields import about, told
+from ingest.kafka.sink import CommitError, TransactionalSink
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
-from ingest.sink import CommitError, TransactionalSink
 from ingest.trace_context import of_headers
 from ingest.tracing import Spans
 from memory import metrics
-from memory.clustering import keep_clustered
-from memory.crop_store import SHARDS, CropStore, CropsUnavailableError
+from memory.clusters.clustering import keep_clustered
+from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
-from memory.index import Index
+from memory.index.index import Index
+from memory.index.renewal import Renewal
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
 from memory.offsets import load_positions, save_offsets
 from memory.reextract import reextract
-from memory.renewal import Renewal
 from memory.retention import Retention, sweep
 from memory.settings import MemorySettings
+from memory.shift.watch import keep_watch
 from memory.source import StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError
-from memory.watch import keep_watch
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
@@ -60,7 +60,7 @@ def run(
     """Remember unknowns until stop is set; passing faults of Kafka, disk or database are waited out.
 
     Beside it a thread keeps the list of clusters up to date, and one watches the verdicts. Raises
-    WrongStoreError, or ingest.sink.SinkRefusedError.
+    WrongStoreError, or ingest.kafka.sink.SinkRefusedError.
     """
     # A computation cannot be stopped and loses nothing, so the process does not wait for its end.
     Thread(target=keep_clustered, args=(settings, stop), name="clustering", daemon=True).start()

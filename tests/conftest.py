@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from deploy.local.processes import free_port
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 from updater.candidate.gates import make_gates
 from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
@@ -154,16 +154,16 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation
     import torch
     from safetensors.torch import save_file
 
-    from detector.architecture import FEATURE_VERSION, Architecture
-    from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, REFERENCE, WEIGHTS, seal
-    from detector.contract import crops_and_pooling
-    from detector.export import export, prove_equal
-    from detector.gate import GateParameters, Term
-    from detector.graph import DetectorGraph, Reference
-    from detector.manifest import Manifest, ReferenceEntry
-    from detector.network import Network
-    from detector.probe import write_probe
-    from detector.session import Session
+    from detector.model.export import export, prove_equal
+    from detector.model.graph import DetectorGraph, Reference
+    from detector.model.network import Network
+    from detector.release.architecture import FEATURE_VERSION, Architecture
+    from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, REFERENCE, WEIGHTS, seal
+    from detector.release.contract import crops_and_pooling
+    from detector.release.gate import GateParameters, Term
+    from detector.release.manifest import Manifest, ReferenceEntry
+    from detector.release.probe import write_probe
+    from detector.serving.session import Session
     from ingest.records import CropPlan
 
     folder = tmp_path_factory.mktemp("artifact")

@@ -24,7 +24,7 @@ ABSENT = {
 }
 """The packages that only the extras of pyproject.toml bring."""
 WHERE_TORCH_IS = {
-    "detector.feature_graph": {"detector.export", "detector.forensics", "torch"},
+    "detector.model.feature_graph": {"detector.model.export", "detector.features.forensics", "torch"},
     "updater.worker": {"updater.runner", "updater.training.processes"},
     "updater.process": {"updater.gpus"},
 }
@@ -127,12 +127,12 @@ def test_a_circle_would_be_found():
     "process", ["detector.__main__", "memory.__main__", "updater.__main__", "updater.run", "deploy.__main__"]
 )
 def test_production_never_imports_the_laboratory(process):
-    laboratory = {name for name in MODULES if name.startswith(("updater.benchmark", "updater.rejection"))}
+    laboratory = {name for name in MODULES if name.startswith("updater.benchmark")}
     assert reached_from(process) & laboratory == set()
 
 
 def test_the_laboratory_is_where_the_commands_find_it():
-    assert "updater.benchmark.run" in reached_from("deploy.cli.main")
+    assert "updater.benchmark.continual.run" in reached_from("deploy.cli.main")
 
 
 @pytest.mark.parametrize("module", LIGHT)

@@ -11,9 +11,9 @@ from typing import Self
 
 import httpx
 
-from detector.artifact import MANIFEST, Artifact
-from detector.fetch import FetchError, fetch
-from detector.manifest import ArtifactError
+from detector.release.artifact import MANIFEST, Artifact
+from detector.release.manifest import ArtifactError
+from detector.serving.fetch import FetchError, fetch
 from detector.settings import DetectorSettings
 from updater.records import Candidate
 from updater.settings import UpdaterSettings

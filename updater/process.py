@@ -12,17 +12,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingest.process.disk import Disks
 from ingest.process.frame import DONE, FAILED, Process, failing_on
 from ingest.process.health import serve_health
+from memory.crops.object_store import require_files
 from memory.database import cause_of, folder_of, require_openable
 from memory.migrate import UnknownLayoutError
-from memory.object_store import require_files
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, schedule
+from updater.data.training_data import labelled_since, suspects_labelled_since
 from updater.jobs.carry import carrying_as_jobs
-from updater.parts import Parts, open_parts
 from updater.runs import Lease, utc_now
+from updater.services import Parts, open_parts
 from updater.settings import UpdaterSettings
-from updater.training_data import labelled_since, suspects_labelled_since
 from updater.worker import carry_out, carrying_here, run, run_once, runner_name, terminal
 
 _ERRORS = (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError)

@@ -11,37 +11,37 @@ from pathlib import Path
 import structlog
 import torch
 
-from detector.artifact import EVALUATION
-from detector.backbone import BackboneError
-from detector.graph import DetectorGraph
+from detector.model.backbone import BackboneError
+from detector.model.graph import DetectorGraph
+from detector.release.artifact import EVALUATION
 from ingest.records import PicturePlan
-from memory.crop_store import CropsUnavailableError
+from memory.crops.crop_store import CropsUnavailableError
 from memory.held_back import choose_resting
 from memory.rehearsal import choose_rehearsal
 from memory.store import StoreUnavailableError
-from updater.candidate.beginning import begin, begun
 from updater.candidate.builder import Workshop, identity, with_features
 from updater.candidate.evaluation import evaluated
+from updater.candidate.initial_weights import begin, begun
 from updater.candidate.parent import load_parent
 from updater.candidate.picture import with_picture_features
 from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
-from updater.deploy_client import DeployUnavailableError
-from updater.metrics import timed
-from updater.parts import Parts
-from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
-from updater.records import Candidate, UpdateRun
-from updater.runs import Lease, LeaseLostError
-from updater.training.crop_rows import DeviceMemoryError
-from updater.training.processes import PeerLostError
-from updater.training.tuning import TuningError
-from updater.training.weights import WeightsError
-from updater.training_data import (
+from updater.data.training_data import (
     PicturesLackingError,
     known_label,
     labelled_since,
     load_splits,
     newest_label,
 )
+from updater.deploy_client import DeployUnavailableError
+from updater.metrics import timed
+from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
+from updater.records import Candidate, UpdateRun
+from updater.runs import Lease, LeaseLostError
+from updater.services import Parts
+from updater.training.crop_rows import DeviceMemoryError
+from updater.training.processes import PeerLostError
+from updater.training.tuning import TuningError
+from updater.training.weights import WeightsError
 
 RELEASES = "releases"
 FROZEN = "frozen"

@@ -7,7 +7,7 @@ from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from detector.architecture import NO_BACKBONE, Architecture
+from detector.release.architecture import NO_BACKBONE, Architecture
 from updater.training.augmentations import NO_COPIES, Augment, Strength
 from updater.training.schedules import Schedule
 

@@ -22,8 +22,8 @@ from deploy.cli.output import CommandError, print_table, progress_bar, say, writ
 from deploy.cli.whole_pictures import with_pictures
 
 if TYPE_CHECKING:
-    from updater.benchmark.setup import Setup
-    from updater.benchmark.streams import Dataset
+    from updater.benchmark.continual.setup import Setup
+    from updater.benchmark.continual.streams import Dataset
 
 HOME = Path(".forgewatch/benchmarks")
 
@@ -40,7 +40,7 @@ app = typer.Typer(
 @with_options
 def cddb(chosen: Learning, data: Data = None, sequence: Sequence = "easy") -> None:
     """Learn the tasks of CDDB's layout, one forgery family after another."""
-    from updater.benchmark.streams import Dataset
+    from updater.benchmark.continual.streams import Dataset
 
     _learn(Dataset("cddb", data, sequence, **_cut(chosen)), chosen)
 
@@ -55,7 +55,7 @@ def opencil(
     increment: Annotated[int, typer.Option(min=1, help="and of each step that follows")] = 10,
 ) -> None:
     """Learn classes in steps beside outliers: OpenCIL's layout, or CDDB's, whose later tasks are outliers."""
-    from updater.benchmark.streams import Dataset
+    from updater.benchmark.continual.streams import Dataset
 
     _learn(Dataset("opencil", data, sequence, base, increment, **_cut(chosen)), chosen)
 
@@ -64,7 +64,7 @@ def opencil(
 @with_options
 def synthetic(chosen: Learning) -> None:
     """Learn the own stream's families one after another; it is rendered, and needs no data."""
-    from updater.benchmark.streams import Dataset
+    from updater.benchmark.continual.streams import Dataset
 
     _learn(Dataset("synthetic", **_cut(chosen)), chosen)
 
@@ -87,7 +87,7 @@ def memory(
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Measure the memory's index on generated exemplars: adding, searching, saving, starting, and recall."""
-    from memory.benchmark import costs_json, measure_all
+    from updater.benchmark.costs.benchmark import costs_json, measure_all
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -140,7 +140,7 @@ def shift(
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Simulate how many items of a shifted source raise an alarm, for how far single items shift."""
-    from memory.shift_power import AUCS, SIGMAS, bar, measure, power_json
+    from updater.benchmark.costs.shift_power import AUCS, SIGMAS, bar, measure, power_json
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -184,10 +184,10 @@ def one_line() -> Iterator[None]:
     """Turn whatever can be wrong with data, options, folders and weights into one line for the person."""
     import torch
 
-    from ingest.sandbox import SandboxUnavailableError
+    from ingest.sandbox.sandbox import SandboxUnavailableError
     from updater.benchmark.data.tasks import DataError
-    from updater.benchmark.run_folder import ResultsError
-    from updater.shards import StoredRowsError
+    from updater.benchmark.report.run_folder import ResultsError
+    from updater.data.shards import StoredRowsError
 
     try:
         yield
@@ -199,10 +199,10 @@ def one_line() -> Iterator[None]:
 
 
 def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
+    from updater.benchmark.continual.run import default_name, run_benchmark
     from updater.benchmark.data.crops import CropReader
-    from updater.benchmark.report import compare, show, write_reports
-    from updater.benchmark.run import default_name, run_benchmark
-    from updater.benchmark.run_folder import load_runs
+    from updater.benchmark.report.report import compare, show, write_reports
+    from updater.benchmark.report.run_folder import load_runs
     from updater.benchmark.synthetic.families import FAMILIES
     from updater.training.processes import is_first
 

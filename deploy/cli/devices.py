@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
 
     from deploy.cli.learning import TrainingOptions
-    from detector.architecture import Architecture
+    from detector.release.architecture import Architecture
     from updater.training.weights import Weights
 
 

@@ -12,9 +12,9 @@ from deploy.cli.learning import TrainingOptions, with_options
 from deploy.cli.output import print_table, progress_bar, writable
 
 if TYPE_CHECKING:
+    from updater.benchmark.continual.setup import Setup
+    from updater.benchmark.continual.streams import Dataset
     from updater.benchmark.gate_weights import Compared, Learnt
-    from updater.benchmark.setup import Setup
-    from updater.benchmark.streams import Dataset
 
 
 @with_options
@@ -25,7 +25,7 @@ def weights(
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1,
 ) -> None:
     """Learn the gate's weights inside the training families, of CDDB's layout or else the own stream."""
-    from updater.benchmark.streams import Dataset
+    from updater.benchmark.continual.streams import Dataset
 
     writable(chosen.report)
     source = Dataset("cddb", data, sequence) if data else Dataset("synthetic")
@@ -48,9 +48,9 @@ def weights(
 
 
 def _measured(source: "Dataset", setup: "Setup", seeds: range) -> "tuple[list[Learnt], dict[str, Compared]]":
+    from updater.benchmark.continual.items import with_features
     from updater.benchmark.data.crops import CropReader
     from updater.benchmark.gate_weights import measure
-    from updater.benchmark.items import with_features
     from updater.benchmark.synthetic.families import FAMILIES
 
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}

@@ -13,7 +13,7 @@ import typer
 from deploy.cli.output import UsageError, say
 
 if TYPE_CHECKING:
-    from updater.benchmark.setup import Setup
+    from updater.benchmark.continual.setup import Setup
     from updater.training.augmentations import Distorted
     from updater.training.schedules import Schedule
 
@@ -161,7 +161,7 @@ def _with_preset(chosen: TrainingOptions, context: typer.Context) -> TrainingOpt
     """The options of a preset, where one is named, under those that were given. Raises UsageError."""
     if not isinstance(chosen, Learning) or chosen.preset is None:
         return chosen
-    from updater.benchmark.presets import PRESETS
+    from updater.benchmark.continual.presets import PRESETS
 
     _one_of("preset", chosen.preset, PRESETS)
     preset = PRESETS[chosen.preset]
@@ -181,13 +181,13 @@ def setup_of(chosen: TrainingOptions) -> "Setup":
     """The Setup of these options, on `chosen.device` and without weights. Raises UsageError."""
     from pydantic import TypeAdapter, ValidationError
 
-    from detector.architecture import Architecture
-    from detector.backbone import BackboneError, architecture_of
-    from detector.network import Network
-    from updater.benchmark.scoring import scores_offered
-    from updater.benchmark.setup import Setup
-    from updater.learners.methods import LEARNERS
-    from updater.rejection.heads.methods import HEADS
+    from detector.model.backbone import BackboneError, architecture_of
+    from detector.model.network import Network
+    from detector.release.architecture import Architecture
+    from updater.benchmark.continual.scoring import scores_offered
+    from updater.benchmark.continual.setup import Setup
+    from updater.benchmark.learners.methods import LEARNERS
+    from updater.benchmark.rejection.heads.methods import HEADS
     from updater.training.step import Options, Rejection
 
     learning = chosen if isinstance(chosen, Learning) else Learning()

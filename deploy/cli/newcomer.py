@@ -11,7 +11,7 @@ from deploy.cli.benchmark import HOME, Data, one_line
 from deploy.cli.output import print_table, progress_bar, writable
 
 if TYPE_CHECKING:
-    from updater.benchmark.newcomer_figures import Both, Figure, Figures
+    from updater.benchmark.continual.newcomer_figures import Both, Figure, Figures
 
 
 def newcomer(
@@ -46,10 +46,10 @@ def figures_of(
     The settings are the updater's, from the environment. Raises LayoutError, also where no data is given, and
     what `load_media` raises.
     """
+    from updater.benchmark.continual.newcomer import go, load_media
+    from updater.benchmark.continual.newcomer_figures import figures
     from updater.benchmark.data.crops import CropReader
     from updater.benchmark.data.tasks import LayoutError
-    from updater.benchmark.newcomer import go, load_media
-    from updater.benchmark.newcomer_figures import figures
     from updater.settings import UpdaterSettings
 
     if data is None:

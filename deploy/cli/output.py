@@ -18,7 +18,7 @@ from rich.text import Text
 
 from deploy.client.http import Client
 from deploy.settings import DeploySettings
-from updater.benchmark.terminal import print_grid
+from updater.benchmark.report.terminal import print_grid
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 ActorOption = Annotated[

@@ -32,10 +32,10 @@ def pretrain(
     import torch
     from safetensors import SafetensorError
 
-    from detector.architecture import Architecture
-    from detector.backbone import BackboneError, architecture_of
+    from detector.model.backbone import BackboneError, architecture_of
+    from detector.release.architecture import Architecture
     from ingest.records import CropPlan
-    from ingest.sandbox import SandboxUnavailableError
+    from ingest.sandbox.sandbox import SandboxUnavailableError
     from updater.pretraining.media import PretrainingError, read_media
     from updater.pretraining.network import save_pretrained
     from updater.pretraining.pretrain import pretrain as train

@@ -15,7 +15,7 @@ from deploy.cli.output import (
     short,
 )
 from deploy.releases.records import Release
-from detector.artifact import EVALUATION, MODEL_CARD
+from detector.release.artifact import EVALUATION, MODEL_CARD
 
 Digest = Annotated[str, typer.Argument(help="a release's digest, or its beginning")]
 Reason = Annotated[str, typer.Option("--reason", help="why, for the record")]

@@ -12,7 +12,7 @@ from deploy.cli.learning import TrainingOptions, with_options
 from deploy.cli.output import UsageError, print_table, progress_bar, writable
 
 if TYPE_CHECKING:
-    from updater.benchmark.setup import Setup
+    from updater.benchmark.continual.setup import Setup
 
 _OF_TASKS = frozenset({"task", "model", "seed", "device", "report"})
 
@@ -68,9 +68,9 @@ def _speed_of_task(name: str, model: str | None, chosen: TrainingOptions) -> Non
 
 
 def _speed(setup: "Setup", seed: int, report: Path | None) -> None:
+    from updater.benchmark.continual.streams import Dataset
     from updater.benchmark.data.crops import CropReader
     from updater.benchmark.speed import measure_on_own_stream, speed_json
-    from updater.benchmark.streams import Dataset
     from updater.training.processes import is_first
 
     for file in (HOME / "report.json", report):

@@ -37,9 +37,10 @@ def topics(
     """Create the topics that are missing on the broker of the settings, as wide as they must be."""
     from deploy.topics import all_topics
     from detector.settings import DetectorSettings
-    from ingest.access import barred
-    from ingest.settings import IngestSettings, kafka_options
-    from ingest.topics import ensure_topics
+    from ingest.kafka.access import barred
+    from ingest.kafka.options import kafka_options
+    from ingest.kafka.topics import ensure_topics
+    from ingest.settings import IngestSettings
     from memory.settings import MemorySettings
 
     ingest = IngestSettings()
@@ -97,7 +98,7 @@ def demo(
 
 def throughput(report: Report = None) -> None:
     """Measure images per second from topic to committed verdict against the same model in a bare loop."""
-    from deploy.demo import throughput as measurement
+    from deploy.bench import throughput as measurement
     from deploy.demo.operator import OperatorError
     from deploy.demo.traffic import TrafficError
 

@@ -132,7 +132,7 @@ def score(
 def draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
     """Draw the map and the time line that a verdict has, each in a file of its own."""
     from deploy.client import map_picture, timeline_picture
-    from ingest.decode import DecodeError
+    from ingest.sandbox.decode import DecodeError
 
     try:
         if verdict.map is not None:

@@ -8,7 +8,7 @@ from deploy.cli.output import UsageError
 
 if TYPE_CHECKING:
     from deploy.cli.learning import Learning
-    from updater.benchmark.setup import Setup
+    from updater.benchmark.continual.setup import Setup
     from updater.training.tuning import Tuning
 
 
@@ -17,7 +17,7 @@ def with_pictures(setup: "Setup", chosen: "Learning") -> "Setup":
 
     Raises UsageError, WeightsError and TuningError.
     """
-    from detector.backbone import BackboneError, shown_to
+    from detector.model.backbone import BackboneError, shown_to
     from ingest.records import Interpolation, PicturePlan
     from updater.training.frozen import frozen_branch, picture_of
     from updater.training.tuning import check

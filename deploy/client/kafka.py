@@ -1,6 +1,6 @@
 """The stream as a client sees it: media in, verdicts out.
 
-Everything here may also raise ingest.access.BrokerRefusedError, which no other file or try would mend.
+Everything here may also raise ingest.kafka.access.BrokerRefusedError, which no other file or try would mend.
 """
 
 import mimetypes
@@ -17,8 +17,9 @@ from kafka.errors import AuthorizationError, KafkaError
 from pydantic import ValidationError
 
 from detector.records import Verdict
-from ingest.access import absent, refused, require_entry
-from ingest.settings import HEADER_ROOM_BYTES, IngestSettings, kafka_options
+from ingest.kafka.access import absent, refused, require_entry
+from ingest.kafka.options import kafka_options
+from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 
 EVENT_TYPE = "io.forgewatch.media"
 _WAIT_S = 10.0

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from deploy.client.http import Client
 from deploy.client.kafka import event_headers
 from deploy.settings import DeploySettings
-from detector.artifact import Artifact
 from detector.batch import judge, open_batch
-from detector.fetch import FetchError, fetch
-from detector.manifest import ArtifactError
+from detector.looks.judged_item import Seen
 from detector.records import Verdict
-from detector.release_session import ReleaseSession
+from detector.release.artifact import Artifact
+from detector.release.manifest import ArtifactError
+from detector.release.tensors import ModelOutput, Request
 from detector.routing import Route
 from detector.second_look import looked_again, second_looks
-from detector.seen import Seen
+from detector.serving.fetch import FetchError, fetch
+from detector.serving.release_session import ReleaseSession
 from detector.settings import DetectorSettings
-from detector.tensors import ModelOutput, Request
 from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
-from ingest.sandbox import Sandbox, SandboxUnavailableError
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 _SHOWN, _SHOWN_PX = "shown", 1024

@@ -6,7 +6,14 @@ from pathlib import Path
 
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Event, Ledger, Move
-from detector.artifact import EVALUATION, LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, Artifact, seal
+from detector.release.artifact import (
+    EVALUATION,
+    LOCALIZER,
+    LOCALIZER_PROBE,
+    LOCALIZER_WEIGHTS,
+    Artifact,
+    seal,
+)
 from updater.deploy_client import DeployClient
 from updater.records import Candidate
 from updater.settings import UpdaterSettings

@@ -6,7 +6,7 @@ from rich.text import Text
 from deploy.demo.claims import DemoReport, Shares
 from deploy.demo.place import LEAST_IOU, SMALL_AREA, PlaceReport
 from deploy.demo.when import WhenReport
-from updater.benchmark.terminal import print_grid
+from updater.benchmark.report.terminal import print_grid
 from updater.scan.calibrate import FOUND_FROM
 
 MISSED = 0.5

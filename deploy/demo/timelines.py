@@ -8,8 +8,8 @@ from PIL import Image
 from deploy.client.timeline_picture import drawn
 from deploy.demo.pictures import GAP_PX, LINE_PX, PAPER, called, write
 from deploy.demo.when import AnsweredClip, segments_of
-from ingest.extract import extract
 from ingest.records import CropPlan, MediaPlan, PicturePlan
+from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from memory.records import REAL
 from updater.distortions.media.h264 import RATE

@@ -12,7 +12,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.demo.claims import Phase, Sent
 from detector.records import Verdict
-from ingest.settings import IngestSettings, kafka_options
+from ingest.kafka.options import kafka_options
+from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 
 POLL_S = 0.2

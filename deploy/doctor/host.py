@@ -17,7 +17,7 @@ from deploy.settings import DeploySettings
 from ingest.process.disk import existing
 from ingest.process.frame import WrongSettingError
 from ingest.process.settings import ProcessSettings, find_problems
-from memory.object_store import ObjectStore, local_folder, require_files
+from memory.crops.object_store import ObjectStore, local_folder, require_files
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 

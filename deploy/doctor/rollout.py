@@ -10,10 +10,11 @@ from deploy.doctor.stack import open_api
 from deploy.releases.publish import PublishError, read_topic
 from deploy.server.health import processes_health
 from deploy.settings import DeploySettings
-from detector.artifact import MANIFEST, version_of
 from detector.records import Rollout
+from detector.release.artifact import MANIFEST, version_of
 from detector.settings import DetectorSettings
-from ingest.settings import IngestSettings, kafka_options
+from ingest.kafka.options import kafka_options
+from ingest.settings import IngestSettings
 
 _SERVING = "forgewatch_detector_serving"
 _TIMEOUT_S = 5.0

@@ -16,11 +16,12 @@ from deploy.local.record import HOME, kept_alive
 from deploy.server.health import processes_health
 from deploy.settings import DeploySettings
 from deploy.topics import all_topics
-from detector.artifact import version_of
+from detector.release.artifact import version_of
+from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
-from detector.torchserve import TorchServe, TorchServeError
-from ingest.access import barred
-from ingest.settings import IngestSettings, kafka_options
+from ingest.kafka.access import barred
+from ingest.kafka.options import kafka_options
+from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 
 _WATCH_LAG_S = 3.0

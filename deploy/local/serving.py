@@ -11,7 +11,7 @@ from deploy.client.http import Client
 from deploy.local.processes import StackError
 from deploy.local.stack import process_address
 from deploy.settings import DeploySettings
-from detector.artifact import version_of
+from detector.release.artifact import version_of
 
 _TIMEOUT_S = 180.0
 _POLL_S = 0.2

@@ -28,8 +28,8 @@ from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.local.torchserve import management_address, model_store, start_torchserve
 from deploy.topics import all_topics
 from detector.settings import DetectorSettings
+from ingest.kafka.topics import ensure_topics
 from ingest.settings import IngestSettings
-from ingest.topics import ensure_topics
 from memory.settings import MemorySettings
 
 _PARTITIONS = 4

@@ -10,7 +10,7 @@ import httpx
 
 from deploy.local.processes import Child, Launch, claim_port, start, stop, wait_until
 from deploy.local.sockets import socket_folder
-from detector.torchserve_launch import MANAGEMENT_SOCKET, prepare
+from detector.serving.torchserve_launch import MANAGEMENT_SOCKET, prepare
 
 _HEAP = "-Xmx512m"
 

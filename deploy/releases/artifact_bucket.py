@@ -32,9 +32,9 @@ from deploy.releases.artifacts import (
     require_room,
 )
 from deploy.releases.evidence import Evidence
-from detector.artifact import MANIFEST, load, verify
-from detector.manifest import ArtifactError
-from memory.object_store import Found, ObjectStore
+from detector.release.artifact import MANIFEST, load, verify
+from detector.release.manifest import ArtifactError
+from memory.crops.object_store import Found, ObjectStore
 
 _INCOMING, _USED, _CLOCK = ".incoming", ".used", ".clock"
 

@@ -28,8 +28,8 @@ from deploy.releases.artifacts import (
     require_room,
 )
 from deploy.releases.evidence import Evidence
-from detector.artifact import MANIFEST, verify
-from detector.manifest import ArtifactError
+from detector.release.artifact import MANIFEST, verify
+from detector.release.manifest import ArtifactError
 from ingest.durable import make_folder, rename_durably
 
 

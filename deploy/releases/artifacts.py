@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.releases.evidence import Evidence
-from detector.artifact import EVALUATION, FILES, verify
-from detector.manifest import ArtifactError
+from detector.release.artifact import EVALUATION, FILES, verify
+from detector.release.manifest import ArtifactError
 
 KEPT_S = 24 * 3600
 """Seconds that an unfinished upload, or an artifact that no release names, is kept after its last use."""

@@ -14,7 +14,7 @@ from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.ledger import Event, LedgerError
 from deploy.releases.records import STATES, Action, Release
-from detector.artifact import version_of
+from detector.release.artifact import version_of
 from updater.candidate.figures import Measure, figures
 from updater.records import Evaluation
 

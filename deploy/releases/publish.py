@@ -23,7 +23,7 @@ from deploy.releases.approval import fold
 from deploy.releases.epoch import describe, is_foreign, next_raise_at, raise_epoch
 from deploy.releases.ledger import Ledger, LedgerError
 from detector.records import Rollout
-from ingest.access import barred
+from ingest.kafka.access import barred
 
 _KEY, _PARTITION = b"stable", 0
 

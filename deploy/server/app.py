@@ -25,9 +25,9 @@ from deploy.server.access import (
 from deploy.server.collect import collecting
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from ingest.sandbox import SandboxUnavailableError
-from memory.crop_store import CropsMissingError, CropsUnavailableError
-from memory.review import UnknownClusterError
+from ingest.sandbox.sandbox import SandboxUnavailableError
+from memory.clusters.review import UnknownClusterError
+from memory.crops.crop_store import CropsMissingError, CropsUnavailableError
 from memory.rows import UnknownExemplarError
 from memory.store import ExemplarMemoryError, StoreUnavailableError
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.records import MediaPlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
-from memory.crop_store import CropStore
+from memory.crops.crop_store import CropStore
 from memory.import_files import Imported, LabelledFile, prepare, write
-from memory.index import Index
-from memory.renewal import Renewal
+from memory.index.index import Index
+from memory.index.renewal import Renewal
 from memory.settings import MemorySettings
 from memory.store import Store
 

@@ -15,9 +15,9 @@ from deploy.releases.approval import fold
 from deploy.server.access import Actor
 from deploy.server.services import Services, services
 from deploy.settings import DeploySettings
-from detector.artifact import MANIFEST
-from detector.contract import PICTURE
-from detector.manifest import read_manifest
+from detector.release.artifact import MANIFEST
+from detector.release.contract import PICTURE
+from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
 from memory.import_files import LabelledFile, labels_of_media
 from memory.labels import LabelError, history

@@ -10,7 +10,7 @@ from kafka.errors import CoordinatorNotAvailableError, KafkaError
 from kafka.protocol.consumer.offsets import IsolationLevel
 
 from deploy.client.records import PartitionLag
-from ingest.access import barred
+from ingest.kafka.access import barred
 
 _PROBE_S = 2.0
 

@@ -17,8 +17,8 @@ from deploy.client.records import (
 )
 from deploy.server.access import Actor
 from deploy.server.services import Services, services
+from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
 from memory.labels import history, label, undo
-from memory.review import cluster_sheet, freshness, list_clusters, members_of
 
 log = structlog.get_logger()
 router = APIRouter()

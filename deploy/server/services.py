@@ -14,11 +14,12 @@ from deploy.releases.publish import Publisher
 from deploy.server.importer import Importer
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
-from ingest.settings import IngestSettings, kafka_options
-from memory.crop_store import CropStore
+from ingest.kafka.options import kafka_options
+from ingest.settings import IngestSettings
+from memory.crops.crop_store import CropStore
+from memory.crops.object_store import local_folder
 from memory.database import open_engine
 from memory.migrate import UnknownLayoutError
-from memory.object_store import local_folder
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable

@@ -13,7 +13,7 @@ from deploy.server.lag import LagError, group_lag
 from deploy.server.releases import entry
 from deploy.server.services import Services, services
 from deploy.settings import DeploySettings
-from ingest.settings import kafka_options
+from ingest.kafka.options import kafka_options
 from memory.offsets import load_offsets
 from memory.rows import counts
 

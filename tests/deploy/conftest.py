@@ -13,11 +13,11 @@ from deploy.local.processes import free_port
 from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
-from detector.architecture import Architecture
-from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
-from detector.contract import Contract, TensorSpec, crops_and_pooling
-from detector.gate import GateParameters, Term
-from detector.manifest import Manifest
+from detector.release.architecture import Architecture
+from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
+from detector.release.contract import Contract, TensorSpec, crops_and_pooling
+from detector.release.gate import GateParameters, Term
+from detector.release.manifest import Manifest
 from ingest.records import CropPlan
 from updater.records import Candidate, Evaluation
 

@@ -13,22 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector import batch as batch_module
-from detector.artifact import Artifact, load, seal
 from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
-from detector.inputs import request_for
-from detector.map_look import forgery_map
-from detector.maps import PictureMap
+from detector.looks.judged_item import Evidence, Seen
+from detector.looks.map_look import forgery_map
+from detector.looks.maps import PictureMap
+from detector.release.artifact import Artifact, load, seal
+from detector.release.inputs import request_for
+from detector.release.tensors import ModelOutput, Request, encode
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route, in_share
-from detector.seen import Evidence, Seen
-from detector.session import open_session
+from detector.serving.session import open_session
+from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
-from detector.tensors import ModelOutput, Request, encode
-from detector.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.unknowns import decode as decode_unknown
-from ingest.decode import DecodeError
 from ingest.records import Decoded, InRecord, Region
-from ingest.sandbox import SandboxUnavailableError
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.slow

@@ -5,10 +5,10 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 
-from detector.architecture import FEATURE_VERSION
-from detector.feature_graph import STORED_PX, stored
-from detector.forensics import ForensicFeatures
-from detector.tensors import tolerance
+from detector.features.forensics import ForensicFeatures
+from detector.model.feature_graph import STORED_PX, stored
+from detector.release.architecture import FEATURE_VERSION
+from detector.release.tensors import tolerance
 
 GOLDEN = Path(__file__).with_name(f"features-{FEATURE_VERSION}-{STORED_PX}.npy")
 """What the first graph of this feature version made of these crops, float32 (8, F): rows that a memory keeps

@@ -13,7 +13,7 @@ from PIL import Image
 
 from detector.batch import Media, open_batch
 from ingest.records import InRecord, MediaPlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.slow

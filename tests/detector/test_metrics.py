@@ -3,7 +3,7 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 from verdicts import make_item, make_verdict
 
-import ingest.sandbox  # noqa: F401 - what it counts
+import ingest.sandbox.sandbox  # noqa: F401 - what it counts
 from detector.batch import Judged
 from detector.metrics import (
     ENERGY,
@@ -11,12 +11,12 @@ from detector.metrics import (
     SERVING,
     UNKNOWN_SCORE,
     VERDICTS,
-    count_committed,
     count_second_looks,
     forget_release,
     serve_release,
 )
 from detector.records import Label, Scan, Segment
+from detector.verdict_log import count_committed
 from ingest.records import InRecord
 
 

@@ -13,25 +13,25 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from detector.architecture import Architecture
-from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.batch import judge, open_batch
-from detector.contract import Input, MediaInput, PoolingInput, crops_and_pooling
-from detector.export import ExportError, export, prove_equal
-from detector.gate import GateParameters, Term
-from detector.graph import DetectorGraph
 from detector.handler import Handler
-from detector.inputs import body_bytes, request_for
-from detector.manifest import Manifest
-from detector.network import Network
-from detector.probe import read_probe, write_probe
+from detector.model.export import ExportError, export, prove_equal
+from detector.model.graph import DetectorGraph
+from detector.model.network import Network
+from detector.release.architecture import Architecture
+from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
+from detector.release.contract import Input, MediaInput, PoolingInput, crops_and_pooling
+from detector.release.gate import GateParameters, Term
+from detector.release.inputs import body_bytes, request_for
+from detector.release.manifest import Manifest
+from detector.release.probe import read_probe, write_probe
+from detector.release.tensors import REQUEST_TYPE, Request, beyond_tolerance, decode, differences, encode
 from detector.routing import Route
-from detector.session import Session, open_session
+from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
-from detector.tensors import REQUEST_TYPE, Request, beyond_tolerance, decode, differences, encode
-from ingest.extract import extract
 from ingest.records import CropPlan, InRecord, PicturePlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.extract import extract
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
 INPUTS: tuple[Input, ...] = (

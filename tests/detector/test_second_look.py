@@ -16,18 +16,18 @@ from PIL import Image
 from scipy import ndimage
 from verdicts import make_evidence, make_item, make_verdict
 
-from detector.map_contract import CELLS, OF_PICTURE, MapContract
-from detector.map_look import MapLook, forgery_map
-from detector.maps import PictureMap
+from detector.looks.judged_item import Seen
+from detector.looks.map_look import MapLook, forgery_map
+from detector.looks.maps import PictureMap
 from detector.records import RegionPrediction, Verdict
+from detector.release.map_contract import CELLS, OF_PICTURE, MapContract
+from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
-from detector.seen import Seen
-from detector.tensors import ModelOutput, Request
-from detector.torchserve import TorchServeRefusedError, TorchServeUnavailableError
-from ingest.decode import DecodeError
-from ingest.places import cut_places
+from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavailableError
 from ingest.records import Decoded, MediaError, PlacesPlan
-from ingest.sandbox import SandboxUnavailableError
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.places import cut_places
+from ingest.sandbox.sandbox import SandboxUnavailableError
 
 CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.artifact import Artifact
 from detector.records import Timings, Verdict
-from detector.tensors import ModelOutput
+from detector.release.artifact import Artifact
+from detector.release.tensors import ModelOutput
 from detector.unknowns import UnknownMessageError, decode, encode
 from detector.verdicts import Origin, build, fake_probabilities
 from ingest.records import Decoded, MediaItem, Region

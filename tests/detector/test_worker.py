@@ -14,10 +14,10 @@ from detector.routing import Route
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
+from ingest.kafka.sink import RecordTooLargeError, record_bytes
 from ingest.process.health import Heartbeat
 from ingest.records import Decoded, InRecord, OutRecord
 from ingest.settings import IngestSettings
-from ingest.sink import RecordTooLargeError, record_bytes
 
 POLLS = 12
 

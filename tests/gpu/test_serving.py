@@ -7,8 +7,8 @@ import torch
 from handler_calls import Context
 
 from detector.handler import Handler
-from detector.session import open_session
-from detector.tensors import REQUEST_TYPE, beyond_tolerance, decode, differences, encode
+from detector.release.tensors import REQUEST_TYPE, beyond_tolerance, decode, differences, encode
+from detector.serving.session import open_session
 
 
 def test_torchserve_s_handler_scores_on_the_gpu_as_on_the_cpu(untrained_artifact):

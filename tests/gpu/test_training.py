@@ -12,16 +12,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from detector.architecture import Architecture
-from detector.forensics import ForensicFeatures
-from memory.cells import Cells
+from detector.features.forensics import ForensicFeatures
+from detector.release.architecture import Architecture
+from memory.index.ivf_index import Cells
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.setup import Setup
 from updater.benchmark.speed import measure_on_own_stream
-from updater.learners import softmax_rehearsal
+from updater.data.training_data import LabelledCrops
+from updater.training import softmax_rehearsal
 from updater.training.crop_rows import by_rows
 from updater.training.step import Recipe, Step
-from updater.training_data import LabelledCrops
 
 CLASSES = ("real", "blocky")
 RECIPE = Recipe(30, 1e-3, 30, 2e-3, 0.3, batch=16)

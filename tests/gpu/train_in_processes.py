@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from detector.architecture import Architecture
-from updater.learners import softmax_rehearsal
-from updater.training import processes
+from detector.release.architecture import Architecture
+from updater.data.training_data import LabelledCrops
+from updater.training import processes, softmax_rehearsal
 from updater.training.step import Recipe, Step
-from updater.training_data import LabelledCrops
 
 
 def main(folder: Path, kind: str) -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ingest.dead_letters import dead_letter
 from ingest.envelope import EnvelopeError, open_envelope
+from ingest.kafka.sink import record_bytes
 from ingest.records import InRecord, MediaItem
 from ingest.settings import IngestSettings
-from ingest.sink import record_bytes
 
 pytestmark = pytest.mark.slow
 

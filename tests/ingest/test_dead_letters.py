@@ -2,10 +2,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.dead_letters import dead_letter
-from ingest.decode import DecodeError
+from ingest.kafka.sink import record_bytes
 from ingest.records import InRecord
+from ingest.sandbox.decode import DecodeError
 from ingest.settings import IngestSettings
-from ingest.sink import record_bytes
 
 SETTINGS = IngestSettings()
 optional = st.none() | st.binary(max_size=50)

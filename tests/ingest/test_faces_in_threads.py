@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ingest.faces import find_faces
+from ingest.sandbox.faces import find_faces
 
 
 @pytest.mark.slow

@@ -11,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from ingest.decode import FORMATS, DecodeError, image_frames
-from ingest.extract import extract
 from ingest.records import CropPlan, MediaPlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.decode import FORMATS, DecodeError, image_frames
+from ingest.sandbox.extract import extract
+from ingest.sandbox.sandbox import Sandbox
+from ingest.sandbox.video import demuxer
 from ingest.settings import IngestSettings
-from ingest.video import demuxer
 
 LIMIT = 1_000_000
 PLAN = MediaPlan(crops=CropPlan(crop_px=16, patches=4, face_patches=0))

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from ingest import metrics
-from ingest.decode import DecodeError
 from ingest.records import CropPlan, MediaPlan
-from ingest.sandbox import Sandbox, SandboxUnavailableError
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ Opened = tuple[Sandbox, psutil.Process]
 STAND_IN = """
 import os, signal, socket, time
 from ingest import wire
-from ingest.decode import DecodeError
+from ingest.sandbox.decode import DecodeError
 parent, served = socket.socket(fileno=0), 0
 wire.send_greeting(parent, None)
 while item := wire.receive_item(parent):
@@ -64,7 +64,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def place(answer: str) -> None:
         program = STAND_IN + "".join(f"    {line}\n" for line in answer.splitlines())
-        monkeypatch.setattr("ingest.child.command", lambda: [sys.executable, "-c", program])
+        monkeypatch.setattr("ingest.sandbox.child.command", lambda: [sys.executable, "-c", program])
 
     return place
 

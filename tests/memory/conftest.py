@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.architecture import FEATURE_VERSION
-from memory.crop_store import CropStore
-from memory.index import Index
+from detector.release.architecture import FEATURE_VERSION
+from memory.crops.crop_store import CropStore
+from memory.index.index import Index
 from memory.intake import Arrival, Remembered, remember
 from memory.settings import MemorySettings
 from memory.store import Store

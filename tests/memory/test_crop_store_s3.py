@@ -9,8 +9,8 @@ import pytest
 from s3_server import Line, S3Server, use
 
 from ingest.settings import IngestSettings
-from memory import object_store
-from memory.crop_store import CropsDamagedError, CropsMissingError, CropStore, CropsUnavailableError
+from memory.crops import object_store
+from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore, CropsUnavailableError
 from memory.process import hindrance
 from memory.store import Store
 

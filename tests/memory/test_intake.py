@@ -3,10 +3,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from detector.architecture import FEATURE_VERSION
+from detector.release.architecture import FEATURE_VERSION
 from memory import offsets, rows
-from memory.crop_store import CropStore
-from memory.index import Index
+from memory.crops.crop_store import CropStore
+from memory.index.index import Index
 from memory.intake import Arrival, Remembered, UnfitItemError, check, remember
 from memory.retention import sweep
 from memory.store import Store

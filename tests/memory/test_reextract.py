@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from ingest.process.health import Heartbeat
 from memory import reextract as module
 from memory import rows
-from memory.crop_store import CropStore
+from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, features_of
-from memory.index import Index
+from memory.index.index import Index
 from memory.intake import Arrival
 from memory.labels import label
 from memory.reextract import Reextracted, reextract

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory import retention
-from memory.crop_store import CropStore
+from memory.crops.crop_store import CropStore
 from memory.intake import Arrival
 from memory.labels import LabelError, label, undo
 from memory.retention import Retention, sweep

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from updater.benchmark.results import Figures, Run, Step
+from updater.benchmark.report.results import Figures, Run, Step
 
 
 def make_run(seed: int, figures: Figures, **rest: Any) -> Run:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 
 
 @pytest.fixture(scope="session")
@@ -15,11 +15,11 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
     import torch
     from safetensors.torch import save_file
 
-    from detector.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, seal, verify
-    from detector.localizer import Localizer, LocalizerGraph
-    from detector.map_export import export_localizer
-    from detector.map_session import MapSession
-    from detector.probe import write_probe
+    from detector.model.localizer import Localizer, LocalizerGraph
+    from detector.model.map_export import export_localizer
+    from detector.release.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, seal, verify
+    from detector.release.probe import write_probe
+    from detector.serving.map_session import MapSession
 
     folder = tmp_path_factory.mktemp("localized") / "artifact"
     shutil.copytree(untrained_artifact.folder, folder)

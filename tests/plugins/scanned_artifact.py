@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 
 LENGTHS = (7, 12)
 
@@ -16,12 +16,12 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     import torch
     from safetensors.torch import save_file
 
-    from detector.artifact import SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, seal, verify
-    from detector.cell_traces import FrameFeatures
-    from detector.probe import write_probe
-    from detector.scan_export import export_scanner
-    from detector.scan_session import ScanSession
-    from detector.scanner import Scanner, over_time
+    from detector.features.cell_traces import FrameFeatures
+    from detector.model.scan_export import export_scanner
+    from detector.model.scanner import Scanner, over_time
+    from detector.release.artifact import SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, seal, verify
+    from detector.release.probe import write_probe
+    from detector.serving.scan_session import ScanSession
 
     folder = tmp_path_factory.mktemp("scanned") / "artifact"
     shutil.copytree(localized_artifact.folder, folder)

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from detector.looks.judged_item import Evidence
 from detector.records import Timings, Verdict
-from detector.seen import Evidence
 from detector.unknowns import encode
 from ingest.records import Decoded, MediaItem
 from memory.features import FEATURE_VERSION, WIDTH

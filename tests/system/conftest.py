@@ -9,8 +9,8 @@ import pytest
 
 from deploy.local.broker import start_broker
 from deploy.local.torchserve import TorchServe, start_torchserve
+from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
-from ingest.topics import Topic, ensure_topics
 
 
 @pytest.fixture(scope="session", autouse=True)

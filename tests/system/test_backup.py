@@ -18,18 +18,19 @@ from verdicts import unknown_message
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Publisher, read_topic
+from ingest.kafka.options import kafka_options
 from ingest.records import InRecord, Position
-from ingest.settings import IngestSettings, kafka_options
+from ingest.settings import IngestSettings
 from memory import offsets, rows
-from memory.crop_store import CropStore
+from memory.crops.crop_store import CropStore
+from memory.crops.object_store import ObjectStore
 from memory.labels import label
-from memory.object_store import ObjectStore
 from memory.retention import sweep
 from memory.settings import MemorySettings
 from memory.store import Store
 from memory.worker import Worker
+from updater.data.training_data import CropsLostError, load_splits
 from updater.records import Candidate
-from updater.training_data import CropsLostError, load_splits
 
 pytestmark = pytest.mark.system
 

@@ -12,10 +12,11 @@ from kafka import KafkaProducer
 from deploy.client.kafka import newest_verdicts
 from deploy.releases.publish import read_topic
 from detector.records import Rollout
-from detector.releases import ReleaseFollower
+from detector.serving.releases import ReleaseFollower
 from ingest.envelope import EnvelopeError, open_envelope
-from ingest.settings import IngestSettings, kafka_options
-from ingest.source import Source
+from ingest.kafka.options import kafka_options
+from ingest.kafka.source import Source
+from ingest.settings import IngestSettings
 from memory.intake import UnfitItemError
 from memory.settings import MemorySettings
 from memory.source import StoredSource, unknowns

@@ -13,11 +13,11 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
-from ingest import sink as sink_module
+from ingest.kafka import sink as sink_module
+from ingest.kafka.sink import CommitError, TransactionalSink
+from ingest.kafka.topics import Topic, ensure_topics
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
-from ingest.sink import CommitError, TransactionalSink
-from ingest.topics import Topic, ensure_topics
 
 pytestmark = pytest.mark.system
 

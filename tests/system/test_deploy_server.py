@@ -17,9 +17,10 @@ from deploy.cli.main import main
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import read_topic
-from detector.artifact import MANIFEST, Artifact
-from ingest.settings import IngestSettings, kafka_options
-from ingest.topics import Topic, ensure_topics
+from detector.release.artifact import MANIFEST, Artifact
+from ingest.kafka.options import kafka_options
+from ingest.kafka.topics import Topic, ensure_topics
+from ingest.settings import IngestSettings
 from updater.records import Candidate
 
 pytestmark = pytest.mark.system

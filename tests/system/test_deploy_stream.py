@@ -21,8 +21,9 @@ from deploy.client.kafka import (
 )
 from deploy.server.lag import LagError, group_lag
 from ingest.envelope import open_envelope
+from ingest.kafka.options import kafka_options
 from ingest.records import MediaItem
-from ingest.settings import IngestSettings, kafka_options
+from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
 

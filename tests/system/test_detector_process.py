@@ -16,8 +16,8 @@ import pytest
 
 from deploy.topics import all_topics
 from detector.settings import DetectorSettings
+from ingest.kafka.topics import ensure_topics
 from ingest.settings import IngestSettings
-from ingest.topics import ensure_topics
 from memory.settings import MemorySettings
 
 pytestmark = pytest.mark.system

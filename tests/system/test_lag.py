@@ -7,11 +7,11 @@ import pytest
 from kafka import KafkaProducer
 
 from ingest import metrics
+from ingest.kafka.sink import TransactionalSink
+from ingest.kafka.source import Source
+from ingest.kafka.topics import ensure_topics, ingest_topics
 from ingest.records import InRecord, OutRecord
 from ingest.settings import IngestSettings
-from ingest.sink import TransactionalSink
-from ingest.source import Source
-from ingest.topics import ensure_topics, ingest_topics
 
 pytestmark = pytest.mark.system
 

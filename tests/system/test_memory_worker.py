@@ -14,12 +14,12 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from verdicts import unknown_message
 
+from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
-from ingest.topics import Topic, ensure_topics
 from memory import rows
-from memory.crop_store import CropStore
+from memory.clusters.review import freshness, list_clusters
+from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION
-from memory.review import freshness, list_clusters
 from memory.store import Store
 
 pytestmark = pytest.mark.system

@@ -5,10 +5,10 @@ import uuid
 import pytest
 from kafka import KafkaConsumer
 
+from ingest.kafka.sink import RecordTooLargeError, TransactionalSink
+from ingest.kafka.topics import Topic, ensure_topics
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
-from ingest.sink import RecordTooLargeError, TransactionalSink
-from ingest.topics import Topic, ensure_topics
 
 pytestmark = pytest.mark.system
 

@@ -9,11 +9,11 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from structlog.testing import capture_logs
 
 from ingest import metrics
+from ingest.kafka.sink import TransactionalSink
+from ingest.kafka.source import Source
+from ingest.kafka.topics import ensure_topics, ingest_topics
 from ingest.records import InRecord, OutRecord, Position
 from ingest.settings import IngestSettings
-from ingest.sink import TransactionalSink
-from ingest.source import Source
-from ingest.topics import ensure_topics, ingest_topics
 from memory import metrics as memory_metrics
 from memory.settings import MemorySettings
 from memory.source import StoredSource, unknowns

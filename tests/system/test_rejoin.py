@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaAdminClient
 
+from ingest.kafka.source import Source, fresh_topic_id
+from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
-from ingest.source import Source, fresh_topic_id
-from ingest.topics import Topic, ensure_topics
 
 pytestmark = pytest.mark.system
 

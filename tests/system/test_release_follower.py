@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaProducer
 
 from detector.records import Rollout
-from detector.releases import ReleaseFollower
+from detector.serving.releases import ReleaseFollower
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system

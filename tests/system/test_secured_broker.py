@@ -17,12 +17,13 @@ from kafka.admin import ResourceType as Kind
 from deploy.client.kafka import media_producer, send_file
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
-from detector.releases import ReleaseFollower
-from ingest.access import BrokerRefusedError
+from detector.serving.releases import ReleaseFollower
+from ingest.kafka.access import BrokerRefusedError
+from ingest.kafka.options import kafka_options
+from ingest.kafka.sink import TransactionalSink
+from ingest.kafka.source import Source
 from ingest.records import InRecord, OutRecord
-from ingest.settings import IngestSettings, kafka_options
-from ingest.sink import TransactionalSink
-from ingest.source import Source
+from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
 

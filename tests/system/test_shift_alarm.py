@@ -15,14 +15,14 @@ from kafka import KafkaConsumer, KafkaProducer
 from PIL import Image
 from verdicts import make_item, make_verdict
 
+from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
-from ingest.topics import Topic, ensure_topics
+from memory.clusters.review import list_clusters, members_of
 from memory.offsets import load_offsets
 from memory.records import ShiftAlarm
-from memory.review import list_clusters, members_of
 from memory.settings import MemorySettings
+from memory.shift.watch import keep_watch
 from memory.store import Store
-from memory.watch import keep_watch
 
 pytestmark = pytest.mark.system
 

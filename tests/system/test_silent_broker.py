@@ -8,12 +8,12 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
-from ingest import source as source_module
+from ingest.kafka import source as source_module
+from ingest.kafka.sink import TransactionalSink
+from ingest.kafka.source import Source
+from ingest.kafka.topics import ensure_topics, ingest_topics
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
-from ingest.sink import TransactionalSink
-from ingest.source import Source
-from ingest.topics import ensure_topics, ingest_topics
 
 pytestmark = pytest.mark.system
 

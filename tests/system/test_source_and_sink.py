@@ -11,14 +11,14 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from structlog.testing import capture_logs
 
-from ingest import sink as sink_module
 from ingest.dead_letters import dead_letter
 from ingest.envelope import EnvelopeError
+from ingest.kafka import sink as sink_module
+from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
+from ingest.kafka.source import Source
+from ingest.kafka.topics import Topic, ensure_topics, ingest_topics
 from ingest.records import InRecord, OutRecord
 from ingest.settings import IngestSettings
-from ingest.sink import CommitError, RecordTooLargeError, TransactionalSink
-from ingest.source import Source
-from ingest.topics import Topic, ensure_topics, ingest_topics
 
 pytestmark = pytest.mark.system
 

@@ -16,11 +16,11 @@ from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from verdicts import unknown_message
 
 from deploy.local.processes import free_port
+from ingest.kafka.sink import TransactionalSink
+from ingest.kafka.source import Source, TopicRenewedError
+from ingest.kafka.topics import Topic, ensure_topics
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
-from ingest.sink import TransactionalSink
-from ingest.source import Source, TopicRenewedError
-from ingest.topics import Topic, ensure_topics
 from memory import offsets, rows
 from memory.settings import MemorySettings
 from memory.store import Store

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from deploy.local.torchserve import start_torchserve
-from detector import torchserve_launch
-from detector.artifact import Artifact
 from detector.batch import judge, open_batch
-from detector.mar import pack
+from detector.release.artifact import Artifact
+from detector.release.tensors import ModelOutput, Request
 from detector.routing import Route
+from detector.serving import torchserve_launch
+from detector.serving.mar import pack
+from detector.serving.torchserve import RequestTooLargeError, TorchServe
 from detector.settings import DetectorSettings
-from detector.tensors import ModelOutput, Request
-from detector.torchserve import RequestTooLargeError, TorchServe
 from ingest.records import Decoded, InRecord
 from ingest.settings import IngestSettings
 

@@ -17,28 +17,28 @@ from PIL import Image
 from prometheus_client import REGISTRY
 
 from deploy.local.torchserve import TorchServe as Server
-from detector.artifact import LOCALIZER_PROBE, SCANNER_PROBE, Artifact
 from detector.batch import judge, open_batch
-from detector.map_contract import CELLS
-from detector.map_session import open_map_session
-from detector.maps import assembled, covering
-from detector.mar import MODEL_NAME, pack
-from detector.probe import write_probe
+from detector.looks.judged_item import Seen
+from detector.looks.maps import assembled, covering
 from detector.records import Verdict
-from detector.release_session import ReleaseSession
+from detector.release.artifact import LOCALIZER_PROBE, SCANNER_PROBE, Artifact
+from detector.release.map_contract import CELLS
+from detector.release.probe import write_probe
+from detector.release.scan_contract import FRAME_SCORE
+from detector.release.tensors import Request
 from detector.routing import Route
-from detector.scan_contract import FRAME_SCORE
 from detector.second_look import looked_again, second_looks
-from detector.seen import Seen
+from detector.serving.map_session import open_map_session
+from detector.serving.mar import MODEL_NAME, pack
+from detector.serving.release_session import ReleaseSession
+from detector.serving.torchserve import ProbeError, TorchServe
 from detector.settings import DetectorSettings
-from detector.tensors import Request
-from detector.torchserve import ProbeError, TorchServe
 from detector.unknowns import decode as decode_unknown
 from detector.worker import Worker
-from ingest.crops import cut
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
-from ingest.sandbox import Sandbox
+from ingest.sandbox.crops import cut
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from updater.distortions.media.h264 import to_h264
 

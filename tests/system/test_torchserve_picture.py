@@ -11,28 +11,28 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from deploy.local.torchserve import TorchServe as Server
-from detector.architecture import Architecture, Picture
-from detector.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.batch import judge, open_batch
-from detector.contract import crops_and_pooling, picture_and_pooling
-from detector.export import export, prove_equal
-from detector.gate import GateParameters, Term
-from detector.graph import DetectorGraph
-from detector.inputs import request_for
-from detector.manifest import Manifest
-from detector.mar import pack
-from detector.network import Network
-from detector.picture import PictureBranch
-from detector.probe import write_probe
+from detector.model.export import export, prove_equal
+from detector.model.graph import DetectorGraph
+from detector.model.network import Network
+from detector.model.picture import PictureBranch
+from detector.release.architecture import Architecture, Picture
+from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
+from detector.release.contract import crops_and_pooling, picture_and_pooling
+from detector.release.gate import GateParameters, Term
+from detector.release.inputs import request_for
+from detector.release.manifest import Manifest
+from detector.release.probe import write_probe
+from detector.release.tensors import ModelOutput, Request, encode
 from detector.routing import Route
-from detector.session import Session, open_session
+from detector.serving.mar import pack
+from detector.serving.session import Session, open_session
+from detector.serving.torchserve import TorchServe
 from detector.settings import DetectorSettings
-from detector.tensors import ModelOutput, Request, encode
-from detector.torchserve import TorchServe
 from detector.unknowns import decode
-from ingest.extract import extract
 from ingest.records import CropPlan, InRecord, PicturePlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.extract import extract
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system

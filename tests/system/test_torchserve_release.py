@@ -12,13 +12,12 @@ import pytest
 import skimage
 
 from deploy.local.torchserve import TorchServe as Server
-from detector.artifact import MODEL, PROBE, Artifact, load, seal
-from detector.mar import pack
-from detector.probe import read_probe, write_probe
-from detector.session import open_session
-from detector.settings import DetectorSettings
-from detector.tensors import Request
-from detector.torchserve import (
+from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
+from detector.release.probe import read_probe, write_probe
+from detector.release.tensors import Request
+from detector.serving.mar import pack
+from detector.serving.session import open_session
+from detector.serving.torchserve import (
     ProbeError,
     StartError,
     TorchServe,
@@ -26,6 +25,7 @@ from detector.torchserve import (
     TorchServeUnavailableError,
     VersionMissingError,
 )
+from detector.settings import DetectorSettings
 
 pytestmark = pytest.mark.system
 

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive
 from deploy.local.torchserve import TorchServe, answers, start_torchserve
-from detector import torchserve_launch
+from detector.serving import torchserve_launch
 
 pytestmark = pytest.mark.system
 

@@ -18,18 +18,18 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from PIL import Image
 
-from detector.artifact import Artifact, load, seal
 from detector.records import Verdict
+from detector.release.artifact import Artifact, load, seal
 from detector.routing import Route
-from detector.session import open_session
+from detector.serving.session import open_session
 from detector.settings import DetectorSettings
 from detector.worker import Worker
+from ingest.kafka.sink import TransactionalSink
+from ingest.kafka.source import Source
+from ingest.kafka.topics import Topic, ensure_topics, ingest_topics
 from ingest.process.health import Heartbeat
-from ingest.sandbox import Sandbox
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
-from ingest.sink import TransactionalSink
-from ingest.source import Source
-from ingest.topics import Topic, ensure_topics, ingest_topics
 from ingest.tracing import exporting
 
 pytestmark = pytest.mark.system

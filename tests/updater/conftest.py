@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.crop_store import CropStore
-from memory.index import Index
+from memory.crops.crop_store import CropStore
+from memory.index.index import Index
 from memory.labels import extend_label, open_label
 from memory.settings import MemorySettings
 from memory.store import Store
 from updater.settings import UpdaterSettings
 
 _ROOM = Path(__file__).parent
-_TRAIN_NETWORKS = ("training", "pretraining", "learners", "rejection/heads", "benchmark", "test_runner")
+_TRAIN_NETWORKS = ("training", "pretraining", "benchmark", "test_runner")
 
 
 def pytest_collection_modifyitems(items):
@@ -64,7 +64,7 @@ def forge(crops, family):
 @pytest.fixture(scope="session")
 def labelled():
     """Makes labelled items of two crops each, from the number of each class and a seed."""
-    from updater.training_data import LabelledCrops
+    from updater.data.training_data import LabelledCrops
 
     def labelled(counts, seed=0):
         rng = np.random.default_rng(seed)
@@ -104,10 +104,10 @@ def remember(store, crops, tmp_path):
 
     shown, frames: make an item's picture, uint8 [H, W, 3], and a video's crops, with a random generator.
     """
+    from memory.crops.lossless import packed
     from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
     from memory.intake import Arrival
     from memory.intake import remember as take_in
-    from memory.lossless import packed
 
     index = Index(FEATURE_VERSION, WIDTH)
     made = iter(range(10**6))

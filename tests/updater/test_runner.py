@@ -8,13 +8,13 @@ import httpx
 import pytest
 import torch
 
-from detector.artifact import verify
+from detector.release.artifact import verify
 from memory.rows import select_exemplars
 from updater import runner
 from updater.candidate.plan import CandidateRefusedError
-from updater.parts import open_parts
 from updater.records import Candidate
 from updater.runner import work
+from updater.services import open_parts
 from updater.training.crop_rows import DeviceMemoryError
 from updater.worker import run_once
 

@@ -10,7 +10,7 @@ import torch
 from handler_calls import verdicts_on
 from safetensors.torch import load_file
 
-from detector.artifact import WEIGHTS, verify
+from detector.release.artifact import WEIGHTS, verify
 from updater.worker import run_once
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from approval_by_api import approve
 
-from detector.artifact import (
+from detector.release.artifact import (
     EVALUATION,
     LOCALIZER,
     LOCALIZER_PROBE,
@@ -12,9 +12,9 @@ from detector.artifact import (
     MODEL_CARD,
     verify,
 )
-from detector.map_contract import MAX_DIFFERENCE, map_difference
-from detector.map_session import open_map_session
-from detector.probe import read_probe
+from detector.release.map_contract import MAX_DIFFERENCE, map_difference
+from detector.release.probe import read_probe
+from detector.serving.map_session import open_map_session
 from updater.records import Evaluation, RealsMarked
 from updater.worker import run_once
 

@@ -7,11 +7,11 @@ from approval_by_api import approve
 from handler_calls import verdicts_on
 from safetensors.torch import load_file
 
-from detector.artifact import WEIGHTS, verify
-from detector.session import open_session
+from detector.release.artifact import WEIGHTS, verify
+from detector.serving.session import open_session
 from ingest.records import PicturePlan
 from updater.candidate.evaluate import batch
-from updater.training_data import load
+from updater.data.training_data import load
 from updater.worker import run_once
 
 SIDE = 64

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from approval_by_api import approve
 
-from detector.artifact import EVALUATION, MODEL_CARD, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, verify
-from detector.probe import read_probe
-from detector.scan_contract import MAX_DIFFERENCE, scan_difference
-from detector.scan_session import open_scan_session
+from detector.release.artifact import EVALUATION, MODEL_CARD, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, verify
+from detector.release.probe import read_probe
+from detector.release.scan_contract import MAX_DIFFERENCE, scan_difference
+from detector.serving.scan_session import open_scan_session
 from updater.candidate import scanned_clips
 from updater.records import Evaluation
 from updater.worker import run_once

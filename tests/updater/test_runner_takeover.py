@@ -18,9 +18,9 @@ import pytest
 from ingest.durable import ASIDE
 from memory.database import open_engine
 from updater.candidate import builder
-from updater.parts import open_parts
 from updater.runner import work
 from updater.runs import LeaseLostError, RunTable, utc_now
+from updater.services import open_parts
 from updater.training import loop
 from updater.worker import run_once
 

@@ -1,6 +1,6 @@
 """The gate's weights learnt by leaving families out inside the training families: what would they be worth?
 
-The weights of `detector/scores/registry.py` were chosen on families that are reported. So each family of a
+The weights of `scores/registry.py` were chosen on families that are reported. So each family of a
 stream is left out of everything, and each other family beside it once more: the weights learnt are those by
 which, on average, the forgeries of that inner family are best told from items that were held back of what is
 known then. Then the outer family, which had no part in the networks and none in the weights, is told by the
@@ -14,23 +14,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.network import NetworkOutput
-from detector.scores.registry import SCORES
-from updater.benchmark.bootstrap import Resamples, Values, aurocs, interval
+from detector.model.scores.registry import SCORES
+from detector.model.scores.score import NetworkOutput
+from updater.benchmark.continual.items import joined
+from updater.benchmark.continual.left_out import trained, without_families
+from updater.benchmark.continual.resampled import images_of
+from updater.benchmark.continual.scoring import output_of
+from updater.benchmark.continual.setup import Progress, Setup
 from updater.benchmark.data.tasks import Stream
-from updater.benchmark.items import joined
-from updater.benchmark.left_out import trained, without_families
-from updater.benchmark.resampled import images_of
-from updater.benchmark.scoring import output_of
-from updater.benchmark.setup import Progress, Setup
+from updater.benchmark.report.bootstrap import Resamples, Values, aurocs, interval
 from updater.candidate.calibrate import Targets, common_scales, gate_inputs, reals, unknown_scores
 from updater.candidate.power import RECIPE
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
+from updater.data.training_data import LabelledCrops
 from updater.measures import auroc, balanced_weights
-from updater.training_data import LabelledCrops
 
 Weights = Mapping[str, float]
-"""by the names of detector/scores/registry.py"""
+"""by the names of detector/model/scores/registry.py"""
 
 REGISTRY: Weights = {name: entry.weight for name, entry in SCORES.items()}
 TRIED = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)

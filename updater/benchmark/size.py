@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from ingest.records import CropPlan
 from memory.herding import herd
+from updater.benchmark.continual.items import with_features
+from updater.benchmark.continual.scoring import calibrated, herding_features
+from updater.benchmark.continual.setup import Progress, Setup
 from updater.benchmark.data.cache import Piece, fetch, identity
 from updater.benchmark.data.crops import join
 from updater.benchmark.data.tasks import Stream, Task
-from updater.benchmark.items import with_features
-from updater.benchmark.scoring import calibrated, herding_features
-from updater.benchmark.setup import Progress, Setup
-from updater.learners.methods import LEARNERS
+from updater.benchmark.learners.methods import LEARNERS
+from updater.data.training_data import LabelledCrops
 from updater.training.step import Recipe, Step
-from updater.training_data import LabelledCrops
 
 CROP_PX = 32
 CLASSES = ("size/real", "size/fake")

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from pydantic import JsonValue
 
-from detector.backbone import NoBackbone
-from detector.network import Network
+from detector.model.backbone import NoBackbone
+from detector.model.network import Network
+from updater.benchmark.continual.setup import Progress, Setup
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.setup import Progress, Setup
 from updater.benchmark.synthetic.tasks import load_synthetic
 from updater.training import loop
 from updater.training.checkpoint import Checkpoint

@@ -17,20 +17,20 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from detector.architecture import FEATURE_VERSION
-from detector.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
-from detector.contract import Contract, crops_and_pooling, picture_and_pooling
-from detector.export import export, prove_equal
-from detector.gate import GateParameters
-from detector.graph import DetectorGraph
-from detector.manifest import Manifest, ReferenceEntry
-from detector.map_contract import MapContract
-from detector.network import Network
-from detector.picture import PictureBranch
-from detector.probe import write_probe
-from detector.reference import Reference, load_reference
-from detector.scan_contract import ScanContract
-from detector.session import Session
+from detector.model.export import export, prove_equal
+from detector.model.graph import DetectorGraph
+from detector.model.network import Network
+from detector.model.picture import PictureBranch
+from detector.release.architecture import FEATURE_VERSION
+from detector.release.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
+from detector.release.contract import Contract, crops_and_pooling, picture_and_pooling
+from detector.release.gate import GateParameters
+from detector.release.manifest import Manifest, ReferenceEntry
+from detector.release.map_contract import MapContract
+from detector.release.probe import write_probe
+from detector.release.reference import Reference, load_reference
+from detector.release.scan_contract import ScanContract
+from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
 from updater.candidate.evaluate import batch, spread
@@ -90,7 +90,7 @@ class Calibrated(BaseModel):
 
 
 class Exported(BaseModel):
-    """What the export gave, kept between the stages; differences as in `detector.export.prove_equal`."""
+    """What the export gave, kept between the stages; differences as in `export.prove_equal`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -218,7 +218,7 @@ class Workshop:
     def exported(self, plan: Plan, graph: DetectorGraph) -> Exported:
         """Export the graph, prove it equal, and write the probe.
 
-        Raises detector.export.ExportError.
+        Raises detector.model.export.ExportError.
         """
         record, model = self.root / "exported.json", self.draft / MODEL
         if not record.is_file():

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from detector.gate import GateParameters, Term, decide
-from detector.network import Network, NetworkOutput
-from detector.reference import Reference
-from detector.scores.fused import fused
-from detector.scores.registry import SCORES, fitted
-from detector.surroundings import Around, around
+from detector.model.network import Network
+from detector.model.scores.fused import fused
+from detector.model.scores.registry import SCORES, fitted
+from detector.model.scores.score import NetworkOutput
+from detector.model.surroundings import Around, around
+from detector.release.gate import GateParameters, Term, decide
+from detector.release.reference import Reference
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,
     CalibrationError,
@@ -36,10 +37,10 @@ from updater.candidate.thresholds import (
     unknown_threshold,
     video_unknown_threshold,
 )
+from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training.pools import backbone_rows, classify_items, crop_features
 from updater.training.step import is_real
-from updater.training_data import LabelledCrops
 
 _ITEMS_AT_ONCE = 2048
 
@@ -104,7 +105,7 @@ class GateInputs:
     """What a gate decides n whole items by."""
 
     scores: dict[str, NDArray[np.float32]]
-    """[n] each, by the names of detector/scores/registry.py; higher means less familiar"""
+    """[n] each, by the names of detector/model/scores/registry.py; higher means less familiar"""
     fake_probability: NDArray[np.float32]
     """[n], by the logits alone"""
     logits: NDArray[np.float32]

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.contract import PICTURE
-from detector.gate import GateParameters
-from detector.session import Session
-from detector.tensors import ModelOutput, Request
+from detector.release.contract import PICTURE
+from detector.release.gate import GateParameters
+from detector.release.tensors import ModelOutput, Request
+from detector.serving.session import Session
 from detector.verdicts import fake_probabilities
 from updater.candidate.calibrate import labels_of
+from updater.data.training_data import LabelledCrops
 from updater.measures import auroc, balanced_weights
 from updater.records import Performance, Shares
 from updater.training.crop_rows import in_turn
-from updater.training_data import LabelledCrops
 
 REAL = "real"
 _ITEMS_AT_ONCE = 16

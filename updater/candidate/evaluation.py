@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from detector.architecture import Picture
-from detector.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
-from detector.map_contract import MapContract
-from detector.session import Session, open_session
+from detector.release.architecture import Picture
+from detector.release.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
+from detector.release.map_contract import MapContract
+from detector.serving.session import Session, open_session
 from ingest.durable import write_durably
 from updater.candidate.builder import Calibrated, Exported, Progress, Workshop
 from updater.candidate.evaluate import judge

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from detector.artifact import REFERENCE
-from detector.reference import load_reference
+from detector.release.artifact import REFERENCE
+from detector.release.reference import load_reference
 from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
 from updater.candidate.picture import vote_of_live
 from updater.candidate.plan import Plan

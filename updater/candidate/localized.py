@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import save_file
 
-from detector.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS
-from detector.cells import CELL_PX
-from detector.contract import CROPS
-from detector.map_contract import OF_PICTURE, MapContract
-from detector.map_export import export_localizer
-from detector.map_session import MapSession
-from detector.probe import write_probe
-from detector.tensors import Request
+from detector.model.map_export import export_localizer
+from detector.release.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS
+from detector.release.cells import CELL_PX
+from detector.release.contract import CROPS
+from detector.release.map_contract import OF_PICTURE, MapContract
+from detector.release.probe import write_probe
+from detector.release.tensors import Request
+from detector.serving.map_session import MapSession
 from ingest.durable import rename_durably
 from memory.records import REAL
 from updater.candidate.plan import CandidateRefusedError, Plan
+from updater.data.training_data import LabelledCrops
 from updater.localizer.calibrate import THRESHOLD, calibrate, reals_marked
 from updater.localizer.train import train_localizer
-from updater.training_data import LabelledCrops
 
 _PROBE_PICTURES, _PROBE_CROPS = 3, 2
 _FILES = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
@@ -33,7 +33,7 @@ def localized(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]
     and calibrated on the calibration split's; how many reals it marks is measured on the test split's. Else
     it is the parent's, where that has one.
 
-    Raises CandidateRefusedError where crops are no whole cells, and detector.export.ExportError.
+    Raises CandidateRefusedError where crops are no whole cells, and detector.model.export.ExportError.
     """
     if not plan.localizer_steps:
         return _taken_over(plan, draft)

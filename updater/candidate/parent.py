@@ -6,10 +6,10 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor
 
-from detector.architecture import FEATURE_VERSION, Architecture, Picture
-from detector.artifact import WEIGHTS, Artifact
-from detector.network import Network
-from detector.picture import PictureBranch
+from detector.model.network import Network
+from detector.model.picture import PictureBranch
+from detector.release.architecture import FEATURE_VERSION, Architecture, Picture
+from detector.release.artifact import WEIGHTS, Artifact
 from updater.candidate.plan import CandidateRefusedError, Parent
 from updater.training.task_tokens import made
 from updater.training.weights import PICTURE

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from torch import Tensor
 
-from detector.network import Network
-from detector.picture import PictureBranch
+from detector.model.network import Network
+from detector.model.picture import PictureBranch
 from updater.candidate.calibrate import output_of
 from updater.candidate.plan import Plan
+from updater.data.training_data import LabelledCrops
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.picture_vote import Vote, vote_beside
 from updater.training.schemes import targets
 from updater.training.step import Options
 from updater.training.tuning import tune
-from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
 

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 
 import torch
 
-from detector.architecture import NO_BACKBONE, Architecture
-from detector.artifact import Artifact
-from detector.backbone import BackboneError, architecture_of
-from detector.network import Network
-from detector.picture import PictureBranch
+from detector.model.backbone import BackboneError, architecture_of
+from detector.model.network import Network
+from detector.model.picture import PictureBranch
+from detector.release.architecture import NO_BACKBONE, Architecture
+from detector.release.artifact import Artifact
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from updater.candidate.recipe import TrainingSettings
+from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
 from updater.training.tuning import Tuning
 from updater.training.weights import Weights
-from updater.training_data import LabelledCrops, Splits
 
 LEAST = {"train": 8, "calibration": 2, "test": 2}
 """Fewest items of a class in each split: below, it waits for more of them to be labelled."""

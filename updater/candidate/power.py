@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.network import Network, NetworkOutput
+from detector.model.network import Network
+from detector.model.scores.score import NetworkOutput
 from memory.records import REAL
 from updater.candidate.calibrate import (
     Targets,
@@ -29,9 +30,10 @@ from updater.candidate.live import live_calls
 from updater.candidate.plan import Plan
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls
+from updater.data.stored_rows import chosen_rows, joined_rows
+from updater.data.training_data import LabelledCrops
 from updater.outliers.exposure import expose
 from updater.records import Caught, Power
-from updater.stored_rows import chosen_rows, joined_rows
 from updater.training import loop, schemes
 from updater.training.batches import TrainingSet
 from updater.training.crop_rows import Rows
@@ -39,7 +41,6 @@ from updater.training.losses import classification
 from updater.training.picture_vote import vote_beside
 from updater.training.pools import backbone_rows, classify_items, crop_features, joined_tensors
 from updater.training.step import FIRST, Progress, Step
-from updater.training_data import LabelledCrops
 
 RECIPE = replace(FIRST, balanced_steps=500, pseudo_share=0.1)
 """shorter than a candidate's own, for there is one training a family"""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from detector.architecture import NO_BACKBONE, Architecture
+from detector.release.architecture import NO_BACKBONE, Architecture
 from updater.settings import UpdaterSettings
 from updater.training.augmentations import NO_COPIES, Augment, Distorted
 from updater.training.schedules import Schedule

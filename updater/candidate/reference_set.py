@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.feature_columns import TRACES, WIDTH
-from detector.network import NetworkOutput
-from detector.reference import Reference
+from detector.features.feature_columns import TRACES, WIDTH
+from detector.model.scores.score import NetworkOutput
+from detector.release.reference import Reference
 from updater.whitening import within_class_whitening
 
 REFERENCE_ROWS = 1500
@@ -22,7 +22,7 @@ def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence
     """Whiten n items' raw pooled features and their embeddings, on the CPU, and keep them all.
 
     The whitenings are those of the within-class covariances, shrunk (Ledoit and Wolf 2004). Features that are
-    not laid out as `detector.forensics` has them are one group of traces. Raises CalibrationError for fewer
+    not laid out as `forensics.py` has them are one group of traces. Raises CalibrationError for fewer
     than 10 items.
     """
     if len(ids) < 10:

@@ -1,6 +1,6 @@
 """The evidence that an operator approves by: evaluation.json, and the same for the eye in Markdown."""
 
-from detector.architecture import NO_BACKBONE
+from detector.release.architecture import NO_BACKBONE
 from memory.records import REAL
 from updater.candidate.figures import accuracy, under_distortions
 from updater.records import Evaluation, ScannerFound

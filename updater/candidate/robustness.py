@@ -15,19 +15,19 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from detector.contract import PICTURE
-from detector.gate import GateParameters
-from detector.session import Session
+from detector.release.contract import PICTURE
+from detector.release.gate import GateParameters
+from detector.serving.session import Session
 from memory.records import REAL
 from updater.candidate.evaluate import labelled, score_items
-from updater.candidate.lost import lost_on
+from updater.candidate.paired_loss import lost_on
+from updater.data.stored_rows import chosen_rows
+from updater.data.training_data import LabelledCrops
 from updater.distortions.crops import distort_crops
 from updater.distortions.distortion import Step
 from updater.distortions.methods import DEEPERFORENSICS
 from updater.measures import balanced_weights
 from updater.records import Lost, Robustness
-from updater.stored_rows import chosen_rows
-from updater.training_data import LabelledCrops
 
 log = structlog.get_logger()
 

@@ -9,15 +9,15 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
 
-from detector.artifact import EVALUATION, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS
-from detector.contract import CROPS
-from detector.probe import write_probe
-from detector.scan_contract import ScanContract
-from detector.scan_export import export_scanner
-from detector.scan_session import ScanSession
-from detector.scanner import Scanner
-from detector.stretches import Segments
-from detector.tensors import Request
+from detector.looks.stretches import Segments
+from detector.model.scan_export import export_scanner
+from detector.model.scanner import Scanner
+from detector.release.artifact import EVALUATION, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS
+from detector.release.contract import CROPS
+from detector.release.probe import write_probe
+from detector.release.scan_contract import ScanContract
+from detector.release.tensors import Request
+from detector.serving.scan_session import ScanSession
 from ingest.durable import rename_durably
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.candidate.scanned_clips import ScannedClips, real_crops
@@ -49,7 +49,7 @@ def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) 
     threshold is the higher of two: of simulated real clips, and of enough real videos of the calibration
     split's. The test split's say how it fares. Else it is the parent's, where that has one.
 
-    Raises CandidateRefusedError where crops of this side have no features, and detector.export.ExportError.
+    Raises CandidateRefusedError where crops of this side have no features, and ExportError.
     """
     if not plan.scanner_steps:
         return _taken_over(plan, draft)

@@ -7,13 +7,13 @@ import numpy as np
 
 from memory.records import REAL
 from updater.candidate.plan import Plan
-from updater.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
+from updater.data.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
+from updater.data.stored_rows import chosen_rows
+from updater.data.training_data import LabelledCrops
 from updater.scan.clips import ScannedClip
 from updater.scan.library import library_clips, real_clips
 from updater.scan.simulated import Features, simulate_clips
-from updater.stored_rows import chosen_rows
 from updater.training.crop_rows import Crops
-from updater.training_data import LabelledCrops
 
 TRAINED, CALIBRATED, TESTED = 240, 100, 100
 """how many clips are simulated of each split"""

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
+from updater.data.real_clips import LEAST_VIDEOS
 from updater.measures import balanced_weights, conformal_bound, weighted_quantile
-from updater.real_clips import LEAST_VIDEOS
 
 _POOLED = 0.25
 """what the shape that all classes share has to say of the reals' tail; the rest is the reals' own"""

@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not marked as exported
 
-from updater.learners import softmax_rehearsal
-from updater.training import processes
+from updater.training import processes, softmax_rehearsal
 from updater.training.step import Learnt, Step
 from updater.training.step_file import load_step, remove_step, save_step
 

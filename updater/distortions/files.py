@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ingest.video import demuxer
+from ingest.sandbox.video import demuxer
 from updater.distortions.apply import distort, seeds_of
 from updater.distortions.distortion import DistortionError, Step
 from updater.distortions.media.clip import BROKEN, Clip

@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image, JpegImagePlugin
 
-from ingest.decode import DecodeError, image_frames
+from ingest.sandbox.decode import DecodeError, image_frames
 from updater.distortions.distortion import DistortionError
 from updater.filters import Picture
 

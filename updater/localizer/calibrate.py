@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from detector.localizer import Localizer, LocalizerGraph, evidence
-from detector.map_contract import CELLS
+from detector.model.localizer import Localizer, LocalizerGraph, evidence
+from detector.release.map_contract import CELLS
+from updater.data.training_data import LabelledCrops
 from updater.localizer.train import MaskedCrops, pseudo_forged
-from updater.training_data import LabelledCrops
 
 THRESHOLD = 0.5
 """a cell counts as forged from this on, in every release: what is fitted is how a logit becomes that"""

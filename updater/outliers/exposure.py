@@ -10,9 +10,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from updater import draws
+from updater.data.stored_rows import collected
+from updater.data.training_data import LabelledCrops
 from updater.outliers.pseudo_forgeries import pseudo_forge
-from updater.stored_rows import collected
-from updater.training_data import LabelledCrops
 
 _JPEG_QUALITIES = (80, 97)
 SAVED_KIND = "compression"

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.decode import DecodeError
 from ingest.records import CropPlan, Decoded, MediaPlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
 MOST_CROPS = 20_000

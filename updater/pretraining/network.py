@@ -7,11 +7,12 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from detector.architecture import Architecture
-from detector.network import Network, NetworkOutput
+from detector.model.network import Network
+from detector.model.scores.score import NetworkOutput
+from detector.release.architecture import Architecture
 from ingest.durable import write_durably
+from updater.benchmark.learners.supervised_contrast import supervised_contrast
 from updater.pretraining.batches import Batch
-from updater.training.supervised_contrast import supervised_contrast
 
 _PROJECTED = 32
 _HEADS = ("head.", "pseudo_head.")

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from detector.architecture import FEATURE_VERSION, Architecture
-from detector.network import Network
+from detector.model.network import Network
+from detector.release.architecture import FEATURE_VERSION, Architecture
 from updater.measures import auroc
 from updater.outliers.autoencoder import train_autoencoder
 from updater.pretraining.batches import Batches

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from detector.scanner import Scanner
-from detector.stretches import Segments, best_score, stretches
+from detector.looks.stretches import Segments, best_score, stretches
+from detector.model.scanner import Scanner
 from updater.measures import conformal_bound
 from updater.records import FoundStretches
 from updater.scan.clips import ScannedClip

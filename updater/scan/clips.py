@@ -12,7 +12,7 @@ class ScannedClip:
     """T frames of one clip, in order."""
 
     features: NDArray[np.float32]
-    """[T, F], raw: as `detector.cell_traces.FrameFeatures` gives them"""
+    """[T, F], raw: as `detector.features.cell_traces.FrameFeatures` gives them"""
     segments: NDArray[np.float64]
     """[m, 2] of (first, end): what is forged, half open, in these frames; [0, 2] of a real clip"""
 

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from detector.cell_traces import FrameFeatures
-from detector.contract import CROPS, ROWS, TensorSpec
-from detector.export import write_onnx
-from detector.scan_session import FEATURES
-from detector.session import open_graph
+from detector.features.cell_traces import FrameFeatures
+from detector.model.export import write_onnx
+from detector.release.contract import CROPS, ROWS, TensorSpec
+from detector.serving.scan_session import FEATURES
+from detector.serving.session import open_graph
 from updater.filters import Picture
 
 # More crops at once do not fit the processor's cache.

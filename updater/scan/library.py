@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from updater.data.real_clips import RealClips
 from updater.filters import Picture
-from updater.real_clips import RealClips
 from updater.scan.clips import ScannedClip
 from updater.scan.moving import smooth_path
 from updater.scan.simulated import (

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.feature_columns import WIDTH
-from detector.following import Corner, corners_along, most_restless
-from ingest.crops import Box, cut, grid
-from ingest.faces import find_faces
+from detector.features.feature_columns import WIDTH
+from detector.looks.following import Corner, corners_along, most_restless
+from ingest.sandbox.crops import Box, cut, grid
+from ingest.sandbox.faces import find_faces
 from updater.distortions.media.clip import Clip, ClipError
 from updater.distortions.media.rgb import to_rgb
 from updater.filters import Picture

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.scanner import MEMBERS, Scanner, over_time
+from detector.model.scanner import MEMBERS, Scanner, over_time
 from updater.scan.clips import ScannedClip
 
 EPOCHS = 10 * MEMBERS

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from updater import stored_rows
-from updater.stored_rows import StoredRows, collected
+from updater.data import stored_rows
+from updater.data.stored_rows import StoredRows, collected
 from updater.training import processes
 from updater.training.small_steps import one_thread
 

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from updater.data.stored_rows import collected, joined_rows
+from updater.data.training_data import LabelledCrops
 from updater.distortions.crops import distort_crops
 from updater.distortions.distortion import Step
 from updater.distortions.methods import DEEPERFORENSICS
 from updater.distortions.mixes import drawn, without_kinds
-from updater.stored_rows import collected, joined_rows
 from updater.training.augmentations import Distorted, Strength
 from updater.training.pools import with_crop_features
-from updater.training_data import LabelledCrops
 
 HARDEST = 5
 MAX_CROPS = 3

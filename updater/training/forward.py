@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from detector.network import Network, NetworkOutput
+from detector.model.network import Network
+from detector.model.scores.score import NetworkOutput
 from updater.training.batches import Drawn, TrainingSet
 from updater.training.crop_rows import Rows, as_images
 from updater.training.pieces import in_pieces

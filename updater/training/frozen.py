@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from detector.architecture import Picture
-from detector.backbone import Shown
-from detector.picture import PictureBranch
+from detector.model.backbone import Shown
+from detector.model.picture import PictureBranch
+from detector.release.architecture import Picture
 from ingest.durable import write_durably
-from updater.stored_rows import StoredRows
+from updater.data.stored_rows import StoredRows
 from updater.training.crop_rows import by_rows
 from updater.training.processes import is_first
 from updater.training.weights import Weights, WeightsError, put_backbone

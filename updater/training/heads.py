@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from detector.network import CosineHead, Network
+from detector.model.network import CosineHead, Network
 from updater.training.step import Learnt
 
 _PREFIX = "head."

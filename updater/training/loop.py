@@ -13,11 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from detector.architecture import FEATURE_VERSION
-from detector.network import Network
+from detector.model.network import Network
+from detector.release.architecture import FEATURE_VERSION
 from updater import draws
+from updater.data.stored_rows import StoredRows, joined_rows
 from updater.outliers.exposure import Exposure, expose
-from updater.stored_rows import StoredRows, joined_rows
 from updater.training import processes, schemes
 from updater.training.allocation import keep_freed_memory
 from updater.training.batches import TrainingSet as TrainingSet

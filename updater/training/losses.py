@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.network import Network, NetworkOutput
+from detector.model.network import Network
+from detector.model.scores.score import NetworkOutput
 from updater.training import schemes
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.regularisers import (

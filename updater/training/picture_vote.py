@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
+from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights
 from updater.training import schemes
 from updater.training.step import Options
-from updater.training_data import LabelledCrops
 
 SHARES = (0.0, *(float(share) for share in np.geomspace(0.005, 2, 60)))
 """Of the vote in the sum of logits, beside 1 of the network's.

@@ -8,15 +8,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from detector.backbone import NoBackbone
-from detector.feature_graph import STORED_PX
-from detector.forensics import ForensicFeatures
-from detector.network import Network, NetworkOutput
+from detector.features.forensics import ForensicFeatures
+from detector.model.backbone import NoBackbone
+from detector.model.feature_graph import STORED_PX
+from detector.model.network import Network
+from detector.model.scores.score import NetworkOutput
 from memory.features import ItemFeatures
-from updater import stored_rows
-from updater.stored_rows import StoredRows, joined_rows
+from updater.data import stored_rows
+from updater.data.stored_rows import StoredRows, joined_rows
+from updater.data.training_data import LabelledCrops
 from updater.training.crop_rows import Crops, Rows, by_rows, rows_at_once, shared_rows
-from updater.training_data import LabelledCrops
 
 _ITEMS_AT_ONCE = 2048
 

@@ -8,12 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from detector.architecture import Architecture
-from detector.network import Network
+from detector.model.network import Network
+from detector.release.architecture import Architecture
+from updater.data.training_data import LabelledCrops
 from updater.training.augmentations import Augment, shift_px
 from updater.training.schedules import Schedule
 from updater.training.weights import Weights
-from updater.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
 """called with (stage, done, of how many)"""
@@ -71,7 +71,7 @@ Aggregate = Literal[
 
 Rejection = Literal["none", "logit-norm", "t2f-norm", "augmix", "regmixup"]
 """Rejection that the whole network is trained for: it changes the loss that a learner starts from. Heads that
-are trained for it on frozen embeddings are in `updater.rejection.heads`."""
+are trained for it on frozen embeddings are in `updater.benchmark.rejection.heads`."""
 
 
 @dataclass(frozen=True)

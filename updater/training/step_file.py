@@ -9,13 +9,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from detector.architecture import Architecture
+from detector.release.architecture import Architecture
 from ingest.durable import file_aside
-from updater.stored_rows import StoredRows, described_rows
+from updater.data.stored_rows import StoredRows, described_rows
+from updater.data.training_data import LabelledCrops
 from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.step import Options, Recipe, Step
 from updater.training.weights import Weights
-from updater.training_data import LabelledCrops
 
 _BEGUN = "start_from."
 PREVIOUS = "-previous"

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.architecture import Architecture
-from detector.network import Network
+from detector.model.network import Network
+from detector.release.architecture import Architecture
 
 Columns = tuple[int, int]
 """the logits that a task's classifier speaks for: from, to"""

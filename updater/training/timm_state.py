@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from detector.backbone import size_option
+from detector.model.backbone import size_option
 
 _RGB = 3
 

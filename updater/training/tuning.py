@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from detector.picture import PictureBranch
+from detector.model.picture import PictureBranch
+from updater.data.training_data import LabelledCrops
 from updater.training.allocation import keep_freed_memory
 from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import as_images
@@ -29,7 +30,6 @@ from updater.training.loop import item_weights
 from updater.training.pieces import as_memory_allows, in_pieces
 from updater.training.precision import half_precision, loss_scale, unscale
 from updater.training.schedules import one_cycle
-from updater.training_data import LabelledCrops
 
 NONE, WHOLE, ADAPTERS = "none", "whole", "adapters"
 MOST_ITEMS = 16

@@ -11,8 +11,9 @@ from functools import partial
 
 import torch
 
-from detector.backbone import NoBackbone
-from detector.network import Network, NetworkOutput
+from detector.model.backbone import NoBackbone
+from detector.model.network import Network
+from detector.model.scores.score import NetworkOutput
 from updater.training import loop
 from updater.training.crop_rows import Rows
 from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights

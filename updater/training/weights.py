@@ -12,9 +12,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from detector.architecture import NO_BACKBONE
-from detector.backbone import NoBackbone, check_name
-from detector.network import Network
+from detector.model.backbone import NoBackbone, check_name
+from detector.model.network import Network
+from detector.release.architecture import NO_BACKBONE
 from updater.training.timm_state import fitted
 
 _PARTS = ("backbone.", "project.", "branch.", "pseudo_head.")

@@ -10,7 +10,7 @@ import pytest
 import skimage
 
 from deploy.demo.operator import Operator
-from detector.artifact import EVALUATION, load
+from detector.release.artifact import EVALUATION, load
 from updater.deploy_client import DeployClient
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings

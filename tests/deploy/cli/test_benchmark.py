@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from deploy.cli.main import main
-from updater.benchmark.setup import Setup
+from updater.benchmark.continual.setup import Setup
 from updater.training.step import Recipe
 
 
@@ -114,7 +114,7 @@ def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(
 def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
     cddb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]
 ) -> None:
-    from updater.learners.methods import LEARNERS
+    from updater.benchmark.learners.methods import LEARNERS
 
     words = ("cddb", "--data", cddb, "--sequence", "gan,glow", *QUICK, "--no-leave-out", "--out", "runs")
     learn, tried = LEARNERS["softmax-rehearsal"], []

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from deploy.cli.main import main
-from updater.benchmark.setup import Setup
+from updater.benchmark.continual.setup import Setup
 from updater.training.step import Recipe
 
 WITH_A_BACKBONE = ("--backbone", "lcnet_035")
@@ -73,7 +73,7 @@ def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("updater.benchmark.streams.Dataset.read", read)
+    monkeypatch.setattr("updater.benchmark.continual.streams.Dataset.read", read)
     assert "choose a smaller --batch" in fails("synthetic", "--device", "cpu")
 
 

@@ -16,7 +16,7 @@ from deploy.cli.main import main
 from deploy.releases import approval
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.artifact import EVALUATION, Artifact
+from detector.release.artifact import EVALUATION, Artifact
 from updater.records import Candidate
 
 Make = Callable[..., Artifact]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from memory.clustering import renew
+from memory.clusters.clustering import renew
 from memory.settings import MemorySettings
 from memory.store import Store
 

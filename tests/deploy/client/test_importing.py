@@ -17,7 +17,7 @@ from deploy.client.records import ImportDone
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from memory import rows
-from memory.crop_store import CropStore
+from memory.crops.crop_store import CropStore
 from memory.store import StoreUnavailableError
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,11 @@ from labelled_folders import lay, picture
 from deploy.client.http import Client
 from deploy.client.importing import import_folder
 from deploy.server.services import Services
-from ingest.crops import grid
-from ingest.decode import DecodeError
-from memory import rows, scans
-from memory.lossless import unpacked
+from ingest.sandbox.crops import grid
+from ingest.sandbox.decode import DecodeError
+from memory import rows
+from memory.crops import scans
+from memory.crops.lossless import unpacked
 from memory.retention import sweep
 from updater.distortions.media.h264 import to_h264
 

@@ -11,9 +11,9 @@ from deploy.cli.stream import draw
 from deploy.client import timeline_picture
 from deploy.client.map_picture import drawn
 from deploy.client.scoring import NoVerdictError, Scorer
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 from detector.settings import DetectorSettings
-from ingest.sandbox import Sandbox
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from updater.distortions.media.h264 import to_h264
 

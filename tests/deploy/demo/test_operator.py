@@ -9,9 +9,9 @@ from rich.console import Console
 
 from deploy.demo.operator import Operator
 from deploy.server.services import Services
-from memory.clustering import keep_clustered
+from memory.clusters.clustering import keep_clustered
+from memory.clusters.review import list_clusters
 from memory.records import Exemplar
-from memory.review import list_clusters
 from memory.rows import NewRow, insert_rows
 
 

@@ -19,9 +19,9 @@ from deploy.releases.artifacts import (
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
 )
-from detector.artifact import FILES, MANIFEST, WEIGHTS, Artifact, seal
-from memory import object_store
-from memory.object_store import ObjectStore
+from detector.release.artifact import FILES, MANIFEST, WEIGHTS, Artifact, seal
+from memory.crops import object_store
+from memory.crops.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 from deploy.releases import artifact_folder
 from deploy.releases.artifact_folder import ArtifactFolder
 from deploy.releases.artifacts import KEPT_S, ArtifactRefusedError
-from detector.artifact import FILES, MANIFEST, WEIGHTS, Artifact, sha256_of
+from detector.release.artifact import FILES, MANIFEST, WEIGHTS, Artifact, sha256_of
 
 Make = Callable[..., Artifact]
 

@@ -11,7 +11,7 @@ from deploy.server.access import refuse_insecure
 from deploy.server.app import create_app
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 from ingest.process.frame import WrongSettingError
 
 Make = Callable[..., Artifact]

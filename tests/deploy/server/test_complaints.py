@@ -11,7 +11,7 @@ from deploy.doctor.diagnosis import examine
 from deploy.server.complaints import complaints
 from deploy.server.health import processes_health
 from detector import metrics
-from detector.wanted import STATES
+from detector.serving.rollout_source import STATES
 
 
 def metrics_say(state: str, *, unserved_since: float = 0.0, serving: bool = True) -> str:

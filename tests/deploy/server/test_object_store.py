@@ -18,10 +18,10 @@ from deploy.server.app import create_app
 from deploy.server.process import hindrance
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
-from detector.artifact import MANIFEST, WEIGHTS, Artifact
-from detector.fetch import fetch
+from detector.release.artifact import MANIFEST, WEIGHTS, Artifact
+from detector.serving.fetch import fetch
 from detector.settings import DetectorSettings
-from memory import object_store
+from memory.crops import object_store
 from updater.records import Candidate
 
 pytestmark = pytest.mark.slow

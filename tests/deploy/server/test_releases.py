@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from deploy.releases.ledger import Move
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.artifact import EVALUATION, REFERENCE, WEIGHTS, Artifact
+from detector.release.artifact import EVALUATION, REFERENCE, WEIGHTS, Artifact
 from updater.records import Candidate
 
 Make = Callable[..., Artifact]

@@ -13,7 +13,7 @@ from deploy.doctor.diagnosis import examine
 from deploy.releases.ledger import DamagedLedgerError, Ledger
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 from updater.records import Candidate
 
 pytestmark = pytest.mark.slow

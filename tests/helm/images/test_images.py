@@ -21,9 +21,9 @@ Podman = Any
 MAX_WORKER_BYTES = 700_000_000
 SNIPPET = """
 import sys
-from ingest.decode import DecodeError
+from ingest.sandbox.decode import DecodeError
 from ingest.records import CropPlan, MediaPlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 import psutil
 for name in ("json", "PIL", "ingest"):  # into the working folder, which may be written
@@ -44,7 +44,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from botocore.session import get_session
-from memory.object_store import ObjectStore
+from memory.crops.object_store import ObjectStore
 session = get_session()
 for service in session.get_available_services():
     session.create_client(service, region_name="us-east-1")

@@ -13,7 +13,7 @@ import skimage
 
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 from updater.deploy_client import DeployClient
 from updater.records import Candidate
 from updater.settings import UpdaterSettings

@@ -13,7 +13,7 @@ from deploy.releases import metrics as deploy_metrics
 from deploy.releases.records import STATES, Action
 from detector import metrics as detector_metrics
 from detector.records import Label
-from detector.wanted import STATES as ROLLOUT_STATES
+from detector.serving.rollout_source import STATES as ROLLOUT_STATES
 from ingest import metrics as ingest_metrics
 from ingest.process.disk import Disks
 from memory import metrics as memory_metrics

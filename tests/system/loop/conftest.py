@@ -17,7 +17,7 @@ from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from deploy.local.supervisor import Kept
-from detector.artifact import Artifact
+from detector.release.artifact import Artifact
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 from updater.deploy_client import DeployClient

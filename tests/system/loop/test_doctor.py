@@ -6,7 +6,7 @@ import pytest
 
 from deploy.doctor.diagnosis import examine
 from deploy.local.stack import Stack
-from detector.artifact import version_of
+from detector.release.artifact import version_of
 
 pytestmark = pytest.mark.system
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from deploy.local.stack import Stack
-from detector.artifact import version_of
+from detector.release.artifact import version_of
 
 pytestmark = pytest.mark.system
 

@@ -13,7 +13,7 @@ import pytest
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
-from detector.artifact import EVALUATION, Artifact, load, seal
+from detector.release.artifact import EVALUATION, Artifact, load, seal
 from updater.benchmark.synthetic.stream import MediaSample
 from updater.records import Evaluation
 

@@ -20,7 +20,7 @@ from deploy.demo.traffic import Traffic
 from deploy.local import prometheus
 from deploy.local.stack import PROMETHEUS_URL, Stack
 from deploy.local.supervisor import Kept
-from detector.artifact import EVALUATION, Artifact, load, seal
+from detector.release.artifact import EVALUATION, Artifact, load, seal
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 from updater.records import Evaluation

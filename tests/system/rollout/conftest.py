@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from deploy.local.torchserve import TorchServe as Server
-from detector.artifact import Artifact, load, seal
-from detector.holdings import Holdings
-from detector.loading import Loader
 from detector.records import Rollout
-from detector.rollout import Serving
+from detector.release.artifact import Artifact, load, seal
+from detector.serving.holdings import Holdings
+from detector.serving.loading import Loader
+from detector.serving.rollout import Serving
+from detector.serving.rollout_source import Wanted
+from detector.serving.torchserve import TorchServe, TorchServeRefusedError, TorchServeUnavailableError
 from detector.settings import DetectorSettings
-from detector.torchserve import TorchServe, TorchServeRefusedError, TorchServeUnavailableError
-from detector.wanted import Wanted
 
 TIMEOUT_S = 180
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from detector import mar
-from detector.artifact import MODEL, PROBE, Artifact, seal
-from detector.probe import read_probe, write_probe
 from detector.records import Rollout
-from detector.torchserve import StartError, TorchServe
+from detector.release.artifact import MODEL, PROBE, Artifact, seal
+from detector.release.probe import read_probe, write_probe
+from detector.serving import mar
+from detector.serving.torchserve import StartError, TorchServe
 
 pytestmark = pytest.mark.system
 

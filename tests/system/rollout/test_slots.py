@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import skimage
 
-from detector.artifact import Artifact
-from detector.holdings import Holdings
-from detector.torchserve import TorchServe
+from detector.release.artifact import Artifact
+from detector.serving.holdings import Holdings
+from detector.serving.torchserve import TorchServe
 
 pytestmark = pytest.mark.system
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from detector.architecture import Architecture
-from updater.benchmark import left_out
+from detector.release.architecture import Architecture
+from updater.benchmark.continual import left_out
+from updater.benchmark.continual.items import with_features
+from updater.benchmark.continual.run import run_benchmark
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream, Task
-from updater.benchmark.items import with_features
-from updater.benchmark.run import run_benchmark
-from updater.benchmark.setup import Setup
-from updater.learners.methods import LEARNERS
+from updater.benchmark.learners.methods import LEARNERS
 from updater.training.step import Step
 
 KINDS = {"a": frozenset({"blending"}), "b": frozenset({"noise"})}

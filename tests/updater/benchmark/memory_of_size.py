@@ -9,10 +9,11 @@ from pathlib import Path
 
 import torch
 
-from detector.architecture import Architecture
-from updater import stored_rows
-from updater.benchmark import scoring, size
-from updater.benchmark.setup import Setup
+from detector.release.architecture import Architecture
+from updater.benchmark import size
+from updater.benchmark.continual import scoring
+from updater.benchmark.continual.setup import Setup
+from updater.data import stored_rows
 from updater.training import loop, pools
 from updater.training.step import Options
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from detector.backbone import shown_to
+from detector.model.backbone import shown_to
 from ingest.records import PicturePlan
-from updater.benchmark import vote
+from updater.benchmark.continual import vote
+from updater.benchmark.continual.items import with_features
 from updater.benchmark.data.tasks import Task
-from updater.benchmark.items import with_features
 from updater.training import frozen
 from updater.training.frozen import digest_of, picture_of
 from updater.training.tuning import Tuning

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from updater.benchmark.continual import Continual
+from updater.benchmark.continual.continual import Continual
 
 
 def test_the_budget_is_never_exceeded_and_a_shrinking_class_keeps_its_best(

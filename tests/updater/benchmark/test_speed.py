@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from detector.architecture import Architecture
+from detector.release.architecture import Architecture
 from updater.benchmark import speed
 from updater.training import loop
 from updater.training.allocation import keep_freed_memory

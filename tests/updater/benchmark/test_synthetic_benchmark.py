@@ -17,13 +17,13 @@ from dataclasses import replace
 
 import pytest
 
+from updater.benchmark.continual.items import with_features
+from updater.benchmark.continual.left_out import leave_out
+from updater.benchmark.continual.run import run_benchmark
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.tasks import Stream
-from updater.benchmark.items import with_features
-from updater.benchmark.left_out import leave_out
-from updater.benchmark.results import Figures
-from updater.benchmark.run import run_benchmark
-from updater.benchmark.setup import Setup
+from updater.benchmark.report.results import Figures
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.tasks import load_synthetic
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from benchmark_runs import make_run
 
-from updater.benchmark.report import report_json
-from updater.benchmark.results import (
+from updater.benchmark.report.report import report_json
+from updater.benchmark.report.results import (
     Figures,
     Power,
     RejectionScores,
@@ -13,7 +13,7 @@ from updater.benchmark.results import (
     WithinSource,
     measure_within,
 )
-from updater.benchmark.summary import summarise
+from updater.benchmark.report.summary import summarise
 
 
 def test_fakes_stand_against_the_reals_of_their_own_source_and_against_no_others():

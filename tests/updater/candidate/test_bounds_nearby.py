@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from detector.gate import GateParameters
-from detector.network import NetworkOutput
-from detector.reference import Reference
-from detector.scores.fused import fused
-from detector.surroundings import Surroundings, leaning
+from detector.model.scores.fused import fused
+from detector.model.scores.score import NetworkOutput
+from detector.model.surroundings import Surroundings, leaning
+from detector.release.gate import GateParameters
+from detector.release.reference import Reference
 from updater.candidate.calibrate import (
     Targets,
     fake_probabilities_around,

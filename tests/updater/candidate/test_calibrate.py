@@ -5,10 +5,11 @@ import pytest
 import torch
 from sklearn.covariance import LedoitWolf
 
-from detector.architecture import Architecture
-from detector.gate import decide
-from detector.network import Network, NetworkOutput
-from detector.scores.registry import SCORES
+from detector.model.network import Network
+from detector.model.scores.registry import SCORES
+from detector.model.scores.score import NetworkOutput
+from detector.release.architecture import Architecture
+from detector.release.gate import decide
 from updater.candidate.calibrate import (
     GateInputs,
     Targets,
@@ -20,7 +21,7 @@ from updater.candidate.calibrate import (
 )
 from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls, video_unknown_threshold
-from updater.training_data import LabelledCrops
+from updater.data.training_data import LabelledCrops
 from updater.whitening import within_class_whitening
 
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from detector.architecture import Architecture
+from detector.release.architecture import Architecture
 from ingest.records import CropPlan
-from updater.benchmark import left_out
+from updater.benchmark.continual import left_out
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Task
-from updater.benchmark.setup import Setup
 from updater.candidate import builder
 from updater.candidate.builder import Workshop, identity
 from updater.candidate.plan import Plan
 from updater.candidate.recipe import TrainingSettings
+from updater.data.training_data import Splits
 from updater.settings import UpdaterSettings
 from updater.training.augmentations import Distorted
-from updater.training_data import Splits
 
 BARE = Architecture(backbone="none", crop_px=64)
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from detector.session import open_session
+from detector.serving.session import open_session
 from updater.candidate.evaluate import batch, judge, labelled, score_items
-from updater.training_data import LabelledCrops
+from updater.data.training_data import LabelledCrops
 
 
 def items(families, seed=0):

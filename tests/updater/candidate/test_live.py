@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from detector.architecture import Picture
-from detector.gate import decide
-from detector.picture import PictureBranch
-from detector.session import open_session
+from detector.model.picture import PictureBranch
+from detector.release.architecture import Picture
+from detector.release.gate import decide
+from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from updater.candidate.evaluate import score_items
 from updater.candidate.live import live_calls
 from updater.candidate.parent import load_parent
 from updater.candidate.picture import vote_of_live
 from updater.candidate.plan import make_plan
+from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
 from updater.training.tuning import Tuning
-from updater.training_data import LabelledCrops, Splits
 
 SETTINGS = UpdaterSettings(device="cpu")
 

@@ -5,8 +5,8 @@ import pytest
 
 from updater.candidate.plan import LEAST, CandidateRefusedError, Parent, make_plan
 from updater.candidate.recipe import TrainingSettings
+from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
-from updater.training_data import LabelledCrops, Splits
 
 SETTINGS = UpdaterSettings(device="cpu", backbone="lcnet_050")
 

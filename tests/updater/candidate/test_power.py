@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from detector.architecture import Architecture, Picture
-from detector.network import Network
+from detector.model.network import Network
+from detector.release.architecture import Architecture, Picture
 from ingest.records import CropPlan
 from updater.candidate import power
 from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power, power_of
-from updater.training_data import Splits
+from updater.data.training_data import Splits
 
 
 def fared(not_real, groups):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from detector.architecture import Architecture
+from detector.release.architecture import Architecture
 from updater.candidate.recipe import TrainingSettings
 from updater.settings import UpdaterSettings
 from updater.training.step import FIRST, UPDATE

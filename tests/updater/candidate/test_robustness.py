@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from detector.gate import GateParameters, Term
+from detector.release.gate import GateParameters, Term
 from updater.candidate import robustness
 from updater.candidate.figures import under_distortions
 from updater.candidate.robustness import Judge, measure_robustness

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from detector.cell_traces import CELL_WIDTH
-from detector.scan_contract import ScanContract
+from detector.features.cell_traces import CELL_WIDTH
+from detector.release.scan_contract import ScanContract
 from updater.candidate.plan import LEAST, make_plan
 from updater.candidate.scanned import scanned
 from updater.candidate.scanned_clips import ScannedClips
-from updater.real_clips import LEAST_VIDEOS, RealClips
+from updater.data.real_clips import LEAST_VIDEOS, RealClips
+from updater.data.training_data import Splits
 from updater.scan.training import train_scanner
 from updater.settings import UpdaterSettings
-from updater.training_data import Splits
 
 SETTINGS = UpdaterSettings(device="cpu", backbone="none", scanner_steps=40)
 FRAMES = 18

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from detector.map_contract import CELLS
+from detector.release.map_contract import CELLS
+from updater.data.training_data import LabelledCrops
 from updater.localizer import train as training
 from updater.localizer.calibrate import THRESHOLD, Said, calibrate, fitted, reals_marked
 from updater.localizer.train import MaskedCrops, pseudo_forged, train_localizer
-from updater.training_data import LabelledCrops
 
 pytestmark = pytest.mark.slow
 

@@ -3,11 +3,11 @@ import pytest
 from numpy.typing import NDArray
 
 from updater.benchmark.synthetic.families import FAMILIES
+from updater.data.training_data import LabelledCrops
 from updater.filters import Pixels
 from updater.outliers import exposure
 from updater.outliers.exposure import Exposure, expose
 from updater.outliers.pseudo_forgeries import OPERATIONS, Operation
-from updater.training_data import LabelledCrops
 
 
 def items(count: int = 6) -> LabelledCrops:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from detector.architecture import Architecture
+from detector.release.architecture import Architecture
 from updater.pretraining import pretrain as module
 from updater.pretraining.batches import Batches
 from updater.pretraining.media import UnlabelledMedia

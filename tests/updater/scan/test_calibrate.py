@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from detector.cell_traces import CELL_WIDTH
-from detector.scanner import Scanner
+from detector.features.cell_traces import CELL_WIDTH
+from detector.model.scanner import Scanner
 from updater.measures import may_exceed
 from updater.scan.calibrate import (
     MAX_REALS_TOLD,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.cell_traces import FrameFeatures
+from detector.features.cell_traces import FrameFeatures
 from updater.scan.features import SeenFrames
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from updater.real_clips import RealClips
+from updater.data.real_clips import RealClips
 from updater.scan import simulated
 from updater.scan.library import library_clip, library_clips, real_clips
 

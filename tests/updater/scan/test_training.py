@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.cell_traces import CELL_WIDTH
+from detector.features.cell_traces import CELL_WIDTH
 from updater.scan.clips import ScannedClip, scanned
 from updater.scan.training import frame_scores, train_scanner
 

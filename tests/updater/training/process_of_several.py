@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from detector.architecture import Architecture
-from detector.network import Network
-from updater import stored_rows
-from updater.stored_rows import stored
+from detector.model.network import Network
+from detector.release.architecture import Architecture
+from updater.data import stored_rows
+from updater.data.stored_rows import stored
+from updater.data.training_data import LabelledCrops
 from updater.training import loop, processes
 from updater.training.crop_rows import shared_rows
 from updater.training.distillation import interpolated
@@ -20,7 +21,6 @@ from updater.training.losses import classification
 from updater.training.pools import backbone_rows
 from updater.training.processes import add_gradients, by_share
 from updater.training.step import FIRST, Learnt, Options, Step
-from updater.training_data import LabelledCrops
 
 CLASSES = ("real", "blocky", "striped")
 RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, crops_an_item=2)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from detector.architecture import Architecture
+from detector.release.architecture import Architecture
 from updater.draws import cumulative
-from updater.learners import softmax_rehearsal
 from updater.outliers.exposure import Exposure, expose
+from updater.training import softmax_rehearsal
 from updater.training.batches import Drawn, TrainingSet, ahead, draw
 from updater.training.forward import mirrored, shifted
 from updater.training.loop import item_weights, optimiser_of

@@ -5,8 +5,8 @@ import pytest
 import structlog
 import torch
 
-from detector.architecture import Picture
-from detector.backbone import shown_to
+from detector.model.backbone import shown_to
+from detector.release.architecture import Picture
 from updater.training import frozen
 from updater.training.frozen import digest_of, frozen_branch, frozen_rows, picture_of
 from updater.training.weights import WeightsError, read_weights

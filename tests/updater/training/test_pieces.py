@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from detector.architecture import Architecture
-from detector.backbone import shown_to
+from detector.model.backbone import shown_to
+from detector.release.architecture import Architecture
 from updater.training import loop, processes
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.frozen import frozen_branch, picture_of

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from detector.forensics import ForensicFeatures
+from detector.features.forensics import ForensicFeatures
 from updater.training.crop_rows import by_rows
 from updater.training.pools import forensics_on
 

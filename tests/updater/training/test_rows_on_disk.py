@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from detector.architecture import Architecture
-from updater import draws, stored_rows
-from updater.learners.methods import LEARNERS
-from updater.stored_rows import StoredRows, stored
+from detector.release.architecture import Architecture
+from updater import draws
+from updater.benchmark.learners.methods import LEARNERS
+from updater.data import stored_rows
+from updater.data.stored_rows import StoredRows, stored
 from updater.training import loop
 from updater.training.step import Options, Recipe, Step
 

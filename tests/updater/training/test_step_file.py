@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from detector.architecture import Architecture
-from detector.network import Network
+from detector.model.network import Network
+from detector.release.architecture import Architecture
 from updater.training.loop import _identity
 from updater.training.step import UPDATE, Learnt, Step
 from updater.training.step_file import load_step, remove_step, save_step

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.backbone import shown_to
+from detector.model.backbone import shown_to
 from updater.training import tuning
 from updater.training.frozen import frozen_branch, frozen_rows, picture_of
 from updater.training.picture_vote import fit_vote

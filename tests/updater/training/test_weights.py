@@ -8,10 +8,10 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from detector.architecture import Architecture
-from detector.backbone import BackboneError, architecture_of
-from detector.network import Network
-from updater.learners import dytox
+from detector.model.backbone import BackboneError, architecture_of
+from detector.model.network import Network
+from detector.release.architecture import Architecture
+from updater.benchmark.learners import dytox
 from updater.training import two_stages
 from updater.training.learnt_file import save_learnt
 from updater.training.loop import start

@@ -16,8 +16,8 @@ from safetensors.numpy import save
 from ingest.durable import make_folder, write_durably
 from ingest.records import CropPlan, PicturePlan
 from updater.benchmark.data.tasks import DataError
-from updater.shards import read_shard
-from updater.stored_rows import StoredRows
+from updater.data.shards import read_shard
+from updater.data.stored_rows import StoredRows
 
 _FORMAT = "2"
 

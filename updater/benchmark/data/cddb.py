@@ -21,7 +21,7 @@ from updater.benchmark.data.tasks import (
     hold_back,
     shuffled,
 )
-from updater.training_data import LabelledCrops
+from updater.data.training_data import LabelledCrops
 
 _KINDS = {"0_real": REAL, "1_fake": FAKE}
 

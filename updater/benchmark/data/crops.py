@@ -14,16 +14,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.contract import PICTURE
-from ingest.decode import DecodeError
+from detector.release.contract import PICTURE
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
-from ingest.sandbox import Sandbox
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from updater.benchmark.data.cache import Piece, fetch, fetch_unless_at_work, identity
 from updater.benchmark.data.files import MediaFile
 from updater.benchmark.data.tasks import DataError, item_id
-from updater.stored_rows import StoredRows, joined_rows
-from updater.training_data import LabelledCrops
+from updater.data.stored_rows import StoredRows, joined_rows
+from updater.data.training_data import LabelledCrops
 
 Progress = Callable[[str, int, int], None]
 """Takes (stage, done, total)."""

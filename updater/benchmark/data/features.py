@@ -8,11 +8,11 @@ import torch
 from safetensors.numpy import save
 from torch import Tensor
 
-from detector.architecture import FEATURE_VERSION
-from detector.forensics import ForensicFeatures
+from detector.features.forensics import ForensicFeatures
+from detector.release.architecture import FEATURE_VERSION
 from updater.benchmark.data.cache import made_once
-from updater.shards import Shard, read_shard
-from updater.stored_rows import StoredRows
+from updater.data.shards import Shard, read_shard
+from updater.data.stored_rows import StoredRows
 from updater.training.crop_rows import by_rows
 from updater.training.pools import forensics_on
 

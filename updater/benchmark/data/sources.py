@@ -6,7 +6,7 @@ from memory.records import REAL
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.files import MediaFile, media_in, subfolders
 from updater.benchmark.data.tasks import FAKE, LayoutError, is_real
-from updater.training_data import LabelledCrops
+from updater.data.training_data import LabelledCrops
 
 _KINDS = {"0_real": REAL, "real": REAL, "1_fake": FAKE, "fake": FAKE}
 _LAYOUT = "SOURCE/0_real and SOURCE/1_fake with media, of which one source may lack one"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ingest.records import CropPlan
 from memory.records import REAL
-from updater.training_data import LabelledCrops
+from updater.data.training_data import LabelledCrops
 
 FAKE = "fake"
 

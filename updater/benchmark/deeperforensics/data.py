@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ingest.durable import folder_aside
 from ingest.records import CropPlan
+from updater.benchmark.continual.setup import Progress
 from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
 from updater.benchmark.data.entries import Entry, Listing
 from updater.benchmark.data.tasks import LayoutError
@@ -14,7 +15,6 @@ from updater.benchmark.deeperforensics.hidden import ours
 from updater.benchmark.deeperforensics.media import SMALL
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER, write_deeperforensics
 from updater.benchmark.forgerynet.results import digest_of
-from updater.benchmark.setup import Progress
 from updater.training.processes import is_first, wait
 
 _TREE = "1"

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ingest.crops import cut, grid
 from ingest.records import CropPlan
+from ingest.sandbox.crops import cut, grid
+from updater.benchmark.continual.setup import Progress
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.files import MediaFile
 from updater.benchmark.data.listed import Tally
-from updater.benchmark.setup import Progress
+from updater.data.training_data import LabelledCrops
 from updater.distortions.apply import distort
 from updater.distortions.distortion import DistortionError, Step
 from updater.distortions.files import distort_file, generator_of
@@ -22,7 +23,6 @@ from updater.distortions.media.clip import Clip, ClipError
 from updater.distortions.media.rgb import to_rgb
 from updater.filters import Picture
 from updater.training.pools import with_crop_features
-from updater.training_data import LabelledCrops
 
 MAX_PIXELS = 50_000_000
 CPU = torch.device("cpu")

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.architecture import NO_BACKBONE, Architecture
-from detector.backbone import BackboneError, architecture_of
+from detector.model.backbone import BackboneError, architecture_of
+from detector.release.architecture import NO_BACKBONE, Architecture
+from updater.benchmark.continual.setup import Progress, Setup
 from updater.benchmark.data.tasks import DataError
-from updater.benchmark.setup import Progress, Setup
 from updater.candidate.calibrate import output_of
-from updater.learners.softmax_rehearsal import learn
+from updater.data.training_data import LabelledCrops
+from updater.training.softmax_rehearsal import learn
 from updater.training.step import Learnt, Options, Step
-from updater.training_data import LabelledCrops
 
 FORENSIC = "forensic"
 """the product's own features and its head"""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.benchmark.forgerynet.outcome import nested_over_seeds
 from updater.benchmark.forgerynet.results import Measured
-from updater.benchmark.page import Picture
-from updater.benchmark.plots import new_figure, shaded_table, svg
+from updater.benchmark.report.outcome import nested_over_seeds
+from updater.benchmark.report.page import Picture
+from updater.benchmark.report.plots import new_figure, shaded_table, svg
 from updater.distortions.distortion import LEVELS
 from updater.distortions.methods import DEEPERFORENSICS
 

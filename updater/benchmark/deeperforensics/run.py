@@ -11,22 +11,22 @@ import numpy as np
 import torch
 
 from ingest.durable import write_durably
+from updater.benchmark.continual.items import joined
+from updater.benchmark.continual.setup import Progress
 from updater.benchmark.deeperforensics.choices import HIDDEN, Choices, variants_of
 from updater.benchmark.deeperforensics.data import Data
 from updater.benchmark.deeperforensics.figures import figures
 from updater.benchmark.deeperforensics.media import Reading, excerpts, under
 from updater.benchmark.deeperforensics.models import forged, train
-from updater.benchmark.forgerynet.outcome import Outcome, Values, values
 from updater.benchmark.forgerynet.results import Measured, load_measured
 from updater.benchmark.forgerynet.run import check_same, digest
-from updater.benchmark.items import joined
-from updater.benchmark.run_folder import RUN_FILE
-from updater.benchmark.setup import Progress
+from updater.benchmark.report.outcome import Outcome, Values, values
+from updater.benchmark.report.run_folder import RUN_FILE
+from updater.data.training_data import LabelledCrops
 from updater.distortions.distortion import LEVELS, Step
 from updater.distortions.methods import DEEPERFORENSICS
 from updater.training.processes import is_first
 from updater.training.step import Learnt
-from updater.training_data import LabelledCrops
 
 BENCHMARK = "deeperforensics"
 CLIPS_BY_DISTORTION = 48

@@ -16,11 +16,11 @@ from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.families import KINDS, class_names, class_of, in_group
 from updater.benchmark.forgerynet.job import Job
-from updater.benchmark.forgerynet.outcome import Outcome, Table, Values, values
 from updater.benchmark.forgerynet.recipes import Recipe
 from updater.benchmark.forgerynet.sights import Sight
 from updater.benchmark.forgerynet.training import Example, Source, Trained, as_input, cross_entropy, train
 from updater.benchmark.measures import images
+from updater.benchmark.report.outcome import Outcome, Table, Values, values
 from updater.training.loop import item_weights
 from updater.training.precision import half_precision
 from updater.training.processes import by_share

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.crops import cut, grid
-from ingest.faces import find_faces
+from ingest.sandbox.crops import cut, grid
+from ingest.sandbox.faces import find_faces
 from updater.benchmark.data.entries import Entry, SegmentsError, with_frames
 from updater.benchmark.data.listed import Tally
 from updater.benchmark.forgerynet.choices import Choices, Input

@@ -10,12 +10,12 @@ from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet import classes
 from updater.benchmark.forgerynet.families import class_names
 from updater.benchmark.forgerynet.job import Job
-from updater.benchmark.forgerynet.outcome import Outcome
 from updater.benchmark.forgerynet.pictures import test_crops, training_crop
 from updater.benchmark.forgerynet.recipes import recipe_of
 from updater.benchmark.forgerynet.sights import sights
 from updater.benchmark.forgerynet.training import Trained
 from updater.benchmark.networks.images import check, front_of, make_image_network, published_px
+from updater.benchmark.report.outcome import Outcome
 
 
 def measure(job: Job) -> Outcome:

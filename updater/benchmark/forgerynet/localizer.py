@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from detector.localizer import LocalizerGraph
-from detector.maps import assembled, cells_of, covering
-from ingest.crops import cut
+from detector.looks.maps import assembled, cells_of, covering
+from detector.model.localizer import LocalizerGraph
+from ingest.sandbox.crops import cut
 from memory.records import REAL
 from updater.benchmark.forgerynet.choices import ChoiceError
 from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
 from updater.benchmark.synthetic.families import FAMILIES
+from updater.data.stored_rows import collected
+from updater.data.training_data import LabelledCrops
 from updater.localizer.calibrate import THRESHOLD, calibrate
 from updater.localizer.train import STEPS, MaskedCrops, train_localizer
-from updater.stored_rows import collected
-from updater.training_data import LabelledCrops
 
 CROP_PX = 128
 MAX_PICTURES = 20_000

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ingest.crops import cut, grid
+from ingest.sandbox.crops import cut, grid
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.maps import Map, Mapped, Shown

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ingest.crops import cut, grid
+from ingest.sandbox.crops import cut, grid
 from updater.benchmark.forgerynet.choices import Augmentation, Choices, Input
 from updater.benchmark.forgerynet.sights import Sight, cut_to, picture_of, resized
 from updater.distortions.apply import distort

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib import figure as matplotlib_figure
 
 from updater.benchmark.forgerynet.maps import Map
-from updater.benchmark.forgerynet.outcome import Figure
-from updater.benchmark.plots import shaded_table, svg
+from updater.benchmark.report.outcome import Figure
+from updater.benchmark.report.plots import shaded_table, svg
 from updater.filters import Picture
 
 

@@ -9,16 +9,16 @@ from typing import Any
 from rich.console import Console
 
 from ingest.durable import write_durably
-from updater.benchmark.forgerynet.outcome import (
+from updater.benchmark.forgerynet.plots import cross_map
+from updater.benchmark.forgerynet.results import Measured, load_all
+from updater.benchmark.report.outcome import (
     Figure,
     nested_over_seeds,
     over_seeds,
     table_over_seeds,
 )
-from updater.benchmark.forgerynet.plots import cross_map
-from updater.benchmark.forgerynet.results import Measured, load_all
-from updater.benchmark.page import Picture, page
-from updater.benchmark.table import Grid
+from updater.benchmark.report.page import Picture, page
+from updater.benchmark.report.table import Grid
 
 _NOTHING = "–"
 _LEAD = (

@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from updater.benchmark.data.entries import Entry
-from updater.benchmark.forgerynet.outcome import Outcome
-from updater.benchmark.run_folder import RUN_FILE, ResultsError
+from updater.benchmark.report.outcome import Outcome
+from updater.benchmark.report.run_folder import RUN_FILE, ResultsError
 
 
 class Measured(BaseModel):

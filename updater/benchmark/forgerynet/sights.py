@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ingest.crops import Box
 from ingest.durable import make_folder
-from ingest.faces import find_faces
+from ingest.sandbox.crops import Box
+from ingest.sandbox.faces import find_faces
 from ingest.settings import IngestSettings
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.listed import Tally

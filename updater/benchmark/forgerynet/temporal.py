@@ -12,7 +12,7 @@ from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import ChoiceError
 from updater.benchmark.forgerynet.families import in_group
 from updater.benchmark.forgerynet.job import Job
-from updater.benchmark.forgerynet.outcome import Outcome, Values, values
+from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.benchmark.temporal.figures import Told, by_family, figures
 from updater.benchmark.temporal.method import Method
 from updater.benchmark.temporal.methods import METHODS

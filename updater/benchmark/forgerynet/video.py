@@ -12,10 +12,10 @@ from updater.benchmark.forgerynet import classes
 from updater.benchmark.forgerynet.clips import test_clips, training_clip, video_sights
 from updater.benchmark.forgerynet.families import class_names
 from updater.benchmark.forgerynet.job import Job
-from updater.benchmark.forgerynet.outcome import Outcome
 from updater.benchmark.forgerynet.recipes import recipe_of
 from updater.benchmark.forgerynet.training import Trained
 from updater.benchmark.networks.videos import check, make_video_network, sampling_of
+from updater.benchmark.report.outcome import Outcome
 
 
 def measure(job: Job) -> Outcome:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from detector.backbone import check_name, make_backbone, size_option
+from detector.model.backbone import check_name, make_backbone, size_option
 from updater.benchmark.networks.highpass import CHANNELS, HighPass
 from updater.training.weights import chosen, put_backbone
 

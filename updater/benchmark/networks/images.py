@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
-from detector.backbone import check_name
+from detector.model.backbone import check_name
 from updater.benchmark.networks import ela
 from updater.benchmark.networks.classifier import (
     HIGHPASS,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from detector.backbone import check_name
+from detector.model.backbone import check_name
 from updater.benchmark.networks.classifier import NetworkError, make_levels
 
 HRNET = "hrnet_w48"

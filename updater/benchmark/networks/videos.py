@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from detector.backbone import check_name
+from detector.model.backbone import check_name
 from updater.benchmark.networks import c3d, i3d, lstm, tsn
 from updater.benchmark.networks.classifier import HIGHPASS, NetworkError, make_features
 from updater.benchmark.networks.frames import Frames

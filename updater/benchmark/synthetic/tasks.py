@@ -8,7 +8,7 @@ from updater.benchmark.data.crops import CropReader, join, piece_of
 from updater.benchmark.data.tasks import FAKE, Stream, Task
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.stream import FROZEN, REAL, make_many
-from updater.training_data import LabelledCrops
+from updater.data.training_data import LabelledCrops
 
 # The stream's splits share no photograph and no scene, which is what a task's parts must not do either.
 _SPLITS = {"train": "train", "calibration": "stream", "test": "after"}

@@ -1,6 +1,6 @@
 """Our own method: dilated convolutions over deviations from the clip's median and paired edges of cells.
 
-The head and its training are those of production: `detector.scanner`, `updater.scan.training`.
+The head and its training are those of production: `detector.model.scanner`, `updater.scan.training`.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.stretches import stretches
+from detector.looks.stretches import stretches
 from updater.benchmark.temporal.method import Answer, Localizer, Progress
 from updater.scan.clips import ScannedClip
 from updater.scan.training import train_scanner

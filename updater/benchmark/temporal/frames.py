@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from detector.cell_traces import CELL_WIDTH
-from detector.scanner import CLIPPED_AT
-from detector.stretches import MOST, Segments, runs
+from detector.features.cell_traces import CELL_WIDTH
+from detector.looks.stretches import MOST, Segments, runs
+from detector.model.scanner import CLIPPED_AT
 from updater.benchmark.temporal.method import Answer, Localizer, Progress
 from updater.scan.clips import ScannedClip
 

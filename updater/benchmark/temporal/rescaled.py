@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from detector.cell_traces import CELL_WIDTH
-from detector.scanner import CLIPPED_AT, median
+from detector.features.cell_traces import CELL_WIDTH
+from detector.model.scanner import CLIPPED_AT, median
 from updater.scan.clips import ScannedClip
 
 POINTS = 51

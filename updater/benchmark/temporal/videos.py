@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
-from detector.architecture import FEATURE_VERSION
-from detector.cell_traces import CELL_VERSION
+from detector.features.cell_traces import CELL_VERSION
+from detector.release.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
 from ingest.settings import IngestSettings
 from updater.benchmark.data.entries import Entry, Segment, SegmentsError, with_frames

@@ -15,7 +15,7 @@ import av
 import av.error
 import av.filter
 
-from ingest.video import demuxer
+from ingest.sandbox.video import demuxer
 
 BROKEN = (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError)
 """What PyAV raises on damaged media, and where a codec or a container does not take what it is given."""

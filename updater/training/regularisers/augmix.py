@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
+from updater.data.stored_rows import StoredRows, collected
 from updater.filters import to_picture
-from updater.stored_rows import StoredRows, collected
 
 WEIGHT = 12.0
 VERSIONS = 2

@@ -14,7 +14,7 @@ from updater.benchmark.data.cache import CacheError, Piece, fetch, fetch_unless_
 from updater.benchmark.data.crops import ChangedMediaError, CropReader
 from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.files import MediaFile
-from updater.stored_rows import StoredRows
+from updater.data.stored_rows import StoredRows
 from updater.training.crop_rows import by_rows
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from updater.benchmark.continual.items import joined
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
 from updater.benchmark.data.tasks import LayoutError
-from updater.benchmark.items import joined
 
 
 def lay(folder: Path, *places: str) -> Path:

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.listed import Tally
 from updater.benchmark.deeperforensics import run as runs
 from updater.benchmark.deeperforensics.choices import checked
@@ -14,8 +15,7 @@ from updater.benchmark.deeperforensics.plots import by_distortion, pictures
 from updater.benchmark.deeperforensics.run import run
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER
 from updater.benchmark.forgerynet.report import compare, report_json, write_reports
-from updater.benchmark.run_folder import ResultsError
-from updater.benchmark.setup import Setup
+from updater.benchmark.report.run_folder import ResultsError
 
 CHOICES = checked("std,std+rand", "std,mix2", "forensic", synthetic=False)
 

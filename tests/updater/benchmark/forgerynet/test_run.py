@@ -16,7 +16,7 @@ from updater.benchmark.forgerynet.families import OWN, class_names, class_of, fa
 from updater.benchmark.forgerynet.report import compare, report_json, write_reports
 from updater.benchmark.forgerynet.results import Measured
 from updater.benchmark.forgerynet.run import read, run
-from updater.benchmark.run_folder import ResultsError
+from updater.benchmark.report.run_folder import ResultsError
 
 Measure = Callable[..., list[Measured]]
 CHOICES = Choices(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from detector.backbone import BackboneError
+from detector.model.backbone import BackboneError
 from updater.benchmark.networks import images, maps, videos
 from updater.benchmark.networks.classifier import NetworkError
 

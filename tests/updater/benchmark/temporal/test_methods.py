@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.cell_traces import CELL_WIDTH
+from detector.features.cell_traces import CELL_WIDTH
 from updater.benchmark.temporal.bmn import BoundaryMatching, map_loss, proposals, sampling
 from updater.benchmark.temporal.bsn import _weights
 from updater.benchmark.temporal.figures import Told, by_family, figures

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pytorch_ood.loss import LogitNorm
 from scipy.spatial.distance import jensenshannon
 
-from detector.architecture import Architecture
-from detector.network import Network
+from detector.model.network import Network
+from detector.release.architecture import Architecture
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.training import forward
 from updater.training.batches import Drawn, TrainingSet

@@ -1,0 +1,1 @@
+"""What the stream costs against a bare loop over the same model."""

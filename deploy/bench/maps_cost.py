@@ -1,0 +1,152 @@
+"""What maps cost: images per second with them and without, a crop of the map, and bytes of a verdict."""
+
+import random
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import BaseModel
+
+from deploy.bench.model_cost import in_turn, six_crops
+from deploy.bench.rate import await_release, streamed
+from deploy.demo import plan
+from deploy.demo.past_gates import go_back, go_live, without_maps
+from deploy.demo.story import Story
+from deploy.demo.traffic import Traffic
+from deploy.local.stack import Stack
+from detector.looks.map_look import forgery_map
+from detector.looks.maps import MAX_CROPS, PictureMap
+from detector.records import Verdict
+from detector.release.artifact import Artifact
+from detector.release.cells import CELL_PX
+from detector.release.contract import CROPS
+from detector.release.map_contract import OF_PICTURE
+from detector.release.tensors import Request
+from detector.serving.map_session import MapSession, open_map_session
+from detector.serving.session import Session, open_session
+from memory.records import REAL
+from updater.benchmark.synthetic.local_stills import make_locals
+from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
+
+IMAGES, FORGED_SHARE = 256, 0.05
+_ROUNDS = 6
+
+
+class Growth(BaseModel):
+    """Bytes that a map adds to a verdict's JSON: on average and at most here, and at most of any picture."""
+
+    mean: float
+    most: int
+    limit: int
+
+
+class MapsCost(BaseModel):
+    """Medians over the rounds. The crop's times are of a processor, on one thread, six crops at a time."""
+
+    ratio: float
+    ratios: list[float]
+    with_maps: float
+    without: float
+    images: int
+    forged: int
+    mapped: int
+    crop_ratio: float
+    crop_low: float
+    crop_high: float
+    map_crop_ms: float
+    detector_crop_ms: float
+    growth: Growth
+
+
+def maps_cost(story: Story, stack: Stack, traffic: Traffic, artifact: Artifact) -> MapsCost:
+    """Measure the live release, which has a localizer, against itself without one.
+
+    The release is the live one again at the end. Raises TrafficError, DeployError and LedgerError.
+    """
+    samples = five_in_a_hundred_forged(story.seed)
+    bare = without_maps(artifact, stack.run / "without-maps")
+    rates: dict[str, list[float]] = {artifact.digest: [], bare.digest: []}
+    said: list[Verdict] = []
+    live = artifact.digest
+    for number in range(_ROUNDS):
+        # First one, then the other, and the other way round in the next: the machine's speed drifts.
+        for digest in (live, bare.digest if live == artifact.digest else artifact.digest):
+            if digest != live:
+                go_live(bare, stack.settings) if digest == bare.digest else go_back(stack.settings)
+                live = digest
+            await_release(story, traffic, samples, digest)
+            rate = streamed(story, traffic, samples, digest)
+            rates[digest].append(rate.per_second)
+            said = rate.verdicts if digest == artifact.digest else said
+        pair = rates[artifact.digest][-1], rates[bare.digest][-1]
+        story.say(f"round {number + 1}: {pair[0]:.1f} images/s with maps, {pair[1]:.1f} without")
+    maps = open_map_session(artifact, threads=1)
+    assert maps is not None
+    pairs = crop_pairs(maps, open_session(artifact, threads=1), samples)
+    crop_ratios = [one / other for one, other in pairs]
+    low, *_, high = statistics.quantiles(crop_ratios, n=10)
+    ratios = [one / other for one, other in zip(*rates.values(), strict=True)]
+    mapped = [verdict for verdict in said if verdict.map is not None]
+    return MapsCost(
+        ratio=statistics.median(ratios),
+        ratios=ratios,
+        with_maps=statistics.median(rates[artifact.digest]),
+        without=statistics.median(rates[bare.digest]),
+        images=len(samples),
+        forged=sum(one.family != REAL for one in samples),
+        mapped=len(mapped),
+        crop_ratio=statistics.median(crop_ratios),
+        crop_low=low,
+        crop_high=high,
+        map_crop_ms=1000 * statistics.median(one for one, _ in pairs) / 6,
+        detector_crop_ms=1000 * statistics.median(other for _, other in pairs) / 6,
+        growth=growth(mapped, maps.contract.threshold, maps.contract.crop_px),
+    )
+
+
+def five_in_a_hundred_forged(seed: int) -> list[MediaSample]:
+    """Real pictures, and among them pictures of all families that are forged in a part."""
+    forged = round(FORGED_SHARE * IMAGES)
+    reals = make_many(
+        seed, "after", [(REAL, index) for index in range(IMAGES - forged)], processes=plan.CORES
+    )
+    local = make_locals(
+        seed,
+        "after",
+        plan.in_part()[:forged],
+        processes=plan.CORES,
+        photographs=PHOTOGRAPH_SHARE["after"],
+    )
+    samples = [*reals, *(MediaSample(one.data, one.family, one.group, one.name) for one in local)]
+    random.Random(seed).shuffle(samples)  # noqa: S311 - an order, no secret
+    return samples
+
+
+def crop_pairs(
+    maps: MapSession, detector: Session, samples: Sequence[MediaSample]
+) -> list[tuple[float, float]]:
+    """Time both graphs of a release in turn on one image of six crops: seconds, the map's first.
+
+    Both sessions have one thread. Raises ValueError where no sample has six crops.
+    """
+    request = six_crops(detector, samples)
+    asked: Request = {CROPS: request[CROPS], OF_PICTURE: np.zeros(len(request[CROPS]), np.int64)}
+    return in_turn(lambda: maps.score(asked), lambda: detector.score(request))
+
+
+def growth(mapped: Sequence[Verdict], threshold: float, crop_px: int) -> Growth:
+    """Count what maps add to verdicts; the limit is a map of the most cells, in which all is noise."""
+    added = [_bytes(one) - _bytes(one.model_copy(update={"map": None})) for one in mapped]
+    side = int(MAX_CROPS**0.5) * crop_px // CELL_PX
+    noise = np.random.default_rng(0).random((side, side), np.float32)
+    part = (9999, 9999, side * CELL_PX, side * CELL_PX)
+    largest = forgery_map(PictureMap(noise, part), threshold, 9999)
+    return Growth(
+        mean=statistics.fmean(added) if added else 0.0,
+        most=max(added, default=0),
+        limit=len(largest.model_dump_json()),
+    )
+
+
+def _bytes(verdict: Verdict) -> int:
+    return len(verdict.model_dump_json())

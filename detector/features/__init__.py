@@ -1,0 +1,1 @@
+"""Forensic features, each a torch module that is exported inside the graph."""

@@ -1,0 +1,113 @@
+"""How evenly noise lies over a picture: what a region from another camera, or a filled hole, breaks.
+
+Noise is measured window by window as the log energy of a residual. A camera's noise follows how bright and
+how textured a window is, so that what these explain is taken out, by least squares within the crop, before
+its spread is looked at.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from detector.features.filters import Separable, Windows
+
+_WINDOW, _SMALL_WINDOW = 16, 12
+_REACH = 3
+
+
+class LocalFilters(nn.Module):
+    """float32 [N, 1, S, S], luminance → [N, 3, S, S]: its slopes across and down, and its Laplacian."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        at = torch.arange(-_REACH, _REACH + 1).float()
+        bell = torch.exp(-at.square() / (2 * 1.5**2))
+        slope = at * bell / (at.square() * bell).sum()
+        bell = bell / bell.sum()
+        second = torch.tensor([0.0, 0, -1, 2, -1, 0, 0])
+        self.filters = Separable([(bell, slope), (slope, bell), (second, -second / 2)])
+
+    def forward(self, luma: Tensor) -> Tensor:
+        """Filter the plane, its outermost pixels repeated."""
+        filtered: Tensor = self.filters(F.pad(luma, (_REACH,) * 4, mode="replicate"))
+        return filtered
+
+
+class LocalNoise(nn.Module):
+    """Y, float32 [N, 1, S, S], Cb and Cr [N, 2, S, S], all about 0, Y's `LocalFilters` → float32 [N, 10].
+
+    S is even and at least 32.
+    """
+
+    laplacian: Tensor
+    told: Tensor
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        second = torch.tensor([-1.0, 2, -1])
+        self.register_buffer("laplacian", -torch.outer(second, second)[None, None] / 2, persistent=False)
+        self.chroma_px = side // 2
+        self.windows = Windows(side, _WINDOW)
+        self.colour_windows = Windows(self.chroma_px, _WINDOW // 2)
+        # Of what nothing explains the means are 0.
+        told = [4 * row + column for row in range(3) for column in range(4) if row == 2 or column > 0]
+        self.register_buffer("told", torch.tensor(told), persistent=False)
+
+    def forward(self, luma: Tensor, chroma: Tensor, filtered: Tensor) -> Tensor:
+        """Return how far the noise of luminance and of colour spreads, as such and unexplained."""
+        texture = torch.log(self.windows(filtered[:, :2].square()).sum(1) + 0.1)
+        noise = torch.log(self.windows(filtered[:, 2].abs()) + 0.3)
+        brightness = self.windows(luma[:, 0]) / 64
+        small = F.pad(F.avg_pool2d(chroma, 2), (1, 1, 1, 1), mode="replicate")
+        coloured = F.conv2d(
+            small.reshape(-1, 1, self.chroma_px + 2, self.chroma_px + 2), self.laplacian
+        ).square()
+        energy = self.colour_windows(coloured.reshape(-1, 2, self.chroma_px, self.chroma_px)).sum(1)
+        colour = torch.log(energy + 0.05)
+        unexplained = _unexplained([noise, colour], [texture, brightness, brightness.square()])
+        levels = torch.cat([unexplained, colour[:, None]], 1).reshape(-1, 3, self.windows.count**2)
+        return _spread(levels, self.windows.count**2).flatten(1).index_select(1, self.told)
+
+
+class NoiseLevels(nn.Module):
+    """float32 [N, 2, H, H], a slope and a Laplacian → float32 [N, 8].
+
+    How far the levels of noise, and of its sharpness, spread.
+    """
+
+    sharpness: Tensor
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.windows = Windows(side, _SMALL_WINDOW)
+        self.register_buffer("sharpness", torch.tensor([[0.0, 1.0], [-1.0, 1.0]]), persistent=False)
+
+    def forward(self, residuals: Tensor) -> Tensor:
+        """Return the spread of the Laplacian's level, and of that less the slope's."""
+        levels = torch.log(self.windows(residuals.square()) + 0.5)
+        count = self.windows.count**2
+        return _spread(self.sharpness @ levels.reshape(-1, 2, count), count).flatten(1)
+
+
+def _spread(values: Tensor, count: int) -> Tensor:
+    """float32 [N, C, count] → [N, C, 4]: mean, deviation, and how far beyond it the outermost tenths lie."""
+    mean = values.mean(2, keepdim=True)
+    centred = values - mean
+    deviation = torch.sqrt(centred.square().mean(2) + 1e-4)
+    both = torch.stack([centred, -centred], 2)
+    above, below = both.topk(max(1, count // 10), dim=3).values.mean(3).unbind(2)
+    return torch.stack([mean[:, :, 0], deviation, above, -below], 2)
+
+
+def _unexplained(values: list[Tensor], by: list[Tensor]) -> Tensor:
+    """C of float32 [N, H, W] → [N, C, H, W]: less what a straight line in each of `by` explains of them.
+
+    One after another, each made orthogonal to those before; nearly constant ones explain nothing.
+    """
+    left = torch.stack([*by, *values], 1)
+    left = left - left.mean((2, 3), keepdim=True)
+    for _ in by:
+        axis, left = left[:, :1], left[:, 1:]
+        strength = axis.square().mean((2, 3), keepdim=True) + 0.02
+        left = left - axis * ((left * axis).mean((2, 3), keepdim=True) / strength)
+    return left

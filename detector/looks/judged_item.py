@@ -1,0 +1,77 @@
+"""What an item is after a look at it, and what a second look is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.looks.following import Corner
+from detector.records import Verdict
+from detector.release.tensors import ModelOutput, Request
+from ingest.records import Decoded, Plan
+
+Ask = Callable[[Request], ModelOutput]
+"""What one of the release's graphs says of a request."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What the first look knows of a video beside its verdict."""
+
+    length: int
+    """how many frames the container holds"""
+    elsewhere: Corner
+    """where to look where no face was found"""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a label was said of: the media as it was decoded, and the model's rows of that as a whole.
+
+    features float32 (F,), raw forensic features; embedding float32 (D,). Where the label is unknown, this is
+    what a person reviews, and what an update learns from.
+    """
+
+    decoded: Decoded
+    features: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+
+
+def evidence_of(items: Sequence[Decoded], output: ModelOutput) -> list[Evidence]:
+    """Return the evidence of each of a request's items, whose rows are the output's first."""
+    rows = zip(items, output["features"], output["embedding"], strict=False)
+    return [Evidence(*row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An item after a look: what is said of it and by what, and its media to decode again."""
+
+    verdict: Verdict
+    evidence: Evidence
+    media: Callable[[], bytes]
+    clip: Clip | None = None
+    """None: no video, or the release has no scanner"""
+
+
+class SecondLook(Protocol):
+    """One thing that a release can say by looking at an item again."""
+
+    @property
+    def adds(self) -> str:
+        """What it adds to a verdict, for the log; so many seconds it took by the timings' field `…_s`."""
+        ...
+
+    def looks_at(self, one: Seen) -> bool:
+        """Whether an item is looked at."""
+        ...
+
+    def plan(self, one: Seen) -> Plan:
+        """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
+        ...
+
+    def added(self, one: Seen, decoded: Decoded) -> Seen:
+        """Return the item with what was seen there. Raises whatever goes wrong."""
+        ...

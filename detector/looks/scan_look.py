@@ -1,0 +1,106 @@
+"""The second look at when a video is forged: one place of it, frame by frame, and the stretches found."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.looks.judged_item import Ask, Seen
+from detector.looks.scan_places import places_along
+from detector.looks.stretches import stretches
+from detector.records import Scan, Segment
+from detector.release.contract import CROPS
+from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from ingest.records import Decoded, PlacesPlan, Region
+
+_DECIMALS = 3
+"""of what a verdict keeps: of the scores, and of seconds"""
+
+
+@dataclass(frozen=True)
+class ScanLook:
+    """Scans each video by the release's scanner.
+
+    Also one that is called real: the mean of a few frames says so, and a forged stretch hardly moves that.
+    """
+
+    contract: ScanContract
+    ask: Ask
+    adds: str = "scan"
+
+    def looks_at(self, one: Seen) -> bool:
+        """Whether an item is scanned."""
+        return one.clip is not None
+
+    def plan(self, one: Seen) -> PlacesPlan:
+        """Return one crop of each frame that is scanned: on the largest face, or where the clip says.
+
+        Raises ValueError for what is no video.
+        """
+        if one.clip is None:
+            raise ValueError("only a video is scanned")
+        verdict, contract = one.verdict, self.contract
+        return places_along(
+            verdict.regions,
+            (verdict.width, verdict.height),
+            one.clip.length,
+            one.clip.elsewhere,
+            contract.crop_px,
+            contract.frames,
+        )
+
+    def added(self, one: Seen, decoded: Decoded) -> Seen:
+        """Return the item with its scan and its segments. Raises ValueError for scores that are none."""
+        scores = self.ask({CROPS: decoded.crops})[FRAME_SCORE]
+        if scores.shape != (len(decoded.regions),) or not np.isfinite(scores).all():
+            raise ValueError("the scanner does not score each frame")
+        scan, segments = found_in(scores, decoded.regions, decoded.length, self.contract.threshold)
+        return replace(one, verdict=one.verdict.model_copy(update={"scan": scan, "segments": segments}))
+
+
+def found_in(
+    scores: NDArray[np.float32], regions: tuple[Region, ...], length: int, threshold: float
+) -> tuple[Scan, tuple[Segment, ...]]:
+    """Return what a verdict says of the scanned frames of a video, float32 [n], and of its stretches.
+
+    regions: what was seen of each frame, in order; length: all frames of the video. The stretches are found
+    in the scores as the verdict keeps them, so that whoever has it finds the same. Each scanned frame stands
+    for those nearest to it, an end lies in the middle between two of them; and the first and the last stand
+    for no more beyond them than half a step, for what is there may not have been reached.
+    """
+    kept = np.round(scores.astype(np.float64), _DECIMALS)
+    numbers = np.array([region.frame for region in regions], np.float64)
+    times = np.maximum.accumulate([region.time_s or 0.0 for region in regions])
+    frames, seconds = numbers[-1] - numbers[0], times[-1] - times[0]
+    half = frames / (len(numbers) - 1) / 2 if frames else length
+    between = [int(one) for one in (numbers[:-1] + numbers[1:] + 1) // 2]
+    ends = [
+        max(0, int(numbers[0] - half + 0.5)),
+        *between,
+        min(length, int(numbers[-1] + half + 0.5)),
+    ]
+
+    def when(frame: int) -> float:
+        inside = float(np.interp(frame, numbers, times))
+        beyond = min(frame - numbers[0], 0.0) + max(frame - numbers[-1], 0.0)
+        return round(max(0.0, inside + (beyond * seconds / frames if frames else 0.0)), _DECIMALS)
+
+    told = tuple(
+        Segment(
+            start_s=when(ends[int(first)]),
+            end_s=when(ends[int(end)]),
+            frames=(ends[int(first)], ends[int(end)] - 1),
+            score=float(score),
+            box=regions[(int(first) + int(end) - 1) // 2].box,
+        )
+        for first, end, score in stretches(kept)
+        if score >= threshold
+    )
+    scan = Scan(
+        frames=len(kept),
+        step_s=float(seconds / max(1, len(kept) - 1)),
+        threshold=threshold,
+        times_s=tuple(round(float(one), _DECIMALS) for one in times),
+        scores=tuple(float(one) for one in kept),
+    )
+    return scan, told

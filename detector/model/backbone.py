@@ -1,0 +1,112 @@
+"""Timm's models as backbones: made for a size of picture, and what timm says they are to be shown."""
+
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from detector.release.architecture import NO_BACKBONE, Architecture, Channels
+
+_LEVELS = 255.0
+
+
+class BackboneError(ValueError):
+    """A backbone cannot be made. Fatal: name another. One line: which, and why not."""
+
+
+class NoBackbone(nn.Module):
+    """float32 [N, C, S, S] → float32 [N, 0]: the network reads forensic features alone."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return a row without columns for each image."""
+        return images.new_zeros((len(images), 0))
+
+
+def make_backbone(name: str, channels: int, side_px: int) -> tuple[nn.Module, int]:
+    """Return timm's model of that name without a head, and the width of its features; none for "none".
+
+    Its weights are those that training from scratch begins with. A vision transformer, which is made for one
+    size of image, is made for this one. Raises BackboneError for a name that timm does not know, and where
+    the model takes no images of this size.
+    """
+    if name == NO_BACKBONE:
+        return NoBackbone(), 0
+    import timm  # it takes seconds, and most processes have no backbone
+
+    check_name(name)
+    try:
+        backbone: nn.Module = timm.create_model(
+            name, pretrained=False, in_chans=channels, num_classes=0, **size_option(name, side_px)
+        )
+        backbone.eval()
+        with torch.no_grad():
+            width = int(backbone(torch.zeros(1, channels, side_px, side_px)).shape[1])
+    # Each of timm's thousand models has its own way to say that it cannot be made of this size.
+    except Exception as error:
+        why = " ".join(str(error).split())[:200]
+        raise BackboneError(
+            f"{name} cannot be made for images of {side_px} px ({why}): name another model"
+        ) from error
+    return backbone.train(), width
+
+
+def size_option(name: str, side_px: int) -> dict[str, Any]:
+    """Return what timm's `create_model` is to be told of the images' size: nothing, where any will do."""
+    import timm
+
+    described = timm.get_pretrained_cfg(name)
+    fixed = described is not None and described.fixed_input_size
+    return {"img_size": side_px} if fixed else {}
+
+
+def check_name(name: str) -> None:
+    """Raise BackboneError unless timm knows a model of that name. Nothing is looked up in its hub."""
+    import timm
+
+    import detector.model.resnet32  # noqa: F401  # timm knows it from then on
+
+    # Names that lead to a hub are no names of models: they would be looked up there.
+    model, _, tag = name.partition(".")
+    if not timm.is_model(model):
+        near = " or ".join(get_close_matches(model, timm.list_models(), 3)) or "see its list"
+        raise BackboneError(f"{name} is no model that timm knows: {near}, or {NO_BACKBONE}")
+    try:
+        timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        known = " or ".join(timm.list_pretrained(f"{model}.*")) or "it has none"
+        raise BackboneError(f"timm knows no weights {tag} of {model}: {known}") from error
+
+
+class Shown(NamedTuple):
+    """What a model was shown when its weights were learnt, as timm's own data configuration names it."""
+
+    mean: Channels
+    """levels of 0..255 that it is shown as 0"""
+    deviation: Channels
+    """levels that it is shown as 1"""
+    interpolation: str
+
+
+def shown_to(name: str) -> Shown:
+    """Return what timm says that a model is shown. Raises BackboneError for a name that it does not know."""
+    import timm
+    from timm.models import PretrainedCfg
+
+    check_name(name)
+    found = timm.get_pretrained_cfg(name) or PretrainedCfg()
+    mean, deviation = (
+        (_LEVELS * red, _LEVELS * green, _LEVELS * blue) for red, green, blue in (found.mean, found.std)
+    )
+    return Shown(mean, deviation, found.interpolation)
+
+
+def architecture_of(backbone: str, **fields: Any) -> Architecture:
+    """Return the architecture of a new network on a backbone: pixels are brought to what timm names for it.
+
+    Raises BackboneError for a name that timm does not know, and pydantic's ValidationError for other fields.
+    """
+    if backbone != NO_BACKBONE:
+        shown = shown_to(backbone)
+        fields |= {"mean": shown.mean, "deviation": shown.deviation}
+    return Architecture.model_validate({"backbone": backbone} | fields)

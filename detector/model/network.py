@@ -1,0 +1,157 @@
+"""The network of a release: a residual front end, any timm backbone, a forensic branch, one head."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from detector.features.filters import SQUARE_3, SQUARE_5
+from detector.features.forensics import ForensicFeatures
+from detector.model.backbone import make_backbone
+from detector.model.scores.score import NetworkOutput
+from detector.release.architecture import Architecture as Architecture
+from detector.release.architecture import Channels
+
+_WHITENED_CLIP = 6.0
+_COSINE_SCALE = 10.0
+_IMAGENET: tuple[Channels, Channels] = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+_MIDDLE: tuple[Channels, Channels] = (127.5,) * 3, (127.5,) * 3
+
+
+class ResidualFrontEnd(nn.Module):
+    """float32 [N, 3, S, S] in 0..255 → [N, 12, S, S]: three clipped residuals a channel, then RGB.
+
+    The filters are fixed and the clip is at 3 of 255 grey levels: what the scene shows is cut away
+    and what the camera or the generator left in the last bits stays.
+    """
+
+    channels = 12
+    kernels: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: Channels | None = None, deviation: Channels | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", _column(mean or _MIDDLE[0]), persistent=False)
+        self.register_buffer("deviation", _column(deviation or _MIDDLE[1]), persistent=False)
+        first = torch.zeros(5, 5)
+        first[2, 2:4] = torch.tensor([-1.0, 1.0])
+        square = torch.zeros(5, 5)
+        square[1:4, 1:4] = torch.tensor(SQUARE_3).float() / 4
+        wide = torch.tensor(SQUARE_5).float()
+        kernels = torch.stack([first, square, wide / 12])[:, None].repeat(3, 1, 1, 1)
+        self.register_buffer("kernels", kernels, persistent=False)
+
+    def forward(self, crops: Tensor) -> Tensor:
+        """Return float32 [N, 12, S, S]: residuals within -1..1, RGB by the mean and the deviation."""
+        residuals = F.conv2d(crops, self.kernels, padding=2, groups=3)
+        return torch.cat([residuals.clamp(-3, 3) / 3, (crops - self.mean) / self.deviation], 1)
+
+
+class PlainFrontEnd(nn.Module):
+    """float32 [N, 3, S, S] in 0..255 → the same, brought to a mean and a deviation."""
+
+    channels = 3
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: Channels | None = None, deviation: Channels | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", _column(mean or _IMAGENET[0]), persistent=False)
+        self.register_buffer("deviation", _column(deviation or _IMAGENET[1]), persistent=False)
+
+    def forward(self, crops: Tensor) -> Tensor:
+        """Return float32 [N, 3, S, S]."""
+        return (crops - self.mean) / self.deviation
+
+
+def _column(values: Channels) -> Tensor:
+    return torch.tensor(values)[:, None, None]
+
+
+class CosineHead(nn.Module):
+    """float32 [M, D] → [M, K]: eta * cos(embedding, weight of each class), eta learnt.
+
+    Hou et al. 2019, "Learning a unified classifier incrementally via rebalancing" (LUCIR), eq. 4.
+    """
+
+    def __init__(self, embedding_size: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, embedding_size) / embedding_size**0.5)
+        self.scale = nn.Parameter(torch.tensor(_COSINE_SCALE))
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return float32 [M, K], each within the scale's absolute value."""
+        return self.scale * F.linear(F.normalize(embedding, dim=1), F.normalize(self.weight, dim=1))
+
+
+class Network(nn.Module):
+    """Crops → logits of pools of crops.
+
+    A pool is a weighted mean of crops' backbone features and forensic features, taken before the
+    head: one row for an item, one for each face or frame. `classes` is K, real included.
+    """
+
+    feature_mean: Tensor
+    feature_whitening: Tensor
+
+    def __init__(self, architecture: Architecture, classes: int) -> None:
+        super().__init__()
+        self.architecture = architecture
+        width, size = architecture.width, architecture.crop_px
+        front = ResidualFrontEnd if architecture.forensic else PlainFrontEnd
+        self.front = front(architecture.mean, architecture.deviation)
+        self.backbone, seen = make_backbone(architecture.backbone, self.front.channels, size)
+        self.embedding_size = 0
+        if seen:
+            self.project = nn.Sequential(nn.Linear(seen, width), nn.LayerNorm(width), nn.GELU())
+            self.embedding_size += width
+        self.forensics: ForensicFeatures | None = None
+        if architecture.forensic:
+            self.forensics = ForensicFeatures(size)
+            count = self.forensics.width
+            self.register_buffer("feature_mean", torch.zeros(count))
+            self.register_buffer("feature_whitening", torch.eye(count))
+            self.branch = nn.Sequential(
+                nn.Linear(count, 2 * width),
+                nn.GELU(),
+                nn.Dropout(architecture.dropout),
+                nn.Linear(2 * width, width),
+                nn.LayerNorm(width),
+                nn.GELU(),
+            )
+            self.embedding_size += width
+        self.drop = nn.Dropout(architecture.dropout)
+        cosine = architecture.head == "cosine"
+        self.head = (CosineHead if cosine else nn.Linear)(self.embedding_size, classes)
+        self.pseudo_head = nn.Linear(self.embedding_size, 1)
+
+    def forward(self, crops: Tensor, pooling: Tensor) -> NetworkOutput:
+        """crops: float32 [N, 3, S, S] in 0..255; pooling: float32 [M, N], each row summing to 1."""
+        seen = pooling @ self.backbone(self.front(crops))
+        if self.forensics is None:
+            features = crops.new_zeros((pooling.shape[0], 0))
+        else:
+            features = pooling @ self.forensics(crops)
+        return self.classify(seen, features)
+
+    def classify(self, seen: Tensor, features: Tensor) -> NetworkOutput:
+        """The part after pooling: backbone features [M, B] and raw forensic features [M, F] → output.
+
+        Training calls it with forensic features that were computed once.
+        """
+        embedding = self.embed(seen, features)
+        dropped = self.drop(embedding)
+        return NetworkOutput(self.head(dropped), self.pseudo_head(dropped)[:, 0], embedding, features)
+
+    def embed(self, seen: Tensor, features: Tensor) -> Tensor:
+        """Return what the head reads, before dropout, float32 [M, D], from the same as `classify`."""
+        parts = [self.project(seen)] if seen.shape[1] else []
+        if self.forensics is not None:
+            parts.append(self.evidence(features))
+        return torch.cat(parts, 1)
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Return the forensic part of the embedding from raw features [M, F], float32 [M, width]."""
+        whitened = (features - self.feature_mean) @ self.feature_whitening
+        part: Tensor = self.branch(whitened.clamp(-_WHITENED_CLIP, _WHITENED_CLIP))
+        return part

@@ -1,0 +1,120 @@
+"""A release as a folder of files under one digest: what it holds, how it is sealed, read and checked."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from detector.release.manifest import DamagedArtifactError, Manifest, read_manifest, written
+from ingest.durable import sync_tree
+
+MANIFEST, MODEL, WEIGHTS = "manifest.json", "detector.onnx", "weights.safetensors"
+REFERENCE, PROBE = "reference.safetensors", "probe.safetensors"
+LOCALIZER, LOCALIZER_PROBE = "localizer.onnx", "localizer_probe.safetensors"
+LOCALIZER_WEIGHTS = "localizer_weights.safetensors"
+"""What says where a picture is forged: all three, where the manifest declares it."""
+SCANNER, SCANNER_PROBE = "scanner.onnx", "scanner_probe.safetensors"
+SCANNER_WEIGHTS = "scanner_weights.safetensors"
+"""What says when a video is forged: all three, where the manifest declares it."""
+EVALUATION, MODEL_CARD = "evaluation.json", "model_card.md"
+EVALUATION_PAGE = "evaluation.md"
+"""The evaluation for the eye; no artifact needs it."""
+
+REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
+"""What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
+
+_OF_LOCALIZER = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
+_OF_SCANNER = (SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS)
+
+FILES = frozenset(
+    {MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, *_OF_LOCALIZER, *_OF_SCANNER}
+    | {EVALUATION, EVALUATION_PAGE, MODEL_CARD}
+)
+"""Every file name that an artifact may hold. TorchServe puts the folder that it unpacks an archive into on
+PYTHONPATH, before the standard library: a name that Python can import would run as code. None of these can.
+"""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A sealed folder. digest is the SHA-256 of the manifest's bytes, and so of every file."""
+
+    folder: Path
+    manifest: Manifest
+    digest: str
+
+    @property
+    def version(self) -> str:
+        """The digest's first twelve digits: the release's name in TorchServe, logs and metrics."""
+        return version_of(self.digest)
+
+
+def version_of(digest: str) -> str:
+    """The short name of a release: the first twelve hexadecimal digits of its digest."""
+    return digest[:12]
+
+
+def seal(folder: Path, draft: Manifest) -> Artifact:
+    """Write the manifest of everything that lies in folder, and sync it all to disk.
+
+    draft's `files` is replaced. Raises DamagedArtifactError when a file that every artifact needs is
+    missing, when one lies there that is not in FILES, or something other than a plain file.
+    """
+    (folder / MANIFEST).unlink(missing_ok=True)
+    present = sorted(folder.iterdir())
+    if odd := [path.name for path in present if path.is_symlink() or not path.is_file()]:
+        raise DamagedArtifactError(f"{folder}: not plain files: {', '.join(odd)}")
+    manifest = draft.model_copy(update={"files": {path.name: sha256_of(path) for path in present}})
+    _check_names(folder, manifest)
+    data = written(manifest)
+    (folder / MANIFEST).write_bytes(data)
+    sync_tree(folder)
+    return Artifact(folder, manifest, hashlib.sha256(data).hexdigest())
+
+
+def load(folder: Path) -> Artifact:
+    """Read a folder's manifest, and no other file. Raises ArtifactError."""
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise DamagedArtifactError(f"{folder}: no manifest: {error.strerror}") from error
+    manifest = read_manifest(data)
+    _check_names(folder, manifest)
+    return Artifact(folder, manifest, hashlib.sha256(data).hexdigest())
+
+
+def verify(folder: Path, digest: str | None = None) -> Artifact:
+    """Read a folder and hash each file that its manifest names.
+
+    Files beside those are left alone (TorchServe unpacks its own among them). Raises
+    DamagedArtifactError when a byte differs, or when `digest` is given and is not the manifest's.
+    """
+    artifact = load(folder)
+    if digest is not None and artifact.digest != digest:
+        raise DamagedArtifactError(f"{folder}: the manifest's digest is {artifact.digest}, not {digest}")
+    for name, expected in artifact.manifest.files.items():
+        path = folder / name
+        if path.is_symlink() or not path.is_file():
+            raise DamagedArtifactError(f"{folder}: {name} is missing, or no plain file")
+        if (found := sha256_of(path)) != expected:
+            raise DamagedArtifactError(f"{folder}: {name} has SHA-256 {found}, the manifest says {expected}")
+    return artifact
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_names(folder: Path, manifest: Manifest) -> None:
+    needed: tuple[str, ...] = (*REQUIRED, REFERENCE) if manifest.architecture.forensic else REQUIRED
+    declared = {"localizer": (manifest.localizer, _OF_LOCALIZER), "scanner": (manifest.scanner, _OF_SCANNER)}
+    for what, (contract, files) in declared.items():
+        needed += files if contract is not None else ()
+        if contract is None and (spare := [one for one in files if one in manifest.files]):
+            raise DamagedArtifactError(f"{folder}: the manifest declares no {what} for {', '.join(spare)}")
+    if missing := [name for name in needed if name not in manifest.files]:
+        raise DamagedArtifactError(f"{folder}: the artifact lacks {', '.join(missing)}")
+    # The names become paths wherever the artifact is fetched to.
+    if wrong := sorted(manifest.files.keys() - (FILES - {MANIFEST})):
+        raise DamagedArtifactError(f"{folder}: no artifact has files of these names: {wrong}")

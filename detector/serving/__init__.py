@@ -1,0 +1,1 @@
+"""How a release reaches TorchServe and is asked there."""

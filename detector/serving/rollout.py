@@ -1,0 +1,202 @@
+"""What scores now, and the idempotent steps from there to what is to be served."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from detector import metrics
+from detector.records import Rollout
+from detector.release.artifact import Artifact, version_of
+from detector.routing import Route
+from detector.serving.fetch import FetchError, discard
+from detector.serving.loading import Loader, Settled
+from detector.serving.pause import Pause
+from detector.serving.releases import ReleaseFollower
+from detector.serving.rollout_source import Wanted
+from detector.serving.torchserve import ProbeError, StartError, TorchServeError
+from detector.settings import DetectorSettings
+
+log = structlog.get_logger()
+
+_Step = tuple["Future[Any]", Callable[["Future[Any]"], None]]
+
+
+class Serving:
+    """The releases that score, and one step at a time, in a thread of its own, towards those that should.
+
+    A step asks deploy what to serve, brings a release (fetch, verify, pack, register, probe), or settles:
+    takes out what nobody wants. `route` changes only in `tick`, between two batches, and nothing that is
+    `in_use` is unloaded, so no request of the worker is ever in flight to a version that is gone. What
+    cannot be served is tried again and again, while the last good release goes on scoring.
+    """
+
+    def __init__(
+        self, settings: DetectorSettings, loader: Loader, follower: ReleaseFollower, wanted: Wanted
+    ) -> None:
+        self.route: Route | None = None
+        self.in_use: Collection[str] = ()
+        self._settings = settings
+        self._loader = loader
+        self._follower = follower
+        self._wanted = wanted
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rollout")
+        self._step: _Step | None = None
+        self._ready: dict[str, Artifact] = {}
+        self._leaving: dict[str, float] = {}
+        self._pauses: defaultdict[str, Pause] = defaultdict(lambda: Pause(settings.retry_interval_s))
+        self._settled: Settled | None = None
+        self._settling = Pause(settings.retry_interval_s)
+        self._unserved: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def tick(self) -> None:
+        """Read what is wanted and take the next step towards it; returns at once."""
+        newest = self._follower.poll()
+        if self._step is not None and self._step[0].done():
+            (future, done), self._step = self._step, None
+            done(future)
+        if self._wanted.rollout is not None:
+            self._reroute(self._wanted.rollout)
+            self._tell(self._wanted.rollout)
+        if self._step is None:
+            self._step = self._next(newest)
+
+    def heal(self, artifact: Artifact) -> None:
+        """Register a release again that TorchServe may have lost, as after a restart of its own."""
+        self._ready.pop(artifact.digest, None)
+
+    def _next(self, newest: Rollout | None) -> _Step | None:
+        """Begin the next step, if there is one: deploy's word first, then what scores, then order."""
+        if self._wanted.due(newest):
+            return self._thread.submit(self._wanted.ask), partial(self._wanted.answered, newest)
+        for digest in self._lacking():
+            if self._pauses[digest].due:
+                bring = self._thread.submit(self._loader.bring, digest, self._cached())
+                return bring, partial(self._arrived, digest)
+        if self.route is not None and self._settling.due and (end := self._end(self.route)) != self._settled:
+            return self._thread.submit(self._loader.settle, end), partial(self._arranged, end)
+        return None
+
+    def _lacking(self) -> list[str]:
+        """Digests of what is to be loaded and is not, the most needed first."""
+        needed = [] if self.route is None else [*self.route.releases]
+        if (rollout := self._wanted.rollout) is not None:
+            needed.append(rollout.stable)
+            if self.route is None and self._pauses[rollout.stable].failures:
+                needed += self._fallbacks(rollout)
+            if rollout.canary is not None:
+                needed.append(rollout.canary)
+        return [digest for digest in dict.fromkeys(needed) if digest not in self._ready]
+
+    def _fallbacks(self, rollout: Rollout) -> list[str]:
+        """What may score at a start where the stable release cannot be had: the last good one."""
+        kept = self._wanted.kept
+        return [digest for digest in (kept.stable if kept else None, rollout.previous) if digest is not None]
+
+    def _arrived(self, digest: str, coming: "Future[Artifact]") -> None:
+        """Take in a release that was brought, or see to it that it is tried again."""
+        pause, settings, release = self._pauses[digest], self._settings, version_of(digest)
+        try:
+            self._ready[digest] = coming.result()
+            pause.rest(0.0)
+        except ProbeError as error:
+            self._refused(digest, error)
+        except (FetchError, OSError, TorchServeError) as error:
+            metrics.SWAPS.labels("retried").inc()
+            slow = isinstance(error, StartError)  # each start that fails takes processor time from scoring
+            pause.failed(settings.refused_retry_interval_s if slow else settings.max_retry_interval_s)
+            log.warning("release not ready yet, trying again", release=release, error=str(error))
+        except Exception as error:
+            self._refused(digest, error)
+
+    def _refused(self, digest: str, error: Exception) -> None:
+        """Bytes or scores are wrong: fetch them anew, but not soon. An operator must see it."""
+        metrics.SWAPS.labels("refused").inc()
+        self._pauses[digest].failed(self._settings.refused_retry_interval_s, long=True)
+        with suppress(OSError):
+            discard(digest, self._loader.cache)
+        self._settled = None  # TorchServe may have loaded it
+        told = f"{type(error).__name__}: {error}"
+        log.error("release refused", release=version_of(digest), error=told)
+
+    def _reroute(self, rollout: Rollout) -> None:
+        """Let what is ready and wanted score; for what no longer does, the rollback window begins."""
+        before = {} if self.route is None else self.route.releases
+        at_hand = {**before, **self._ready}
+        stable = at_hand.get(rollout.stable)
+        if stable is None and self.route is not None:
+            stable = at_hand[self.route.stable.digest]
+        elif stable is None:
+            stable = next((at_hand[each] for each in self._fallbacks(rollout) if each in at_hand), None)
+        if stable is None:
+            return
+        canary = None if rollout.canary is None else at_hand.get(rollout.canary)
+        self.route = Route(stable, canary, rollout.canary_share if canary else 0.0)
+        now, routed = time.monotonic(), self.route.releases
+        for digest in before.keys() - routed.keys():
+            self._leaving[digest] = now + self._settings.rollback_window_s
+            metrics.SERVING.labels(version_of(digest)).set(0)
+        for digest in routed.keys() - before.keys():
+            self._leaving.pop(digest, None)
+            metrics.SWAPS.labels("served").inc()
+            metrics.serve_release(version_of(digest), routed[digest].manifest.classes[1:])
+            log.info("release live", release=version_of(digest), canary=digest != stable.digest)
+        # What comes back is probed anew.
+        self._ready = {digest: artifact for digest, artifact in self._ready.items() if digest in routed}
+        for digest in [digest for digest, until in self._leaving.items() if now > until]:
+            if digest not in self.in_use:
+                del self._leaving[digest]
+                metrics.forget_release(version_of(digest))
+
+    def _tell(self, rollout: Rollout) -> None:
+        """Show since when a slot does not serve what it should."""
+        served = {} if self.route is None else self.route.releases
+        for slot, digest in (("stable", rollout.stable), ("canary", rollout.canary)):
+            if digest is None or digest in served:
+                self._unserved.pop(slot, None)
+                metrics.UNSERVED_SINCE.labels(slot).set(0)
+            elif self._unserved.get(slot) != digest:
+                self._unserved[slot] = digest
+                metrics.UNSERVED_SINCE.labels(slot).set_to_current_time()
+
+    def _end(self, route: Route) -> Settled:
+        """How TorchServe and the store are to look once nothing else is to be done."""
+        rollout = self._wanted.rollout
+        served = rollout is not None and rollout.stable == route.stable.digest
+        return Settled(
+            default=route.stable.version,
+            loaded=frozenset({*route.releases, *self._leaving, *self.in_use}),
+            cached=frozenset(self._cached()),
+            kept=rollout if served else None,
+        )
+
+    def _cached(self) -> set[str]:
+        """Digests of the artifacts that this worker may need."""
+        digests = {*self._leaving, *self.in_use, *(self.route.releases if self.route else ())}
+        if (rollout := self._wanted.rollout) is not None:
+            digests |= {rollout.stable, rollout.canary or rollout.stable, *self._fallbacks(rollout)}
+        return digests
+
+    def _arranged(self, end: Settled, settling: "Future[None]") -> None:
+        try:
+            settling.result()
+        except (TorchServeError, OSError) as error:
+            self._settling.failed(self._settings.max_retry_interval_s)
+            log.warning("old releases not removed yet", error=str(error))
+        else:
+            self._settled = end
+            self._settling.rest(0.0)

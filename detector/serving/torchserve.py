@@ -1,0 +1,267 @@
+"""TorchServe's client: predictions, and the versions that it has loaded."""
+
+import contextlib
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from detector.release.artifact import LOCALIZER_PROBE, PROBE, SCANNER_PROBE, Artifact
+from detector.release.contract import Contract, conform
+from detector.release.map_contract import CELLS, MAX_DIFFERENCE, MapContract, map_difference
+from detector.release.probe import read_probe
+from detector.release.scan_contract import FRAME_SCORE, ScanContract, scan_difference
+from detector.release.tensors import (
+    REQUEST_TYPE,
+    ModelOutput,
+    Request,
+    TensorsError,
+    beyond_tolerance,
+    decode,
+    differences,
+    encode,
+)
+from detector.serving.mar import MODEL_NAME, mar_name
+from detector.settings import DetectorSettings
+
+_MANAGEMENT_TIMEOUT_S = 10.0
+
+
+class TorchServeError(Exception):
+    """TorchServe did not do what it was asked."""
+
+
+class TorchServeUnavailableError(TorchServeError):
+    """It did not answer, or answered that it cannot now. Retryable."""
+
+
+class VersionMissingError(TorchServeUnavailableError):
+    """It does not know the version, as after a restart. Retryable once the version is registered again."""
+
+
+class TorchServeRefusedError(TorchServeError):
+    """It says that the request is wrong. Fatal: the same request stays wrong."""
+
+
+class RequestTooLargeError(TorchServeRefusedError):
+    """A request has more bytes than TorchServe's max_request_size. Fatal for the request as it is."""
+
+
+class StartError(TorchServeRefusedError):
+    """A version's worker process does not come up. Fatal for that release."""
+
+
+class ProbeError(TorchServeRefusedError):
+    """A version does not say what its artifact says it must. Fatal for that release."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A registered version: whether a worker of it is ready."""
+
+    ready: bool
+
+
+class TorchServe:
+    """One TorchServe, over its inference and its management address. Use as a context manager.
+
+    Every method raises TorchServeUnavailableError when the connection fails, nothing answers in time or
+    TorchServe answers 5xx, and TorchServeRefusedError when it answers another 4xx than 404.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        """Connect to the addresses of the settings; nothing is sent yet."""
+        self._register_timeout_s = settings.register_timeout_s
+        # trust_env would send loopback traffic through a proxy that the environment names.
+        self._inference = httpx.Client(
+            base_url=settings.torchserve_url, timeout=settings.torchserve_timeout_s, trust_env=False
+        )
+        address = settings.torchserve_management_url
+        if address.startswith("unix:"):
+            self._management = httpx.Client(
+                base_url="http://torchserve",
+                transport=httpx.HTTPTransport(uds=address.removeprefix("unix:")),
+                timeout=_MANAGEMENT_TIMEOUT_S,
+            )
+        else:
+            self._management = httpx.Client(base_url=address, timeout=_MANAGEMENT_TIMEOUT_S, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inference.close()
+        self._management.close()
+
+    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+        """Score a request by one release. The reply is as its contract says, or refused."""
+        return self._asked(artifact, artifact.manifest.contract, request)
+
+    def map(self, artifact: Artifact, request: Request) -> ModelOutput:
+        """Ask a release's localizer, which it must have, where pictures are forged."""
+        assert artifact.manifest.localizer is not None
+        return self._asked(artifact, artifact.manifest.localizer, request)
+
+    def scan(self, artifact: Artifact, request: Request) -> ModelOutput:
+        """Ask a release's scanner, which it must have, which frames of a clip are forged."""
+        assert artifact.manifest.scanner is not None
+        return self._asked(artifact, artifact.manifest.scanner, request)
+
+    def _asked(
+        self, artifact: Artifact, contract: Contract | MapContract | ScanContract, request: Request
+    ) -> ModelOutput:
+        reply = _send(
+            self._inference,
+            "POST",
+            f"/predictions/{MODEL_NAME}/{artifact.version}",
+            content=encode(request),
+            headers={"content-type": REQUEST_TYPE},
+        )
+        try:
+            output = decode(reply.content)
+            conform(output, contract.outputs, conform(request, contract.inputs))
+        except TensorsError as error:
+            raise TorchServeRefusedError(f"version {artifact.version}: {error}") from error
+        return output
+
+    def register(self, artifact: Artifact) -> None:
+        """Load an artifact whose archive lies in the model store, and wait until a worker is ready.
+
+        Nothing is sent when a worker is ready already. Raises StartError when its process ends before it
+        is ready, and TorchServeUnavailableError when it is not ready in time; either way the version is
+        taken out again.
+        """
+        known = self.versions().get(artifact.version)
+        if known is not None and known.ready:
+            return
+        if known is not None:
+            # A worker that TorchServe is restarting, or one that never came up: start afresh.
+            self.unregister(artifact.version)
+        parameters = {
+            "url": mar_name(artifact.digest),
+            "model_name": MODEL_NAME,
+            "initial_workers": "1",
+            "batch_size": "1",
+            # The reply comes once the worker is ready. Asking for the status instead would not tell a
+            # slow start from a process that crashes again and again: both say UNLOADING.
+            "synchronous": "true",
+        }
+        try:
+            _send(self._management, "POST", "/models", params=parameters, timeout_s=self._register_timeout_s)
+        except TorchServeUnavailableError as error:
+            with contextlib.suppress(TorchServeUnavailableError):
+                self.unregister(artifact.version)
+            if "Failed to start workers" in str(error):
+                raise StartError(f"{error}; TorchServe's model log says why") from error
+            raise
+
+    def probe(self, artifact: Artifact) -> dict[str, float]:
+        """Score the artifact's own probe batch; return the worst difference of each output.
+
+        Raises ProbeError when one is beyond detector.release.tensors.tolerance.
+        """
+        try:
+            request, expected = read_probe(artifact.folder / PROBE, artifact.manifest.contract)
+        except TensorsError as error:
+            raise ProbeError(f"version {artifact.version} has no probe of its contract: {error}") from error
+        worst = differences(self.predict(artifact, request), expected)
+        if wrong := beyond_tolerance(worst):
+            raise ProbeError(f"version {artifact.version} does not score as it must: {'; '.join(wrong)}")
+        if artifact.manifest.localizer is not None:
+            worst[CELLS] = self._probe_map(artifact, artifact.manifest.localizer)
+        if artifact.manifest.scanner is not None:
+            worst[FRAME_SCORE] = self._probe_scan(artifact, artifact.manifest.scanner)
+        return worst
+
+    def _probe_map(self, artifact: Artifact, contract: MapContract) -> float:
+        request, expected = _second_probe(artifact, LOCALIZER_PROBE, contract, "localizer")
+        if (worst := map_difference(self.map(artifact, request), expected)) > MAX_DIFFERENCE:
+            raise ProbeError(
+                f"version {artifact.version} does not map as it must: a cell is off by {worst:.2g}"
+            )
+        return worst
+
+    def _probe_scan(self, artifact: Artifact, contract: ScanContract) -> float:
+        request, expected = _second_probe(artifact, SCANNER_PROBE, contract, "scanner")
+        if (worst := scan_difference(self.scan(artifact, request), expected)) > MAX_DIFFERENCE:
+            raise ProbeError(
+                f"version {artifact.version} does not scan as it must: a frame is off by {worst:.2g}"
+            )
+        return worst
+
+    def versions(self, timeout_s: float | None = None) -> dict[str, Served]:
+        """The registered versions; None waits as long for them as for any answer of the management."""
+        try:
+            reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/all", timeout_s=timeout_s)
+        except VersionMissingError:
+            return {}
+        return {model["modelVersion"]: Served(_has_ready_worker(model)) for model in reply.json()}
+
+    def set_default(self, version: str) -> None:
+        """Let requests that name no version (curl) go to this one."""
+        _send(self._management, "PUT", f"/models/{MODEL_NAME}/{version}/set-default")
+
+    def unregister(self, version: str) -> None:
+        """Unload a version; nothing happens when it is not loaded. The default goes last, or is refused.
+
+        Its requests under way would wait for ever: only call it when none are.
+        """
+        try:
+            _send(self._management, "DELETE", f"/models/{MODEL_NAME}/{version}")
+        except VersionMissingError:
+            return
+
+
+def _second_probe(
+    artifact: Artifact, name: str, contract: MapContract | ScanContract, of: str
+) -> tuple[Request, ModelOutput]:
+    try:
+        return read_probe(artifact.folder / name, contract)
+    except TensorsError as error:
+        raise ProbeError(f"version {artifact.version} has no probe of its {of}: {error}") from error
+
+
+def _has_ready_worker(model: dict[str, list[dict[str, str]]]) -> bool:
+    return any(worker["status"] == "READY" for worker in model["workers"])
+
+
+def _send(
+    client: httpx.Client,
+    method: str,
+    path: str,
+    content: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    params: dict[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> httpx.Response:
+    try:
+        reply = client.request(
+            method,
+            path,
+            content=content,
+            headers=headers,
+            params=params,
+            timeout=client.timeout if timeout_s is None else timeout_s,
+        )
+    except httpx.TransportError as error:
+        raise TorchServeUnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
+    if reply.is_success:
+        return reply
+    said = f"{method} {path}: HTTP {reply.status_code}: {_message(reply)}"
+    if reply.is_server_error:
+        raise TorchServeUnavailableError(said)
+    if reply.status_code == httpx.codes.NOT_FOUND:
+        raise VersionMissingError(said)
+    if reply.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+        raise RequestTooLargeError(said)
+    raise TorchServeRefusedError(said)
+
+
+def _message(reply: httpx.Response) -> str:
+    try:
+        return str(reply.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return reply.text[:200]

@@ -1,0 +1,1 @@
+"""Records in and out: the source, the sink, topics, access."""

@@ -1,0 +1,277 @@
+"""Reads the media topic: a member of a consumer group whose offsets are committed by the sink."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
+
+from ingest import metrics
+from ingest.kafka.access import refused
+from ingest.kafka.options import kafka_options
+from ingest.kafka.out_of_range import read_on
+from ingest.lag import Place, Reach, reaches, records_behind
+from ingest.records import InRecord, Position
+from ingest.settings import IngestSettings
+
+log = structlog.get_logger()
+
+
+SESSION_TIMEOUT_MS = 9_000
+"""what a killed consumer holds waits for this long"""
+
+_SAME_TOPIC_S = 0.1
+"""Within this time no topic is deleted, made anew and filled; a client asks no sooner (retry_backoff_ms)."""
+
+
+class TopicRenewedError(KafkaError):  # type: ignore[misc]
+    """Fatal: the topic is another than the one that was read. A new source reads it from its beginning."""
+
+
+class Source:
+    """A consumer that never commits by itself what was read; a context manager, for one thread.
+
+    It reads committed records only, from the group's offsets, or from the beginning where the group
+    has none, or has those of another topic that had this name. The offsets belong into the sink's
+    transaction, with `group_metadata()` taken in the same round as the records, so that the broker
+    refuses them once a partition has moved on. What the topic deleted before it was read is counted,
+    logged and stepped over, which is committed, so that the group counts it once.
+    """
+
+    def __init__(self, settings: IngestSettings, group: str) -> None:
+        self._topic, self._options = settings.media_topic, kafka_options(settings)
+        self._timeout_ms = int(settings.request_timeout_s * 1000)
+        self._consumer = KafkaConsumer(
+            **self._options,
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="none",  # else the client steps over deleted records without a word
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            request_timeout_ms=self._timeout_ms,
+            bootstrap_timeout_ms=self._timeout_ms,
+            # The heartbeat is a thread of its own.
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
+            max_partition_fetch_bytes=4 * settings.max_record_bytes,
+        )
+        self._topic_id: str | None = None
+        self._same_at = -math.inf
+        self._placed = False
+        self._paused = False
+        self._consumer.subscribe([self._topic], listener=_Rebalanced(self))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def poll(self, max_records: int, timeout_s: float) -> list[InRecord]:
+        """Read at most max_records, waiting at most about timeout_s seconds; in order a partition.
+
+        To be called all the time, also while paused, or the group gives the partitions to another.
+        A corrupt batch is left out (see record_batches). Raises kafka.errors.KafkaError, which is a
+        BrokerRefusedError where an ACL is in the way, and a TopicRenewedError where the topic was made anew.
+        After that, or any that is not retriable, this source is of no more use.
+        """
+        try:
+            polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
+        except AuthorizationError as error:
+            raise refused(error, self._options) from error
+        except NoOffsetForPartitionError:
+            self._placed = False
+        except (OffsetOutOfRangeError, LogTruncationError) as error:
+            if self._placed:
+                self._step_over(error)
+                return []
+        if not self._placed:
+            self._place()
+            return []
+        if polled and not self._is_same_topic():
+            for partition, batch in polled.items():
+                self._consumer.seek(partition, batch[0].offset)
+            polled = {}
+        reached = reaches(self._consumer)
+        records = in_records(polled, reached)
+        metrics.MEDIA.inc(len(records))
+        metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
+        metrics.LAG.set(records_behind(reached))
+        metrics.LAG_SECONDS.polled(records, reached)
+        return records
+
+    def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], Position]:
+        """Give, by (topic, partition), the position to commit when all these records are done."""
+        after: dict[tuple[str, int], Position] = {}
+        for record in records:
+            at = record.topic, record.partition
+            before = after.get(at, Position(0)).offset
+            after[at] = Position(max(before, record.next_offset), self._topic_id)
+        return after
+
+    def group_metadata(self) -> Any:
+        """Give the group membership that the sink hands to the broker."""
+        return self._consumer.group_metadata()
+
+    def assigned(self) -> set[tuple[str, int]]:
+        """Give the (topic, partition) pairs that this member reads now."""
+        return {(partition.topic, partition.partition) for partition in self._consumer.assignment()}
+
+    def rewind(self) -> None:
+        """Go back to what the group has committed, after a transaction that failed.
+
+        The broker is asked, since a commit without an answer may have happened. Call it once the sink
+        has recovered: by then that transaction is decided. Raises kafka.errors.KafkaError, retryable,
+        where the broker does not answer.
+        """
+        for partition in self._consumer.assignment():
+            found = self._committed(partition)
+            if found is None:
+                self._consumer.seek_to_beginning(partition)
+            elif not Position(found.offset, found.metadata or None).is_of(self._topic_id):
+                log.warning(
+                    "the topic was made anew and is read from its beginning",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    committed=found.offset,
+                )
+                self._consumer.seek_to_beginning(partition)
+            else:
+                self._consumer.seek(partition, found.offset)
+                metrics.LAG_SECONDS.answered({(partition.topic, partition.partition): found.offset})
+        self._placed = True
+
+    def _committed(self, partition: TopicPartition) -> Any:
+        return self._consumer.committed(partition, metadata=True, timeout_ms=self._timeout_ms)
+
+    def _step_over(self, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+        """Go to where the topic can be read on; where the broker does not answer, the next poll does it."""
+        try:
+            if not self._is_same_topic():
+                return
+            found = {at: self._committed(at) for at in self._consumer.assignment()}
+            kept = {at: None if one is None else one.offset for at, one in found.items()}
+            steps = read_on(self._consumer, error, kept, metrics.LOST)
+        except KafkaTimeoutError as late:
+            log.warning("the broker does not tell what the topic has, trying again", error=str(late))
+            return
+        for at, step in steps.items():
+            # Where less is on record, a batch from before the step is under way, and its answer may yet fail.
+            if kept[at] == step.before:
+                with contextlib.suppress(KafkaError):  # a rebalance: whoever has it next counts it again
+                    offset = OffsetAndMetadata(step.after, self._topic_id or "", -1)
+                    self._consumer.commit({at: offset}, timeout_ms=self._timeout_ms)
+
+    def _place(self) -> None:
+        """Go to where the group's offsets say; the client itself would take any for this topic's."""
+        try:
+            if self._is_same_topic():
+                self.rewind()
+        except KafkaTimeoutError as error:  # the next poll tries again
+            log.warning("the broker does not tell the group's offsets, trying again", error=str(error))
+
+    def _is_same_topic(self) -> bool:
+        """Whether the broker says that the topic is the one that was read before; False: it is not known.
+
+        Raises TopicRenewedError. What was fetched before it was asked is then of that topic, too. Records are
+        fetched by the topic's name, so that a position in the one would be taken for one in the other.
+        """
+        if time.monotonic() - self._same_at < _SAME_TOPIC_S:
+            return True
+        try:
+            found = fresh_topic_id(self._consumer, self._topic, self._timeout_ms)
+        except KafkaError as error:
+            log.warning("the broker does not tell which topic it is, trying again", error=str(error))
+            return False
+        if found is not None:  # else it is gone, or the broker gives no ids
+            if self._topic_id not in (None, found):
+                raise TopicRenewedError(f"the topic {self._topic} was made anew; a new start reads all of it")
+            self._topic_id = found
+        self._same_at = time.monotonic()
+        return True
+
+    def joined(self) -> bool:
+        """Whether the group has let this member in, be it with partitions or as one in reserve."""
+        return bool(self._consumer.group_metadata().generation_id >= 0)
+
+    def pause(self) -> None:
+        """Fetch nothing more, but stay a member; holds through rebalances until resume()."""
+        self._paused = True
+        self._consumer.pause(*self._consumer.assignment())
+
+    def resume(self) -> None:
+        """Fetch again."""
+        self._paused = False
+        self._consumer.resume(*self._consumer.assignment())
+
+    def lag(self) -> int:
+        """Count the records of the assigned partitions that are not read yet, as of the last fetch."""
+        return records_behind(reaches(self._consumer))
+
+    def close(self) -> None:
+        """Leave the group, so that another member takes the partitions at once."""
+        self._consumer.close()
+
+
+def fresh_topic_id(consumer: Any, topic: str, timeout_ms: int) -> str | None:
+    """Ask the broker for a topic's id; None where there is no such topic, or no ids. Raises KafkaError."""
+    asked = consumer._cluster.request_update()
+    consumer._net.run(consumer._manager.wait_for, asked, timeout_ms)
+    found = consumer._cluster.topic_id(topic)
+    return None if found is None else str(found)
+
+
+class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Forgets positions before a rebalance, and pauses what it brings while the source is paused."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        log.info("partitions revoked", partitions=sorted(partition.partition for partition in revoked))
+        # kafka-python keeps the position of a partition that it has before and after. What another
+        # member committed in between, or what this one took and may not commit any more, would be
+        # done twice or left out; so each is read from the group's offsets, as Java's client does.
+        self._source._consumer._subscription.assign_from_subscribed([])
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        log.info("partitions assigned", partitions=sorted(partition.partition for partition in assigned))
+        metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)
+        self._source._placed = False
+        if self._source._paused:
+            self._source.pause()
+
+
+def in_records(
+    polled: Mapping[TopicPartition, Iterable[Any]], reached: Mapping[Place, Reach]
+) -> list[InRecord]:
+    """Give what a poll brought; `reached` says how far it went beyond the last record of each partition."""
+    records = []
+    for partition, batch in polled.items():
+        found = list(batch)
+        for record in found:
+            passed = 0
+            if record is found[-1] and (reach := reached.get((partition.topic, partition.partition))):
+                passed = max(0, reach.next - record.offset - 1)
+            headers = tuple(record.headers)
+            records.append(
+                InRecord(
+                    *(record.topic, record.partition, record.offset, record.timestamp),
+                    *(record.key, record.value, headers, passed),
+                )
+            )
+    return records

@@ -1,0 +1,1 @@
+"""Hostile media become crops in child processes that may do next to nothing."""

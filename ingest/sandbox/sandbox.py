@@ -1,0 +1,241 @@
+"""Decodes hostile media in child processes that can be killed at any time.
+
+The parent keeps a few children (child.py) and one thread for each, which hands it items and waits. A child
+may have been taken over by what it decoded: what it says is checked (wire.py), and none lives long.
+Whether an item is to blame for the end of its child is only ever told by a fresh one, since what ended an
+older child may have been left there by an item before.
+"""
+
+import contextlib
+import itertools
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, get_args
+
+import structlog
+
+from ingest import metrics
+from ingest.records import Decoded, PlacesPlan, Plan
+from ingest.sandbox.child import Child, KilledError, SandboxUnavailableError
+from ingest.sandbox.decode import DecodeError, DecodeReason
+from ingest.settings import IngestSettings
+
+__all__ = ["Sandbox", "SandboxUnavailableError"]
+
+log = structlog.get_logger()
+
+_MOST_ITEMS_A_CHILD = 500
+_MOST_TRIES = 3
+# A child that is killed each time it decodes an item, and holds this share of its memory limit then, is
+# taken for killed by what the item needs; a smaller one for a victim of what else the host does.
+_BLAMED_SHARE = 0.25
+_CLOSE_TIMEOUT_S = 60.0
+
+# A counter that first shows with its first events has no increase that a rate would see.
+for _reason in ("aged", "killed", "busy", *get_args(DecodeReason)):
+    metrics.SANDBOX_RESTARTS.labels(_reason)
+
+_Media = bytes | Callable[[], bytes]
+_SECOND_LOOK, _FIRST_LOOK, _END = range(3)
+_Item = tuple[_Media, Plan, "Future[Decoded]"]
+
+
+class Sandbox:
+    """A pool of decoding children; a context manager, usable from several threads.
+
+    Entering starts all children and raises SandboxUnavailableError where one does not come up.
+    """
+
+    def __init__(self, settings: IngestSettings) -> None:
+        self._settings = settings
+        self._items: queue.PriorityQueue[tuple[int, int, _Item | None]] = queue.PriorityQueue()
+        self._count = itertools.count()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._turns = _Turns(settings.decode_processes)
+
+    def __enter__(self) -> Self:
+        ready: list[Future[None]] = []
+        for number in range(self._settings.decode_processes):
+            started: Future[None] = Future()
+            thread = threading.Thread(
+                target=self._serve, args=(started,), name=f"sandbox-{number}", daemon=True
+            )
+            thread.start()
+            ready.append(started)
+            self._threads.append(thread)
+        try:
+            for started in ready:
+                started.result()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def submit(self, media: _Media, plan: Plan) -> "Future[Decoded]":
+        """Queue media for decoding and cropping; a callable is called for it when its turn has come.
+
+        The future gives a Decoded, or raises DecodeError (fatal for the item; timeout, out_of_memory
+        and crashed say how it ended a fresh child), SandboxUnavailableError (retryable), or what the
+        callable raises. The media is held once, and let go with the answer: of media by callable, no more
+        is held at a time than that of one item a child.
+        """
+        future: Future[Decoded] = Future()
+        if self._closed or not self._threads:
+            raise RuntimeError("the sandbox is not open")
+        # A batch waits for its second looks, and the next one's first looks are queued before them.
+        self._put(_SECOND_LOOK if isinstance(plan, PlacesPlan) else _FIRST_LOOK, (media, plan, future))
+        return future
+
+    def close(self) -> None:
+        """End the children; what is still queued is cancelled."""
+        self._closed = True
+        for _ in self._threads:
+            self._put(_END, None)
+        for thread in self._threads:
+            thread.join(self._settings.decode_timeout_s + _CLOSE_TIMEOUT_S)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                *_, item = self._items.get_nowait()
+                if item:
+                    item[2].cancel()
+
+    def _put(self, turn: int, item: _Item | None) -> None:
+        """Queue an item; of one turn, those that came first go first."""
+        self._items.put((turn, next(self._count), item))
+
+    def _serve(self, started: "Future[None]") -> None:
+        # A child is started by the thread that serves it: the kernel kills it when that thread ends.
+        server = _Server(self._settings, self._turns)
+        try:
+            server.prepare()
+        except SandboxUnavailableError as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        while (item := self._items.get()[-1]) is not None:
+            media, plan, future = item
+            del item
+            if self._closed:
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self._decode(server, media, plan))
+            except Exception as error:
+                _forget_locals(error)
+                future.set_exception(error)
+            del media, future  # or they would be held until the next item comes
+            if not self._closed:
+                # Started now and not with the next item, which would wait for it.
+                with contextlib.suppress(SandboxUnavailableError):
+                    server.prepare()
+        server.close()
+
+    def _decode(self, server: "_Server", media: _Media, plan: Plan) -> Decoded:
+        data = media() if callable(media) else media
+        if len(data) > self._settings.max_fetched_bytes:
+            raise DecodeError(
+                "too_large", f"{len(data)} bytes; the limit is {self._settings.max_fetched_bytes}"
+            )
+        again = isinstance(plan, PlacesPlan)
+        with (metrics.DECODE_AGAIN_SECONDS if again else metrics.DECODE_SECONDS).time():
+            return server.decode(data, plan)
+
+
+class _Server:
+    """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
+
+    def __init__(self, settings: IngestSettings, turns: "_Turns") -> None:
+        self._settings, self._turns = settings, turns
+        self._child: Child | None = None
+
+    def prepare(self) -> Child:
+        """Have a child that can take an item. Raises SandboxUnavailableError."""
+        if self._child is not None and (self._child.is_spent or self._child.items >= _MOST_ITEMS_A_CHILD):
+            if not self._child.is_spent:
+                metrics.SANDBOX_RESTARTS.labels("aged").inc()
+            self.close()
+        if self._child is None:
+            self._child = Child(self._settings)
+        return self._child
+
+    def decode(self, data: bytes, plan: Plan) -> Decoded:
+        """Decode one item, in another child where one ends by no fault of the item's.
+
+        The last try is made while no other child decodes: there is no more memory and no more processor
+        to be had on this host. Raises DecodeError, SandboxUnavailableError.
+        """
+        tries_left = _MOST_TRIES
+        while True:
+            tries_left -= 1
+            with self._turns.take(alone=not tries_left):
+                child = self.prepare()
+                was_fresh = child.items == 0
+                try:
+                    return child.decode(data, plan)
+                except DecodeError as error:
+                    if child.is_spent:
+                        metrics.SANDBOX_RESTARTS.labels(error.reason).inc()
+                    if not child.is_spent or was_fresh or error.reason == "timeout":
+                        raise
+                except KilledError as error:
+                    metrics.SANDBOX_RESTARTS.labels("killed").inc()
+                    if not tries_left:
+                        raise self._judged(error) from error
+                except SandboxUnavailableError:
+                    metrics.SANDBOX_RESTARTS.labels("busy").inc()
+                    raise
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def _judged(self, error: KilledError) -> DecodeError | KilledError:
+        if error.held_bytes < _BLAMED_SHARE * self._settings.max_decode_memory_bytes:
+            return error
+        held = error.held_bytes / 1e6
+        return DecodeError(
+            "out_of_memory", f"killed at each of {_MOST_TRIES} tries, the last with {held:.0f} MB in use"
+        )
+
+
+class _Turns:
+    """Who may decode: all threads at a time, or one alone."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._free = threading.BoundedSemaphore(threads)
+        # Turns are taken one after the other, or one that waits for all would wait for ever.
+        self._taking = threading.Lock()
+
+    @contextlib.contextmanager
+    def take(self, *, alone: bool) -> Iterator[None]:
+        count = self._threads if alone else 1
+        with self._taking:
+            for _ in range(count):
+                self._free.acquire()
+        try:
+            yield
+        finally:
+            self._free.release(count)
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Let go of what an error's frames hold, which is the media: the error lives as long as its batch."""
+    met: set[BaseException] = set()  # one raised from itself would have no end
+    while error is not None and error not in met:
+        met.add(error)
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

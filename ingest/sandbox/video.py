@@ -1,0 +1,190 @@
+"""Decodes frames of videos with FFmpeg (PyAV), from bytes only. To be called in a sandboxed child.
+
+FFmpeg never gets a path or a URL, never guesses a format (its list holds playlists that open other
+files), and one thread; the demuxer is chosen here, from the first bytes.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import av
+import av.error
+import av.logging
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.sandbox.decode import FORMATS, DecodeError, Frame, Wanted, chosen
+
+# What may be decoded to reach the wanted frames, pixels: about 2 s of one core. A clip within it is
+# decoded from its start; a longer one only from the key frame before each wanted frame; where even
+# that is too much, the key frames themselves stand for the wanted ones.
+_MOST_DECODED_PIXELS = 600_000_000
+_STILL_BRANDS = {brand for one in FORMATS.values() for brand in one.brands}
+_MOV_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
+
+av.logging.set_level(None)
+
+
+class _Target(NamedTuple):
+    """A frame to reach: its number, its time, and the time of the key frame to enter by (stream units)."""
+
+    number: int
+    time: int
+    key: int
+
+
+def demuxer(data: bytes) -> str | None:
+    """Name the demuxer for the bytes: "mov", "matroska" or "avi"; None where they are no such video."""
+    if data[4:8] in _MOV_ATOMS:
+        return None if data[4:8] == b"ftyp" and data[8:12] in _STILL_BRANDS else "mov"
+    if data[:4] == b"\x1a\x45\xdf\xa3":
+        return "matroska"
+    if data[:4] == b"RIFF" and data[8:12] == b"AVI ":
+        return "avi"
+    return None
+
+
+def video_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+    """Decode frames of a video, turned as its metadata says.
+
+    Deterministic: frames are chosen among those that the container really holds, not by its stated
+    length. Raises DecodeError: unknown_format (also: no picture stream), too_many_pixels,
+    out_of_memory, corrupt.
+    """
+    name = demuxer(data)
+    if name is None:
+        raise DecodeError("unknown_format", "no video of MP4, MOV, Matroska, WebM, AVI")
+    try:
+        yield from _frames(data, name, frames, max_pixels)
+    except MemoryError as error:
+        raise DecodeError("out_of_memory", "the video does not fit the memory limit") from error
+    except (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError) as error:
+        raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
+
+
+def _frames(data: bytes, name: str, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+    label = _label(data, name)
+    times, keys = _packets(data, name)
+    if not times:
+        raise DecodeError("corrupt", "the container holds no frame")
+    wanted = chosen(len(times), frames)
+    count = 0
+    with _open(data, name) as container:
+        stream = _picture_stream(container)
+        pixels = _limit(stream, max_pixels)
+        if len(times) * pixels <= _MOST_DECODED_PIXELS:
+            source = _in_order(container, stream, wanted)
+        else:
+            source = _by_key_frames(container, stream, _targets(times, keys, wanted, pixels))
+        try:
+            for index, picture in source:
+                count += 1
+                when = picture.pts if picture.pts is not None else times[index]
+                time_s = float((when - (stream.start_time or 0)) * stream.time_base)
+                yield Frame(label, index, time_s, _upright(picture), len(times))
+        except av.error.FFmpegError:
+            if not count:  # a damaged end takes nothing from the frames before it
+                raise
+    if not count:
+        raise DecodeError("corrupt", "no frame can be decoded")
+
+
+def _open(data: bytes, name: str) -> Any:
+    options = (
+        {"protocol_whitelist": "none", "enable_drefs": "0"}
+        if name == "mov"
+        else {"protocol_whitelist": "none"}
+    )
+    return av.open(BytesIO(data), format=name, options=options, metadata_errors="replace")
+
+
+def _picture_stream(container: Any) -> Any:
+    if not container.streams.video:
+        raise DecodeError("unknown_format", "the container has no picture stream")
+    return container.streams.video[0]
+
+
+def _limit(stream: Any, max_pixels: int) -> int:
+    """Hold the decoder to the limits; return the pixels of one frame."""
+    if stream.codec_context is None:
+        raise DecodeError("unknown_format", "no decoder for the picture stream")
+    width, height = stream.codec_context.width, stream.codec_context.height
+    if width * height > max_pixels:
+        raise DecodeError("too_many_pixels", f"{width} x {height} px; the limit is {max_pixels} in all")
+    # The size may still change in mid-stream; then FFmpeg itself holds the limit.
+    stream.codec_context.options = {"max_pixels": str(max_pixels)}
+    stream.codec_context.thread_count = 1
+    return int(width * height)
+
+
+def _packets(data: bytes, name: str) -> tuple[list[int], list[int]]:
+    """Read all picture packets' times and those of the key frames; decodes nothing.
+
+    Both sorted, in units of the stream's time base.
+    """
+    times, keys = [], []
+    with _open(data, name) as container:
+        try:
+            for packet in container.demux(_picture_stream(container)):
+                when = packet.pts if packet.pts is not None else packet.dts
+                if packet.size and when is not None and not packet.is_discard:
+                    times.append(when)
+                    if packet.is_keyframe:
+                        keys.append(when)
+        except av.error.FFmpegError:
+            pass  # a damaged end: the packets before it are good
+    return sorted(times), sorted(keys)
+
+
+def _targets(times: list[int], keys: list[int], chosen: tuple[int, ...], pixels: int) -> list[_Target]:
+    """Plan the way to the chosen frames through key frames, within the pixels that may be decoded."""
+    targets, cost, reached = [], 0, -1
+    for index in chosen:
+        before = bisect_right(keys, times[index])
+        key = bisect_left(times, keys[before - 1]) if before else 0
+        cost += index - max(key, reached)
+        reached = index
+        targets.append(_Target(index, times[index], times[key]))
+    if cost * pixels <= _MOST_DECODED_PIXELS:
+        return targets
+    entries = {target.key: target for target in reversed(targets)}
+    return [_Target(bisect_left(times, key), key, key) for key in sorted(entries)]
+
+
+def _in_order(container: Any, stream: Any, chosen: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
+    for index, picture in enumerate(container.decode(stream)):
+        if index in chosen:
+            yield index, picture
+        if index >= chosen[-1]:
+            return
+
+
+def _by_key_frames(container: Any, stream: Any, targets: list[_Target]) -> Iterator[tuple[int, Any]]:
+    pictures: Iterator[Any] = iter(())
+    position: int | None = None
+    for target in targets:
+        if position is None or target.key > position:
+            container.seek(target.key, stream=stream, backward=True, any_frame=False)
+            pictures = container.decode(stream)
+        for picture in pictures:
+            position = picture.pts
+            if position is None or position >= target.time:
+                yield target.number, picture
+                break
+
+
+def _upright(picture: Any) -> NDArray[np.uint8]:
+    pixels = picture.reformat(format="rgb24", threads=1).to_ndarray()
+    # Degrees counter-clockwise, as np.rot90 turns.
+    quarter_turns = round(picture.rotation / 90) % 4
+    return np.ascontiguousarray(np.rot90(pixels, quarter_turns)) if quarter_turns else pixels
+
+
+def _label(data: bytes, name: str) -> str:
+    if name == "mov":
+        return "mov" if data[8:12] == b"qt  " or data[4:8] != b"ftyp" else "mp4"
+    if name == "matroska":
+        return "webm" if b"webm" in data[:64] else "matroska"
+    return name

@@ -1,0 +1,218 @@
+"""What goes between the sandbox and a decoding child: JSON and raw bytes. No pickle.
+
+greeting  <- whether the child is ready, or why it refuses, as JSON, nothing
+item      -> plan as JSON, media
+decoded   <- all of Decoded but the pixels as JSON; crops, then each picture's rows, as raw uint8
+rejected  <- reason and message as JSON, nothing
+"""
+
+import math
+import socket
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ingest.records import Decoded, MediaKind, MediaPlan, PlacesPlan, Plan, Region
+from ingest.sandbox import framing
+from ingest.sandbox.decode import DecodeError, DecodeReason
+from ingest.sandbox.framing import Waiting, WireError
+
+_MOST_MESSAGE_CHARS = 400
+_MOST_FORMAT_CHARS = 16
+_MOST_FRAME_NUMBER = 2**53
+# The plan of places has a field that must be there and allows no others, so it is tried first.
+_PLAN: TypeAdapter[Plan] = TypeAdapter(Annotated[PlacesPlan | MediaPlan, Field(union_mode="left_to_right")])
+
+
+class Charge(BaseModel):
+    """What a child is started with; parent is the process that it must not outlive."""
+
+    model_config = ConfigDict(frozen=True)
+
+    parent: int
+    max_pixels: int
+
+
+class _Greeting(BaseModel):
+    refusal: str | None
+
+
+class _Answer(BaseModel):
+    """A child's answer without its pixels; rows is the count of crops."""
+
+    kind: MediaKind
+    format: str
+    width: int
+    height: int
+    frames: int
+    rows: int
+    regions: tuple[Region, ...]
+    frame_numbers: tuple[int, ...]
+    length: int
+
+
+@dataclass(frozen=True)
+class _Most:
+    """The most that an answer to a plan can have; picture_bytes are of each frame's pictures together."""
+
+    crop_px: int
+    rows: int
+    frames: int
+    picture_bytes: int
+    faces: int | None
+    """of a frame; None where each crop is a region and nothing else is"""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "_Most":
+        if isinstance(plan, PlacesPlan):
+            return cls(plan.crop_px, len(plan.places), len(plan.frames), 0, None)
+        crops = plan.crops
+        picture_bytes = sum(one.height_px * one.width_px * 3 for one in plan.pictures.values())
+        rows = crops.frames * (crops.patches + crops.faces * crops.face_patches)
+        return cls(crops.crop_px, rows, crops.frames, picture_bytes, crops.faces)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.crop_px * self.crop_px * 3
+
+    def regions(self, answer: _Answer) -> int:
+        return answer.rows if self.faces is None else answer.frames * (1 + self.faces)
+
+
+class _Rejection(BaseModel):
+    reason: DecodeReason
+    message: str
+
+
+def send_greeting(sock: socket.socket, refusal: str | None) -> None:
+    """Tell the parent that the child is up, or why it refuses to work."""
+    framing.send(sock, _Greeting(refusal=refusal).model_dump_json().encode(), [], framing.wait)
+
+
+def receive_greeting(sock: socket.socket, waiting: Waiting) -> str | None:
+    """Wait for a child to come up; give its refusal, if it refuses. Raises OSError, WireError."""
+    try:
+        return _Greeting.model_validate_json(framing.receive(sock, 0, waiting)[0]).refusal
+    except ValidationError as error:
+        raise WireError("no greeting") from error
+
+
+def send_item(sock: socket.socket, data: bytes, plan: Plan, waiting: Waiting) -> None:
+    """Send one item to a child. Raises OSError, and what waiting raises."""
+    framing.send(sock, plan.model_dump_json().encode(), [data], waiting)
+
+
+def receive_item(sock: socket.socket) -> tuple[bytes, Plan] | None:
+    """Wait for the next item, in the child. None where the parent is gone."""
+    try:
+        head, body = framing.receive(sock, None, framing.wait)
+    except ConnectionError:
+        return None
+    return bytes(body), _PLAN.validate_json(head)
+
+
+def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
+    """Send a result, in the child."""
+    answer = _Answer(
+        kind=decoded.kind,
+        format=decoded.format,
+        width=decoded.width,
+        height=decoded.height,
+        frames=decoded.frames,
+        rows=len(decoded.crops),
+        regions=decoded.regions,
+        frame_numbers=decoded.frame_numbers,
+        length=decoded.length,
+    )
+    pixels = [decoded.crops, *decoded.pictures.values()]
+    body = [np.ascontiguousarray(part).reshape(-1).data for part in pixels]
+    framing.send(sock, answer.model_dump_json().encode(), body, framing.wait)
+
+
+def send_rejection(sock: socket.socket, error: DecodeError) -> None:
+    """Send why there is no result, in the child."""
+    rejection = _Rejection(reason=error.reason, message=_one_line(str(error)))
+    framing.send(sock, rejection.model_dump_json().encode(), [], framing.wait)
+
+
+def receive_decoded(sock: socket.socket, plan: Plan, max_pixels: int, waiting: Waiting) -> Decoded:
+    """Wait for a child's answer and believe nothing of it unchecked.
+
+    Raises DecodeError (the child's own word), OSError (it died), WireError, and what waiting raises.
+    """
+    most = _Most.of(plan)
+    head, body = framing.receive(sock, most.rows * most.row_bytes + most.frames * most.picture_bytes, waiting)
+    try:
+        if not body:
+            rejection = _Rejection.model_validate_json(head)
+            raise DecodeError(rejection.reason, _one_line(rejection.message))
+        answer = _Answer.model_validate_json(head)
+    except ValidationError as error:
+        raise WireError("an answer that is none") from error
+    if wrong := _contradiction(answer, most, max_pixels, len(body)):
+        raise WireError(wrong)
+    pixels = memoryview(body)
+    shown, pictures = answer.rows * most.row_bytes, {}
+    crops = np.frombuffer(pixels[:shown], np.uint8)
+    for name, one in plan.pictures.items() if isinstance(plan, MediaPlan) else ():
+        taken = answer.frames * one.height_px * one.width_px * 3
+        rows = np.frombuffer(pixels[shown : shown + taken], np.uint8)
+        pictures[name] = rows.reshape(answer.frames, one.height_px, one.width_px, 3)
+        shown += taken
+    return Decoded(
+        kind=answer.kind,
+        format=answer.format,
+        width=answer.width,
+        height=answer.height,
+        frames=answer.frames,
+        crops=crops.reshape(answer.rows, most.crop_px, most.crop_px, 3),
+        regions=answer.regions,
+        frame_numbers=answer.frame_numbers,
+        length=answer.length,
+        pictures=pictures,
+    )
+
+
+def _contradiction(answer: _Answer, most: "_Most", max_pixels: int, body_bytes: int) -> str | None:
+    """Say what no honest child would answer to this plan."""
+    numbers = set(answer.frame_numbers)
+    if answer.rows * most.row_bytes + answer.frames * most.picture_bytes != body_bytes:
+        return "an answer that contradicts itself"
+    if not 1 <= answer.rows <= most.rows:
+        return "crops that nobody asked for, or none"
+    if not (len(answer.format) <= _MOST_FORMAT_CHARS and answer.format.isascii() and answer.format.isalnum()):
+        return "a format without a name"
+    if min(answer.width, answer.height) < 1 or answer.width * answer.height > max_pixels:
+        return "a picture beyond the limit"
+    if not 1 <= answer.frames <= most.frames:
+        return "frames that nobody asked for, or none"
+    if not len(numbers) == len(answer.frame_numbers) == answer.frames:
+        return "frames that are not one another's"
+    if not all(0 <= number < answer.length <= _MOST_FRAME_NUMBER for number in numbers):
+        return "a frame's number out of range"
+    if len(answer.regions) > most.regions(answer) or not all(r.frame in numbers for r in answer.regions):
+        return "a region of no frame"
+    if not all(_has_its_crops(region, answer.rows) for region in answer.regions):
+        return "a region without its crops"
+    if not all(_is_somewhere(region, max_pixels) for region in answer.regions):
+        return "a region outside of space and time"
+    return None
+
+
+def _has_its_crops(region: Region, rows: int) -> bool:
+    crops = region.crops
+    return bool(crops) and crops[0] >= 0 and crops[-1] < rows and all(a < b for a, b in pairwise(crops))
+
+
+def _is_somewhere(region: Region, max_pixels: int) -> bool:
+    left, top, width, height = region.box
+    inside = min(left, top) >= 0 and min(width, height) >= 1 and (left + width) * (top + height) <= max_pixels
+    return inside and (region.time_s is None or math.isfinite(region.time_s))
+
+
+def _one_line(message: str) -> str:
+    cut = message[:_MOST_MESSAGE_CHARS]
+    return "".join(sign if sign.isprintable() else " " for sign in cut)

@@ -1,0 +1,1 @@
+"""Unknowns that are alike, as a person reviews them."""

@@ -1,0 +1,1 @@
+"""Crops and frames, kept by their content."""

@@ -1,0 +1,1 @@
+"""FAISS over whitened features: a cache that is rebuilt from the rows."""

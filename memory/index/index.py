@@ -1,0 +1,297 @@
+"""Search by likeness: an index over the rows' features, by FAISS. A cache; the rows are the truth."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from memory.index import snapshot
+from memory.index.ivf_index import SAMPLED, Cells
+from memory.index.one_list import MOST, OneList
+from memory.index.probing import Probing
+from memory.index.scaling import Scaling
+from memory.index.snapshot import Record, SnapshotError, Written
+from memory.index.vector_records import Loading, facts_of, record_of, records_of
+from memory.index.vectors import Vectors
+from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
+from memory.store import Store, current_revision
+
+_FORMAT = "3"
+_SEED = 0
+_SCALED_ON = 20_000
+"""Rows that are enough to fit the scale, however many there are."""
+_MOST_PENDING = 20_000
+"""Vectors that wait for the next snapshot: where more came, it is written whole."""
+_MOST_ADDED = 1 / 4
+"""Share of a snapshot of cells that may have been added to it: a start computes the codes of these anew."""
+_IN_PLACE = 2_000
+"""Up to so many rows an index is made anew by the transaction that finds it outgrown; beyond, aside."""
+
+Beat = Callable[[], None]
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Match:
+    """An exemplar like the one asked for. distance is the root mean square over robustly scaled features."""
+
+    id: str
+    distance: float
+
+
+class Index:
+    """Every row with features of one version that was not dropped, in robustly scaled features.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, feature_version: str, width: int) -> None:
+        """Make an empty index for that version's features (F = width); `catch_up` fills it."""
+        self.feature_version, self.width = feature_version, width
+        self.revision = -1
+        self._mark = ""
+        self._names: list[str] = []
+        self._scaling: Scaling | None = None
+        self._vectors: Cells | OneList | None = None
+        self._made_for = 0
+        self._written: Written | None = None
+        self._saved_names = 0
+        self._saved_whole = 0
+        self._pending: list[Vectors | NDArray[np.int64]] | None = None
+
+    @classmethod
+    def open(
+        cls, path: Path, store: Store, feature_version: str, width: int, beat: Beat = lambda: None
+    ) -> Self:
+        """Return the index of the snapshot at path, brought up to the rows; built from them without one.
+
+        beat is called now and then meanwhile. Raises StoreUnavailableError.
+        """
+        index = cls(feature_version, width)
+        try:
+            index._load(path, beat)
+        except SnapshotError as reason:
+            log.info("index is rebuilt from the rows", reason=str(reason))
+            index = cls(feature_version, width)
+        with store.read() as connection:
+            if index._names and not index._agrees(connection):
+                log.warning("index is of other rows, as after a restore; it is rebuilt from these")
+                index = cls(feature_version, width)
+            index.catch_up(connection, beat=beat)
+        return index
+
+    @classmethod
+    def built(cls, store: Store, feature_version: str, width: int, beat: Beat = lambda: None) -> Self:
+        """Return an index made from the rows alone, whatever their number. Raises StoreUnavailableError."""
+        index = cls(feature_version, width)
+        with store.read() as connection:
+            index._build(connection, None, beat)
+        return index
+
+    def __len__(self) -> int:
+        return 0 if self._vectors is None else len(self._vectors)
+
+    @property
+    def ids(self) -> list[str]:
+        """The exemplars that can be found."""
+        return [name for name in self._names if name]
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it was made for half as many rows as it holds, or holds as many places that are empty."""
+        return max(len(self), len(self._names) - len(self)) >= 2 * max(1, self._made_for)
+
+    def _agrees(self, connection: Connection) -> bool:
+        # After a restore the rows may have come to the same revision by another way, at another time.
+        past = self.revision <= current_revision(connection)
+        return past and self._mark == newest_write(connection, self.feature_version, self.revision)
+
+    def catch_up(
+        self,
+        connection: Connection,
+        coming: NDArray[np.float32] | None = None,
+        beat: Beat = lambda: None,
+    ) -> None:
+        """Take in the rows written since the last time, as this transaction sees them; let go the dropped.
+
+        coming, raw float32 (n, F), are features that will soon be rows: they help to find the
+        scale while there are few.
+        """
+        if self._vectors is None:
+            self._build(connection, coming, beat)
+            return
+        try:
+            self._take_in(connection, beat)
+        except BaseException:
+            # Half of a write must not pass for all of it.
+            self._vectors = None
+            raise
+        expected = len(self) + (0 if coming is None else len(coming))
+        if 2 * self._made_for <= expected <= _IN_PLACE:
+            self._build(connection, coming, beat)
+
+    def _take_in(self, connection: Connection, beat: Beat) -> None:
+        before = self.revision
+        for new in changed_features(connection, self.feature_version, before):
+            self._remove(new.dropped)
+            self._add(new)
+            self.revision = new.revision
+            beat()
+        if self.revision != before:
+            self._mark = newest_write(connection, self.feature_version, self.revision)
+
+    def _build(self, connection: Connection, coming: NDArray[np.float32] | None, beat: Beat) -> None:
+        """Make it anew from the rows, some at a time; they are read once, and a sample of them before."""
+        names = live_ids(connection, self.feature_version)
+        chosen = np.random.default_rng(_SEED).permutation(len(names))[:SAMPLED]
+        sample = select_features(connection, self.feature_version, [names[i] for i in np.sort(chosen)]).matrix
+        raw = [m for m in (sample, coming) if m is not None and len(m)]
+        if not raw:
+            return
+        some = np.concatenate(raw)
+        self._scaling = Scaling.fit(some[:: max(1, len(some) // _SCALED_ON)])
+        self._names, self._made_for, self.revision = [], len(names) + len(some) - len(sample), -1
+        scaled = self.scaled(some)
+        probing = None
+        if len(names) <= MOST:
+            self._vectors = OneList(self.width)
+        else:
+            self._vectors = Cells.trained(scaled, len(names), _SEED, beat)
+            probing = Probing(self._vectors, scaled, _SEED)
+        for block in stream_features(connection, self.feature_version):
+            added = self._add(block)
+            if probing is not None:
+                probing.see(added)
+            self.revision = max(self.revision, block.revision)
+            beat()
+        if probing is not None:
+            log.info("index trained", exemplars=len(self), **probing.fit())
+        self._mark = newest_write(connection, self.feature_version, self.revision)
+        self._written, self._pending = None, None
+
+    def _add(self, new: Features) -> Vectors:
+        assert self._vectors is not None
+        scaled = self.scaled(new.matrix) if new.ids else np.zeros((0, self.width), np.float32)
+        places = np.arange(len(self._names), len(self._names) + len(new.ids))
+        added = Vectors(places, scaled.astype(self._vectors.kept_as, copy=False))
+        self._vectors.add(added)
+        self._names.extend(new.ids)
+        self._note(added)
+        return added
+
+    def _remove(self, dropped: frozenset[str]) -> None:
+        if not dropped or self._vectors is None:
+            return
+        gone = np.array([i for i, name in enumerate(self._names) if name in dropped], np.int64)
+        self._vectors.remove(gone)
+        for place in gone:
+            self._names[place] = ""
+        self._note(gone)
+
+    def _note(self, change: Vectors | NDArray[np.int64]) -> None:
+        if self._pending is None:
+            return
+        self._pending.append(change)
+        if sum(len(one.places if isinstance(one, Vectors) else one) for one in self._pending) > _MOST_PENDING:
+            self._pending = None
+
+    def scaled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return features in the index's space, float32 (n, F), of raw ones of that shape.
+
+        Euclidean distance there is the distance that `search` gives.
+        """
+        if self._scaling is None:
+            raise ValueError("an index that never saw features has no scale")
+        scaled = self._scaling.apply(raw) / np.float32(np.sqrt(raw.shape[1]))
+        return np.ascontiguousarray(scaled, np.float32)
+
+    def search(self, raw: NDArray[np.float32], k: int) -> list[list[Match]]:
+        """Return for each row of raw, float32 (n, F), the k likest exemplars, the nearest first.
+
+        Among many it finds nearly all of them, and their distances to a thousandth.
+        """
+        if not len(self) or self._vectors is None:
+            return [[] for _ in raw]
+        squared, places = self._vectors.search(self.scaled(raw), min(k, len(self)))
+        distances = np.sqrt(np.maximum(squared, 0))
+        return [
+            [
+                Match(self._names[p], float(d))
+                for p, d in zip(row_places, row_distances, strict=True)
+                if p >= 0
+            ]
+            for row_places, row_distances in zip(places, distances, strict=True)
+        ]
+
+    def save(self, path: Path) -> None:
+        """Write a snapshot, durably: what came since the last, or all of it aside and then in its place.
+
+        Raises OSError.
+        """
+        if self._vectors is None or self._scaling is None:
+            return
+        facts = {"revision": str(self.revision), "mark": self._mark}
+        written = None
+        if self._written is not None and self._pending is not None and self._may_grow:
+            if not self._pending and path.exists():
+                return
+            written = snapshot.add(path, self._written, self._changes(), facts)
+        if written is None:
+            written, self._saved_whole = (
+                snapshot.write_whole(path, self._everything(), facts),
+                len(self._names),
+            )
+        self._written, self._pending, self._saved_names = written, [], len(self._names)
+
+    @property
+    def _may_grow(self) -> bool:
+        added = len(self._names) - self._saved_whole
+        return isinstance(self._vectors, OneList) or added <= _MOST_ADDED * len(self._names)
+
+    def _changes(self) -> Iterator[Record]:
+        yield Record({}, {"names": json.dumps(self._names[self._saved_names :])})
+        for change in self._pending or ():
+            yield record_of(change) if isinstance(change, Vectors) else Record({"removed": change}, {})
+
+    def _everything(self) -> Iterator[Record]:
+        assert self._vectors is not None
+        assert self._scaling is not None
+        codes = self._vectors.saved() if isinstance(self._vectors, Cells) else np.zeros(0, np.uint8)
+        facts = {"format": _FORMAT, "feature_version": self.feature_version, "made_for": str(self._made_for)}
+        scaling = {"centre": self._scaling.centre, "scale": self._scaling.scale}
+        yield Record(scaling, facts | facts_of(self._vectors, codes))
+        for first in range(0, len(self._names), SAMPLED):
+            yield Record({}, {"names": json.dumps(self._names[first : first + SAMPLED])})
+        yield from records_of(self._vectors, codes)
+
+    def _load(self, path: Path, beat: Beat) -> None:
+        loading: Loading | None = None
+        for record, written in snapshot.read(path):
+            facts, tensors = record.facts, record.tensors
+            if "centre" in tensors:
+                if facts["format"] != _FORMAT or facts["feature_version"] != self.feature_version:
+                    raise SnapshotError("the snapshot is of another format or feature version")
+                self._scaling = Scaling(tensors["centre"], tensors["scale"])
+                self._made_for = int(facts["made_for"])
+                loading = Loading(facts, self.width)
+            elif loading is None:
+                raise SnapshotError("the snapshot does not begin as one")
+            elif "names" in facts:
+                self._names.extend(json.loads(facts["names"]))
+            else:
+                loading.take(record)
+                for place in tensors.get("removed", ()):
+                    self._names[place] = ""
+            if snapshot.is_end(record):
+                assert loading is not None
+                if not loading.whole:
+                    self._vectors, self._saved_whole, loading.whole = loading.held, len(self._names), True
+                self.revision, self._mark = int(facts["revision"]), facts["mark"]
+                self._written, self._pending, self._saved_names = written, [], len(self._names)
+            beat()

@@ -1,0 +1,1 @@
+"""Whether the items of a source that are called real have shifted."""

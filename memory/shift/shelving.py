@@ -1,0 +1,216 @@
+"""What an alarm points at is put before a person: suspects become exemplars, a cluster with its evidence.
+
+Items that were called real are not kept, so their media is read again. Exemplars, cluster and evidence are
+one SQL transaction, and what is announced is on record before: an alarm may be announced twice, under the
+same id, and is never left out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from uuid import uuid4
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+from sqlalchemy import Connection, insert, select
+
+from detector.release.contract import PICTURE
+from ingest.kafka.sink import TransactionalSink
+from ingest.records import CropPlan, Decoded, MediaPlan, OutRecord, PicturePlan
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import Sandbox
+from ingest.settings import IngestSettings
+from memory import metrics
+from memory.alarms import Alarm, Seen, put_announced, put_shelved, to_announce, to_shelve, waits
+from memory.clusters.clusters import describe, names_of
+from memory.crops.crop_store import CropStore
+from memory.features import FEATURE_VERSION, WIDTH, features_of
+from memory.index.index import Index
+from memory.index.scaling import Scaling
+from memory.intake import Arrival, UnfitItemError, check, remember
+from memory.records import ShiftAlarm
+from memory.rows import now_ms
+from memory.schema import clusters, exemplars
+from memory.settings import MemorySettings
+from memory.shift.cohesion import cohesion
+from memory.shift.refetch import refetch
+from memory.store import Store
+
+ALARM_TYPE = "io.forgewatch.shift-alarm"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Reread:
+    """An item whose media was read again: decoded, and its raw features float32 (F,)."""
+
+    item: Seen
+    decoded: Decoded
+    features: NDArray[np.float32]
+
+
+def shelve_all(store: Store, ingest: IngestSettings, settings: MemorySettings) -> None:
+    """Shelve the suspects of every alarm that waits for it, one alarm a transaction.
+
+    Raises StoreUnavailableError, CropsUnavailableError, SandboxUnavailableError, kafka.errors.KafkaError or
+    OSError: then what was not shelved waits for the next call.
+    """
+    with store.read() as connection:
+        waiting = to_shelve(connection)
+    if not waiting:
+        return
+    crops = CropStore(settings.crops_url)
+    index = Index.open(settings.index_path, store, FEATURE_VERSION, WIDTH)
+    plan = plan_like(store, crops, settings)
+    for alarm in waiting:
+        shelve(alarm, reread([*alarm.suspects, *alarm.others], ingest, plan), store, crops, index, settings)
+
+
+def announce_all(store: Store, ingest: IngestSettings, settings: MemorySettings) -> None:
+    """Write the alarms that are shelved to their topic.
+
+    Raises SinkError, kafka.errors.KafkaError or StoreUnavailableError.
+    """
+    with store.read() as connection:
+        waiting = to_announce(connection)
+    if not waiting:
+        return
+    # An alarm may be written twice after a crash, so no identity need outlive this call.
+    with closing(TransactionalSink(ingest, f"{settings.verdicts_group_id}-{uuid4().hex}")) as sink:
+        sink.commit([event(alarm, settings.alarms_topic) for alarm in waiting], {}, None)
+    with store.note() as connection:
+        put_announced(connection, [alarm.id for alarm in waiting])
+
+
+def event(alarm: ShiftAlarm, topic: str) -> OutRecord:
+    """Return an alarm as a CloudEvent (Kafka binding, binary mode), whose key is its source."""
+    attributes = {
+        "ce_specversion": "1.0",
+        "ce_id": f"shift-{alarm.id}",
+        "ce_source": "/forgewatch/memory",
+        "ce_type": ALARM_TYPE,
+        "ce_time": alarm.at.isoformat(),
+        "content-type": "application/json",
+    }
+    headers = tuple((name, value.encode()) for name, value in attributes.items())
+    return OutRecord(topic, alarm.source.encode(), alarm.model_dump_json().encode(), headers)
+
+
+def plan_like(store: Store, crops: CropStore, settings: MemorySettings) -> MediaPlan:
+    """Return how media is to be cut to be like the newest exemplar that has its crops."""
+    newest = select(exemplars.c.crops_digest).where(exemplars.c.crops_digest.is_not(None))
+    with store.read() as connection:
+        digest = connection.scalar(newest.order_by(exemplars.c.revision.desc()).limit(1))
+    if digest is None:
+        return MediaPlan()
+    shown, picture, _ = crops.load_views(digest)
+    if picture is None:
+        return MediaPlan(crops=CropPlan(crop_px=shown.shape[1]))
+    height, width = picture.shape[:2]
+    whole = PicturePlan(width_px=width, height_px=height, interpolation=settings.picture_interpolation)
+    return MediaPlan(crops=CropPlan(crop_px=shown.shape[1]), pictures={PICTURE: whole})
+
+
+def reread(wanted: Sequence[Seen], ingest: IngestSettings, plan: MediaPlan) -> dict[Seen, Reread]:
+    """Return those items whose media could be read, decoded and measured again. Raises as `shelve_all`."""
+    found = {}
+    with Sandbox(ingest) as sandbox:
+        for item, media in refetch(wanted, ingest):
+            try:
+                decoded = sandbox.submit(media, plan).result()
+                found[item] = Reread(item, decoded, features_of(decoded.crops))
+            except (DecodeError, ValueError) as error:
+                log.info("suspect cannot be decoded again", offset=item.offset, error=str(error))
+    return found
+
+
+def shelve(
+    alarm: Alarm,
+    found: Mapping[Seen, Reread],
+    store: Store,
+    crops: CropStore,
+    index: Index,
+    settings: MemorySettings,
+) -> None:
+    """Remember the suspects that were found, and put the alarm's cluster and evidence on record."""
+    arrivals = _fit(alarm, [found[item] for item in alarm.suspects if item in found])
+    others = [found[item].features for item in alarm.others if item in found]
+    rows = _matrix([arrival.features for arrival in arrivals])
+    digests = crops.put_all([a.crops for a in arrivals], [a.picture for a in arrivals])
+    with store.write() as connection:
+        if not waits(connection, alarm.id):
+            return  # another process of this memory did it
+        remember(connection, crops, index, arrivals, digests, settings.near_duplicate_distance)
+        held = _waiting(connection, arrivals)
+        evidence = ShiftAlarm(
+            id=alarm.id,
+            suspects=len(alarm.suspects),
+            missing=len(alarm.suspects) - len(arrivals),
+            cohesion=cohesion(rows, _matrix(others), alarm.id),
+            cluster=_put_cluster(connection, alarm.id, held) if held else None,
+            **dict(alarm.raised),
+        )
+        put_shelved(connection, evidence)
+    metrics.SUSPECTS_MISSING.inc(evidence.missing)
+    log.warning("suspects of a shift shelved", **evidence.model_dump(exclude={"at"}))
+
+
+def _fit(alarm: Alarm, found: Sequence[Reread]) -> list[Arrival]:
+    fit = []
+    for one in found:
+        item, picture = one.item, one.decoded.pictures.get(PICTURE)
+        arrival = Arrival(
+            id=f"{item.topic}-{item.partition}-{item.offset}",
+            media_digest=item.digest,
+            source=alarm.raised.source,
+            crops=one.decoded.crops,
+            features=one.features,
+            embedding=None,
+            group=None,
+            release=alarm.raised.release,
+            unknown_score=item.score,
+            received_at=alarm.raised.at,
+            verdict=None,
+            picture=None if picture is None else picture[0],
+        )
+        try:
+            fit.append(check(arrival))
+        except UnfitItemError as error:
+            log.info("suspect cannot be remembered", item=arrival.id, error=str(error))
+    return fit
+
+
+def _waiting(connection: Connection, arrivals: Sequence[Arrival]) -> dict[str, Arrival]:
+    """Return those of arrivals that lie on the unknown shelf, by the ids of their rows."""
+    by_media = {arrival.media_digest: arrival for arrival in arrivals}
+    query = select(exemplars.c.id, exemplars.c.media_digest).where(
+        exemplars.c.shelf == "unknown", exemplars.c.media_digest.in_(list(by_media))
+    )
+    return {row.id: by_media[row.media_digest] for row in connection.execute(query)}
+
+
+def _put_cluster(connection: Connection, alarm: int, held: Mapping[str, Arrival]) -> str:
+    names = sorted(held)
+    raw = _matrix([held[name].features for name in names])
+    found = describe(names, Scaling.fit(raw).apply(raw), np.arange(len(names)), None)
+    for name in names_of(found.members):
+        if connection.scalar(select(clusters.c.id).where(clusters.c.id == name)) is None:
+            break
+    connection.execute(
+        insert(clusters).values(
+            id=name,
+            members=json.dumps(found.members),
+            shown_ms=now_ms(),
+            spread=found.spread,
+            unclustered=False,
+            alarm=alarm,
+        )
+    )
+    return name
+
+
+def _matrix(rows: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.stack(rows) if len(rows) else np.zeros((0, WIDTH), np.float32)

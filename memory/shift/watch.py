@@ -1,0 +1,194 @@
+"""Verdicts are looked at, source by source: an alarm is raised where what was called real has shifted.
+
+Sources and offsets are one SQL transaction, so that each verdict is bet on once, whatever is killed.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from threading import Event
+
+import numpy as np
+import structlog
+from kafka.errors import KafkaError
+from pydantic import ValidationError
+
+from detector.records import Verdict
+from ingest.kafka.sink import SinkError
+from ingest.records import InRecord, Position
+from ingest.sandbox.sandbox import SandboxUnavailableError
+from ingest.settings import IngestSettings
+from memory import metrics
+from memory.alarms import SEEN, Raised, Seen, Watched, begin, drop_beyond, load, now, put_raised, save
+from memory.offsets import load_positions, save_offsets
+from memory.settings import MemorySettings
+from memory.shift.shelving import announce_all, shelve_all
+from memory.shift_test import began, share_of_budget
+from memory.source import Reading, StoredSource
+from memory.store import ExemplarMemoryError, Store
+
+SUSPECT_P = 0.2
+"""Suspects are items since the shift began whose score is above all but this share of the source's own."""
+
+MAX_SUSPECTS = 40
+MAX_OTHERS = 60
+"""Items of a source that suspects are compared with: chosen by the same limit before the shift began."""
+
+_MOST = 500
+_TRANSACTION_INTERVAL_S = 1.0
+_TELL_AGAIN_S = 30.0
+_MAX_SOURCE_CHARS = 1000
+
+log = structlog.get_logger()
+
+
+def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
+    """Look at verdicts until stop is set; a fault costs only a round, which is done again."""
+    reading = Reading(
+        settings.verdicts_topic,
+        settings.verdicts_group_id,
+        _MOST,
+        metrics.WATCH_LAG,
+        metrics.WATCH_LAG_SECONDS,
+        metrics.UNWATCHED,
+    )
+    while not stop.is_set():
+        try:
+            watch = Watch(settings)
+            try:
+                with StoredSource(ingest, settings, reading, watch.positions, watch.step_over) as source:
+                    while not stop.is_set():
+                        records = source.poll()
+                        watch.take(records, source.topic_id)
+                        watch.tell(ingest)
+                        if len(records) < _MOST:
+                            stop.wait(_TRANSACTION_INTERVAL_S)
+            finally:
+                watch.close()
+        except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
+            metrics.WATCH_FAILURES.inc()
+            log.warning("verdicts not looked at, done again", error=f"{type(error).__name__}: {error}")
+            stop.wait(settings.retry_interval_s)
+
+
+class Watch:
+    """The tests of all sources, which lie in the memory's database."""
+
+    def __init__(self, settings: MemorySettings) -> None:
+        """Open the database. Raises StoreUnavailableError or WrongStoreError."""
+        self._settings = settings
+        self._store = Store(settings.database_url)
+        self.close = self._store.close
+        self._tell_at = -math.inf
+
+    def positions(self) -> dict[tuple[str, int], Position]:
+        """Return where to read on by (topic, partition). Raises StoreUnavailableError."""
+        with self._store.read() as connection:
+            return load_positions(connection)
+
+    def step_over(self, offsets: Mapping[tuple[str, int], int], topic_id: str | None) -> None:
+        """Note where to read on in the topic of this id. Raises StoreUnavailableError."""
+        with self._store.note() as connection:
+            save_offsets(connection, offsets, topic_id)
+
+    def tell(self, ingest: IngestSettings) -> None:
+        """Shelve the suspects of new alarms, and announce those; what fails is tried again a while later.
+
+        Nothing of it may hold up the bets.
+        """
+        if time.monotonic() < self._tell_at:
+            return
+        try:
+            shelve_all(self._store, ingest, self._settings)
+            announce_all(self._store, ingest, self._settings)
+        except (ExemplarMemoryError, SinkError, SandboxUnavailableError, KafkaError, OSError) as error:
+            metrics.WATCH_FAILURES.inc()
+            log.warning("alarm not told, done again", error=f"{type(error).__name__}: {error}")
+            self._tell_at = time.monotonic() + _TELL_AGAIN_S
+
+    def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
+        """Bet on a batch; sources, alarms and offsets are one transaction. Raises StoreUnavailableError."""
+        if not records:
+            return
+        reals = [found for record in records if (found := called_real(record)) is not None]
+        reals.sort(key=lambda one: one[:2])  # stable: within a source they stay in order
+        with self._store.note() as connection:
+            raised = 0
+            for (release, source), items in groupby(reals, key=lambda one: one[:2]):
+                one = load(connection, release, source, self._settings)
+                for _, _, item in items:
+                    if observe(one, item) and (alarm := crossed(one, self._settings.max_false_alarms)):
+                        put_raised(connection, alarm, *suspects_and_others(one, alarm.since))
+                        log.warning("source has shifted", **alarm.model_dump(exclude={"at"}))
+                        one = begin(connection, release, source, self._settings)
+                        raised += 1
+                save(connection, one)
+            dropped = drop_beyond(connection, self._settings.max_sources)
+            after = {(r.topic, r.partition): r.next_offset for r in records}
+            save_offsets(connection, after, topic_id)
+        metrics.WATCH_LAG_SECONDS.answered(after)
+        metrics.WATCHED.inc(len(reals))
+        metrics.SHIFT_ALARMS.inc(raised)
+        metrics.SOURCES_DROPPED.inc(dropped)
+
+
+def called_real(record: InRecord) -> tuple[str, str, Seen] | None:
+    """Return (release, source, item) of a verdict that says real; None of any other, and of what is none.
+
+    The source is the CloudEvent's; of a bare value the Kafka key, and without one the topic's name.
+    """
+    try:
+        verdict = Verdict.model_validate_json(record.value or b"")
+    except ValidationError as error:
+        metrics.UNREADABLE.inc()
+        log.warning("record is no verdict", item=record.id, error=str(error).splitlines()[0])
+        return None
+    if verdict.label != "real" or not math.isfinite(verdict.unknown_score):
+        return None
+    item, source = verdict.item, verdict.item.source
+    if item.media_id is None and record.key:
+        # Text that every database and every terminal takes.
+        key = record.key.decode(errors="backslashreplace")
+        source = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in key)
+    seen = Seen(
+        topic=item.topic,
+        partition=item.partition,
+        offset=item.offset,
+        digest=item.digest,
+        score=verdict.unknown_score,
+    )
+    return verdict.release, source[:_MAX_SOURCE_CHARS], seen
+
+
+def observe(one: Watched, item: Seen) -> bool:
+    """Take a source's next item in; False where it is the very media of one of the newest, sent again."""
+    if any(item.digest == seen.digest for seen in one.seen):
+        return False
+    p = one.test.observe(item.score)
+    one.seen = [*one.seen, item.model_copy(update={"p": p})][-SEEN:]
+    return True
+
+
+def crossed(one: Watched, budget: float) -> Raised | None:
+    """Return what is to be said where a test's evidence has reached its limit."""
+    limit = -math.log(budget * share_of_budget(one.number))
+    if one.test.log_e < limit:
+        return None
+    bet_on = [seen.p for seen in one.seen if seen.p is not None]
+    return Raised(
+        at=now(),
+        source=one.source,
+        release=one.release,
+        items=one.test.bets,
+        since=len(bet_on) - began(np.array(bet_on)),
+        log_e=one.test.log_e,
+        log_limit=limit,
+    )
+
+
+def suspects_and_others(one: Watched, since: int) -> tuple[list[Seen], list[Seen]]:
+    """Return the newest suspects of the last `since` items, and from before them what would be one."""
+    suspects = [seen for seen in one.seen[-since:] if seen.p is not None and seen.p <= SUSPECT_P]
+    others = [seen for seen in one.seen[:-since] if seen.p is not None and seen.p <= SUSPECT_P]
+    return suspects[-MAX_SUSPECTS:], others[-MAX_OTHERS:]

@@ -1,0 +1,247 @@
+"""Every video is scanned along one place; what is told is when, and never in the way."""
+
+import hashlib
+from concurrent.futures import Future
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+from verdicts import make_evidence, make_item, make_verdict
+
+from detector.looks.judged_item import Clip, Seen
+from detector.looks.map_look import MapLook, forgery_map
+from detector.looks.maps import PictureMap
+from detector.looks.scan_look import ScanLook, found_in
+from detector.looks.stretches import stretches
+from detector.records import RegionPrediction, Verdict
+from detector.release.map_contract import CELLS, MapContract
+from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.release.tensors import ModelOutput, Request
+from detector.second_look import looked_again
+from detector.serving.torchserve import TorchServeUnavailableError
+from ingest.records import Decoded, PlacesPlan, Region
+from ingest.sandbox.places import cut_places
+
+CONTRACT = ScanContract(crop_px=64, threshold=0.4, reals_told=0.0, reals=20, export_difference=0.0)
+WHITE = range(8, 17)
+
+
+def clip(frames: int = 24) -> bytes:
+    """Black frames of 0.1 s, and a white square at (80, 40) in those of WHITE."""
+    pictures = np.zeros((frames, 136, 200, 3), np.uint8)
+    pictures[WHITE.start : WHITE.stop, 40:104, 80:144] = 255
+    # Frames that are the same become one of twice the time.
+    pictures[:, 0, 0, 0] = np.arange(frames)
+    first, *others = [Image.fromarray(one) for one in pictures]
+    buffer = BytesIO()
+    first.save(buffer, "PNG", save_all=True, append_images=others, duration=100)
+    return buffer.getvalue()
+
+
+def look(media: Any, plan: PlacesPlan) -> "Future[Decoded]":
+    """What the sandbox does, in this process."""
+    future: Future[Decoded] = Future()
+    try:
+        future.set_result(cut_places(media(), plan, 1_000_000))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def white(request: Request) -> ModelOutput:
+    """A scanner to which white is forged."""
+    return {FRAME_SCORE: request["crops"].mean((1, 2, 3)).astype(np.float32) / 255}
+
+
+def seen(label: str = "fake", known: Clip | None = None, offset: int = 0, **changes: Any) -> Seen:
+    data = clip()
+    item = make_item(offset, digest=hashlib.sha256(data).hexdigest())
+    usual = {"label": label, "kind": "video", "width": 200, "height": 136}
+    verdict = make_verdict(item, **usual | changes)
+    return Seen(verdict, make_evidence(), lambda: data, known or Clip(24, (80, 40)))
+
+
+def scanned(one: Seen, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
+    (now,) = looked_again([one], [ScanLook(contract, ask)], look)
+    return now.verdict
+
+
+def a_region(kind: Any, frame: int, box: Any) -> RegionPrediction:
+    said = {"label": "fake", "family": None, "family_probability": None, "fake_probability": 0.5}
+    return RegionPrediction(
+        kind=kind, box=box, frame=frame, time_s=0.1 * frame, energy=0, novelty=1, unknown_score=0, **said
+    )
+
+
+def test_it_says_when_and_where_a_video_is_forged_and_how_it_was_scanned() -> None:
+    verdict = scanned(seen())
+    assert verdict.scan is not None
+    assert (verdict.scan.frames, verdict.scan.threshold) == (24, 0.4)
+    assert verdict.scan.step_s == pytest.approx(0.1)
+    assert verdict.scan.scores == tuple(float(number in WHITE) for number in range(24))
+    assert verdict.scan.times_s == pytest.approx(np.arange(24) / 10)
+    assert verdict.segments is not None
+    (segment,) = verdict.segments
+    assert segment.frames == (8, 16)
+    assert (segment.start_s, segment.end_s) == pytest.approx((0.8, 1.7))
+    assert (segment.score, segment.box) == (1, (80, 40, 64, 64))
+    assert verdict.timings.scan_s > 0
+
+
+def test_a_video_is_scanned_in_no_more_frames_than_the_release_says() -> None:
+    verdict = scanned(seen(), contract=CONTRACT.model_copy(update={"frames": 16}))
+    assert verdict.scan is not None
+    assert verdict.scan.frames == 16
+    assert verdict.scan.step_s == pytest.approx(0.15, abs=0.01)
+    assert verdict.segments is not None
+    (segment,) = verdict.segments
+    assert np.abs(np.subtract(segment.frames, (8, 16))).max() <= 1
+    assert (segment.start_s, segment.end_s) == pytest.approx((0.8, 1.7), abs=0.101)
+
+
+@pytest.mark.parametrize(("side", "frames"), [(2000, 96), (4000, 37), (20_000, 8)])
+def test_of_very_large_frames_fewer_are_decoded(side: int, frames: int) -> None:
+    plan = ScanLook(CONTRACT, white).plan(seen(known=Clip(10_000, (0, 0)), width=side, height=side))
+    assert len(plan.places) == len(plan.frames) == frames
+
+
+def test_the_largest_face_is_followed_where_one_was_found() -> None:
+    faces = [a_region("face", 0, (60, 20, 100, 100)), a_region("face", 0, (0, 0, 20, 20))]
+    beyond = Clip(24, (0, 0))
+    followed = scanned(seen(known=beyond, regions=tuple(faces)))
+    assert followed.segments is not None
+    assert [one.box for one in followed.segments] == [(72, 32, 64, 64)]
+    elsewhere = scanned(seen(known=beyond, regions=(a_region("frame", 0, (0, 0, 200, 136)),)))
+    assert elsewhere.segments == ()
+    assert elsewhere.scan is not None
+
+
+def test_a_picture_is_not_scanned() -> None:
+    def refuse(*_: object) -> "Future[Decoded]":
+        raise AssertionError("looked at again")
+
+    picture = Seen(seen().verdict, make_evidence(), lambda: b"")
+    assert looked_again([picture], [ScanLook(CONTRACT, white)], refuse) == [picture]
+
+
+def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_label() -> None:
+    def refuse(request: Request) -> ModelOutput:
+        raise AssertionError("mapped")
+
+    maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
+    given = [seen(label) for label in ("real", "fake")]
+    looks = [ScanLook(CONTRACT, white), MapLook(maps, refuse)]
+    (real,) = (one.verdict for one in looked_again(given[:1], looks, look))
+    fake = scanned(given[1])
+    assert (real.label, real.map) == ("real", None)
+    assert real.segments is not None
+    assert (real.scan, real.segments, len(real.segments)) == (fake.scan, fake.segments, 1)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda request: {FRAME_SCORE: np.zeros(3, np.float32)},
+        lambda request: {},
+        lambda request: {FRAME_SCORE: np.full(len(request["crops"]), np.nan, np.float32)},
+    ],
+)
+def test_a_scanner_that_answers_nonsense_leaves_the_verdict_as_it_was(ask: Any) -> None:
+    one = seen()
+    assert scanned(one, ask) == one.verdict
+
+
+def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it() -> None:
+    def cells(request: Request) -> ModelOutput:
+        return {CELLS: np.ones((len(request["crops"]), 8, 8), np.float32)}
+
+    refused = iter([RuntimeError("what a runtime raises")])
+
+    def ask(request: Request) -> ModelOutput:
+        if error := next(refused, None):
+            raise error
+        return white(request)
+
+    maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
+    looks = [MapLook(maps, cells), ScanLook(CONTRACT, ask)]
+    first, second = (one.verdict for one in looked_again([seen(), seen(offset=1)], looks, look))
+    assert (first.map is None, first.scan, first.segments) == (False, None, None)
+    assert (second.map is None, second.scan is None) == (False, False)
+
+
+def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it() -> None:
+    asked = []
+
+    def down(request: Request) -> ModelOutput:
+        asked.append(1)
+        raise TorchServeUnavailableError("no answer")
+
+    maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
+    given = [seen(offset=number) for number in range(2)]
+    assert looked_again(given, [ScanLook(CONTRACT, down), MapLook(maps, down)], look) == given
+    assert len(asked) == 1
+
+
+def regions(numbers: Any, times: Any) -> tuple[Region, ...]:
+    return tuple(
+        Region("frame", (0, 0, 64, 64), int(number), float(time), (row,))
+        for row, (number, time) in enumerate(zip(numbers, times, strict=True))
+    )
+
+
+@given(
+    scores=arrays(np.float32, st.integers(1, 96), elements=st.floats(0, 1, width=32)),
+    step=st.integers(1, 40),
+    threshold=st.floats(0.05, 1),
+)
+def test_whoever_has_the_scan_finds_the_segments_in_it(scores: Any, step: int, threshold: float) -> None:
+    length = step * len(scores)
+    numbers = np.arange(len(scores)) * step + step // 2
+    scan, found = found_in(scores, regions(numbers, numbers / 25), length, threshold)
+    again = [one for one in stretches(scan.scores) if one[2] >= threshold]
+    assert [one.score for one in found] == [score for _, _, score in again]
+    for one, (first, end, _) in zip(found, again, strict=True):
+        assert abs(one.frames[0] - first * step) <= 1
+        assert abs(one.frames[1] + 1 - end * step) <= 1
+        assert one.start_s == pytest.approx(one.frames[0] / 25, abs=2e-3)
+        assert one.end_s == pytest.approx((one.frames[1] + 1) / 25, abs=2e-3)
+    np.testing.assert_allclose(scan.scores, scores, atol=6e-4)
+
+
+def test_ends_are_in_the_time_that_a_clip_of_a_changing_rate_shows() -> None:
+    times = np.concatenate([np.arange(10) / 10, 1 + np.arange(10) / 2])
+    scores = np.zeros(20, np.float32)
+    scores[10:16] = 0.9
+    _, (segment,) = found_in(scores, regions(range(20), times), 20, 0.3)
+    assert (segment.frames, segment.start_s, segment.end_s) == ((10, 15), 1, 4)
+
+
+def test_a_stretch_does_not_go_on_where_a_damaged_video_was_not_reached() -> None:
+    scores = np.full(10, 0.9, np.float32)
+    numbers = 1 + 2 * np.arange(10)
+    for beyond, last in ((0, 19), (200, 19)):
+        _, (segment,) = found_in(scores, regions(numbers, numbers / 10), 20 + beyond, 0.3)
+        assert segment.frames == (0, last)
+        assert (segment.start_s, segment.end_s) == pytest.approx((0, 2))
+
+
+def test_one_frame_is_scanned_too_and_holds_no_stretch() -> None:
+    scan, found = found_in(np.ones(1, np.float32), regions([0], [0.0]), 1, 0.1)
+    assert (scan.frames, scan.step_s, found) == (1, 0, ())
+
+
+def test_a_map_and_a_scan_of_the_most_take_less_than_16_kb() -> None:
+    rng = np.random.default_rng(0)
+    scores = [*[0.051234] * 4, *[0.991234] * 5] * 11
+    numbers = 1_000_000 + 1000 * np.arange(96)
+    scan, found = found_in(np.float32(scores[:96]), regions(numbers, numbers / 29.97), 2_000_000, 0.01)
+    assert len(found) == 10
+    largest = forgery_map(PictureMap(rng.random((96, 96), np.float32), (0, 0, 768, 768)), 0.5, 0)
+    verdict = seen().verdict
+    grown = verdict.model_copy(update={"scan": scan, "segments": found, "map": largest})
+    assert len(grown.model_dump_json()) - len(verdict.model_dump_json()) <= 16_000

@@ -1,0 +1,108 @@
+import pytest
+import torch
+
+from detector.model.scores.neighbours import nearest, own_distance
+from detector.model.scores.registry import SCORES, fitted
+from detector.model.scores.score import NetworkOutput
+from detector.release.reference import Reference
+
+
+def reference() -> Reference:
+    generator = torch.Generator().manual_seed(0)
+    features, embeddings = (torch.randn(20, width, generator=generator).numpy() for width in (5, 3))
+    identity, names = torch.eye(5).numpy(), tuple(map(str, range(20)))
+    return Reference(
+        features=features,
+        ids=names,
+        families=names,
+        mean=0 * features[0],
+        whitening=identity,
+        embeddings=embeddings,
+        embedding_mean=0 * embeddings[0],
+        embedding_whitening=identity[:3, :3],
+        traces=features,
+        trace_whitening=identity,
+        trace_widths=torch.tensor([2, 3]).numpy(),
+    )
+
+
+OUTPUT = NetworkOutput(torch.randn(4, 2), torch.randn(4), torch.randn(4, 3), torch.randn(4, 5))
+
+
+def test_every_score_gives_one_finite_number_a_row() -> None:
+    found = {name: score(OUTPUT) for name, score in fitted(reference()).items()}
+    assert found.keys() == SCORES.keys()
+    assert {(tuple(score.shape), score.dtype) for score in found.values()} == {((4,), torch.float32)}
+    assert all(torch.isfinite(score).all() for score in found.values())
+
+
+def test_without_a_reference_set_only_what_needs_none_is_left() -> None:
+    left = fitted(None).keys()
+    assert {"energy", "pseudo"} <= left
+    assert left.isdisjoint({"novelty", "embedding_novelty", "trace_novelty"})
+
+
+def test_a_reference_set_that_is_too_small_is_refused() -> None:
+    made = reference()
+    few = Reference(
+        **{
+            name: value[:5] if name in ("features", "ids", "families", "embeddings", "traces") else value
+            for name, value in vars(made).items()
+        }
+    )
+    with pytest.raises(ValueError, match="cannot give 6 neighbours"):
+        fitted(few)
+
+
+def test_trace_novelty_is_the_mean_of_the_novelties_of_the_groups() -> None:
+    known = torch.from_numpy(reference().traces)
+    first, second = (
+        nearest(OUTPUT.features[:, columns], known[:, columns], own_distance(known[:, columns])).novelty
+        for columns in (slice(0, 2), slice(2, 5))
+    )
+    found = fitted(reference())["trace_novelty"](OUTPUT)
+    assert torch.allclose(found, (first + second) / 2)
+
+
+def test_each_novelty_reads_its_own_part_of_the_output() -> None:
+    scores = fitted(reference())
+    moved = OUTPUT._replace(embedding=OUTPUT.embedding + 9)
+    for name, changes in (("novelty", False), ("trace_novelty", False), ("embedding_novelty", True)):
+        assert torch.equal(scores[name](moved), scores[name](OUTPUT)) != changes
+
+
+def test_the_published_gate_weighs_its_scores_so() -> None:
+    weights = {name: entry.weight for name, entry in SCORES.items()}
+    published = {"energy": 1, "pseudo": 1, "novelty": 2, "embedding_novelty": 2, "trace_novelty": 3}
+    assert published.items() <= weights.items()
+
+
+def test_an_exemplars_own_score_is_that_among_all_others() -> None:
+    made = reference()
+    for name, entry in SCORES.items():
+        if entry.own is None:
+            continue
+        own = entry.own(made)
+        assert own.shape == (20,)
+        known = {"embedding_novelty": made.embeddings}.get(name, made.features)
+        rows = torch.from_numpy(known)
+        others = torch.cat([rows[:3], rows[4:]])
+        widths = [2, 3] if name == "trace_novelty" else [known.shape[1]]
+        by_hand = torch.stack(
+            [
+                torch.cdist(one[3:4], other).topk(5, largest=False).values.mean()
+                for one, other in zip(
+                    torch.split(rows, widths, 1), torch.split(others, widths, 1), strict=True
+                )
+            ]
+        )
+        # The numerator is that among the others; the others' own distances are those in the whole set.
+        wholes = [own_distance(part) for part in torch.split(rows, widths, 1)]
+        places = [
+            torch.cdist(part[3:4], part).topk(6, largest=False).indices[0, 1:]
+            for part in torch.split(rows, widths, 1)
+        ]
+        expected = torch.stack(
+            [far / of[place].mean() for far, of, place in zip(by_hand, wholes, places, strict=True)]
+        ).mean()
+        assert float(own[3]) == pytest.approx(float(expected), rel=1e-4)

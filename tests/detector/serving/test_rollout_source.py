@@ -1,0 +1,126 @@
+"""Deploy's word counts, whatever the releases topic says."""
+
+import json
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from detector.records import Rollout
+from detector.serving.fetch import FetchError
+from detector.serving.rollout_source import STATES, Wanted
+from detector.settings import DetectorSettings
+
+A, B = "a" * 64, "b" * 64
+OURS, THEIRS = "0" * 32, "f" * 32
+
+
+def rollout(stable: str = A, sequence: int = 3, ledger: str = OURS, epoch: int = 0) -> Rollout:
+    return Rollout(ledger=ledger, epoch=epoch, sequence=sequence, stable=stable)
+
+
+def said(wanted: Wanted, newest: Rollout | None, answer: Rollout | Exception | None) -> None:
+    future: Future[Rollout | None] = Future()
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+    assert wanted.due(newest)
+    wanted.answered(newest, future)
+
+
+def state() -> str:
+    name = "forgewatch_detector_rollout_state"
+    (found,) = [each for each in STATES if REGISTRY.get_sample_value(name, {"state": each})]
+    return found
+
+
+def unconfirmed() -> float:
+    return REGISTRY.get_sample_value("forgewatch_detector_unconfirmed_rollouts_total") or 0.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> DetectorSettings:
+    return DetectorSettings(model_store_dir=tmp_path, retry_interval_s=1e-9, max_retry_interval_s=1e-9)
+
+
+def test_nothing_is_served_before_deploy_was_asked(settings: DetectorSettings) -> None:
+    wanted = Wanted(settings)
+    assert wanted.due(rollout())
+    assert wanted.rollout is None
+    said(wanted, rollout(), FetchError("no answer"))
+    assert wanted.rollout is None
+    assert state() == "unreachable"
+
+
+def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings: DetectorSettings) -> None:
+    wanted = Wanted(settings)
+    said(wanted, rollout(), rollout())
+    assert (wanted.rollout, state()) == (rollout(), "confirmed")
+    assert not wanted.due(rollout())
+    assert wanted.due(rollout(B, 6))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [rollout(B, 10**9), rollout(B, 3), rollout(B, 1, THEIRS), rollout(B, 10**9, THEIRS, 99)],
+)
+def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counted_once(
+    settings: DetectorSettings, forged: Rollout
+) -> None:
+    wanted = Wanted(settings)
+    said(wanted, rollout(), rollout())
+    before = unconfirmed()
+    for _ in range(3):
+        said(wanted, forged, rollout())
+    assert (wanted.rollout, state()) == (rollout(), "unconfirmed")
+    assert unconfirmed() == before + 1
+    said(wanted, rollout(), rollout())
+    assert state() == "confirmed"
+
+
+def test_a_topic_that_is_only_behind_is_no_forgery(settings: DetectorSettings) -> None:
+    wanted = Wanted(settings)
+    before = unconfirmed()
+    said(wanted, rollout(), rollout(B, 6))
+    assert (wanted.rollout, state(), unconfirmed()) == (rollout(B, 6), "confirmed", before)
+
+
+def test_a_restored_ledger_is_followed_though_its_sequence_is_lower(settings: DetectorSettings) -> None:
+    wanted = Wanted(settings)
+    said(wanted, rollout(B, 60), rollout(B, 60))
+    restored = rollout(A, 3, epoch=1)
+    said(wanted, restored, restored)
+    assert (wanted.rollout, state()) == (restored, "confirmed")
+    anew = rollout(B, 3, THEIRS)
+    said(wanted, anew, anew)
+    assert (wanted.rollout, state()) == (anew, "confirmed")
+
+
+def test_a_deploy_that_lost_its_ledger_stops_nothing_and_is_told(settings: DetectorSettings) -> None:
+    wanted = Wanted(settings)
+    said(wanted, rollout(), rollout())
+    said(wanted, rollout(B, 9), None)
+    assert (wanted.rollout, state()) == (rollout(), "nothing_approved")
+
+
+@pytest.mark.parametrize("answer", [FetchError("no answer"), None])
+def test_after_a_restart_what_was_served_last_is_served_while_deploy_says_nothing(
+    settings: DetectorSettings, answer: Exception | None
+) -> None:
+    Wanted(settings).keep(rollout())
+    wanted = Wanted(settings)
+    assert wanted.rollout is None
+    said(wanted, rollout(B, 10**9), answer)
+    assert wanted.rollout == rollout()
+    said(wanted, rollout(B, 6), rollout(B, 6))
+    assert wanted.rollout == rollout(B, 6)
+
+
+@pytest.mark.parametrize("kept", [b"", b"{}", json.dumps({"stable": "/etc"}).encode()])
+def test_a_damaged_file_of_what_was_served_is_as_good_as_none(
+    settings: DetectorSettings, kept: bytes
+) -> None:
+    (settings.model_store_dir / "rollout.json").write_bytes(kept)
+    assert Wanted(settings).kept is None

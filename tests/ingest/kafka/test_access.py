@@ -1,0 +1,73 @@
+import socket
+import threading
+
+import pytest
+from kafka.errors import (
+    AuthorizationError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
+)
+
+from deploy.local.processes import free_port
+from ingest.kafka.access import absent, barred, refused, require_entry
+
+
+def options(*servers: str) -> dict[str, object]:
+    return {"bootstrap_servers": list(servers), "sasl_plain_username": "ada"}
+
+
+def test_one_server_that_listens_is_enough_and_without_any_each_is_named() -> None:
+    away = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        there = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert absent(options(away[0], there), 1) is None
+    told = absent(options(*away, "nonsense"), 1)
+    assert told is not None
+    assert all(f"{server}: Connection refused" in told for server in away)
+    assert "nonsense: " in told
+
+
+def test_a_broker_that_is_away_bars_a_client_but_is_no_refusal() -> None:
+    away = options(f"127.0.0.1:{free_port()}")
+    require_entry(away, 1)
+    assert "no broker answers" in str(barred(away, 1))
+
+
+def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    listening.accept()[0].close()
+                except OSError:  # the test is over
+                    return
+
+        server = threading.Thread(target=hang_up)
+        server.start()
+        try:
+            require_entry(options(f"127.0.0.1:{listening.getsockname()[1]}"), 1)
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            server.join()
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "told"),
+    [
+        (TopicAuthorizationFailedError({"b", "a"}), None, "topic a, b; grant it Create,"),
+        (TopicAuthorizationFailedError("a long request"), "a", "topic a; grant it Create,"),
+        (GroupAuthorizationFailedError("g"), None, "group g; grant it Read and Describe"),
+        (TransactionalIdAuthorizationFailedError(), "t", "transactional id t; grant it Write and Describe"),
+        (ClusterAuthorizationFailedError(), None, "lacks a right"),
+    ],
+)
+def test_a_refusal_is_one_line_with_who_where_and_which_right(
+    error: AuthorizationError, name: str | None, told: str
+) -> None:
+    line = str(refused(error, options("k1:9092", "k2:9092"), name))
+    assert line.startswith("k1:9092,k2:9092: user ada ")
+    assert told in line
+    assert "\n" not in line

@@ -1,0 +1,141 @@
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ingest.sandbox.decode import DecodeError, image_frames, sample, to_rgb
+
+LIMIT = 1_000_000
+
+
+def encode(image: Image.Image, container: str, **options: Any) -> bytes:
+    buffer = BytesIO()
+    image.save(buffer, container, **options)
+    return buffer.getvalue()
+
+
+def pixels(data: bytes) -> Any:
+    (frame,) = image_frames(data, 8, LIMIT)
+    return frame.pixels
+
+
+def rejected(data: bytes, limit: int = LIMIT) -> str:
+    with pytest.raises(DecodeError) as error:
+        list(image_frames(data, 8, limit))
+    return error.value.reason
+
+
+@pytest.mark.parametrize("container", ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF"])
+def test_each_format_of_the_list_becomes_rgb(container: str) -> None:
+    (frame,) = image_frames(encode(Image.new("RGB", (40, 30), (200, 100, 50)), container), 8, LIMIT)
+    assert frame.format == container
+    assert frame.time_s is None
+    assert frame.pixels.shape == (30, 40, 3)
+    assert np.abs(frame.pixels[15, 20].astype(int) - (200, 100, 50)).max() < 12
+
+
+@pytest.mark.parametrize("container", ["TGA", "DDS", "PCX", "SGI", "EPS"])
+def test_a_format_beyond_the_list_is_unknown(container: str) -> None:
+    assert rejected(encode(Image.new("RGB", (32, 32)), container)) == "unknown_format"
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "expected"),
+    [
+        ("1", 1, 255),
+        ("L", 90, 90),
+        ("LA", (90, 0), 255),
+        ("LA", (90, 255), 90),
+        ("RGBA", (10, 10, 10, 0), 255),
+        ("RGBA", (10, 10, 10, 255), 10),
+        ("CMYK", (0, 0, 0, 255), 0),
+        ("I;16", 0x1234, 0x12),
+        ("I", 0xFF00, 255),
+        ("F", 0.5, 128),
+        ("F", 77.0, 77),
+    ],
+)
+def test_each_mode_becomes_8_bit_rgb_as_documented(mode: str, colour: Any, expected: int) -> None:
+    rgb = to_rgb(Image.new(mode, (3, 2), colour))
+    assert rgb.mode == "RGB"
+    assert set(np.asarray(rgb).ravel().tolist()) == {expected}
+
+
+def test_a_float_picture_beyond_255_is_stretched_and_nan_is_dark() -> None:
+    values = np.array([[0.0, 500.0, 1000.0, np.nan]], np.float32)
+    assert np.asarray(to_rgb(Image.fromarray(values)))[0, :, 0].tolist() == [0, 128, 255, 0]
+
+
+def test_a_palette_with_a_transparent_entry_is_composited_on_white() -> None:
+    image = Image.new("P", (4, 4), 0)
+    image.putpalette([10, 20, 30])
+    assert pixels(encode(image, "PNG", transparency=0))[0, 0].tolist() == [255, 255, 255]
+    assert pixels(encode(image, "PNG"))[0, 0].tolist() == [10, 20, 30]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(orientation: int) -> None:
+    upright = np.zeros((16, 32, 3), np.uint8)
+    upright[:8, :16] = 255  # the upper left corner is white
+    back = {2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}.get(orientation)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = Image.fromarray(upright)
+    if back:
+        image = image.transpose({2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}[back])  # type: ignore[arg-type]
+    for container in ("JPEG", "PNG", "WEBP", "TIFF"):
+        found = pixels(encode(image, container, exif=exif))
+        assert found.shape == upright.shape
+        assert found[:8, :16].min() > 200
+        assert found[8:, 16:].max() < 50
+
+
+@pytest.mark.parametrize("container", ["GIF", "PNG", "WEBP", "AVIF"])
+def test_frames_of_an_animation_are_sampled_at_a_uniform_step(container: str) -> None:
+    # Each frame differs by much, or encoders merge it with the one before.
+    images = [Image.new("RGB", (16, 16), (20 * number, 255 - 20 * number, 0)) for number in range(12)]
+    data = encode(images[0], container, save_all=True, append_images=images[1:], duration=100)
+    frames = list(image_frames(data, 4, LIMIT))
+    assert [frame.index for frame in frames] == [1, 4, 7, 10]
+    assert [frame.time_s for frame in frames] == pytest.approx([0.1, 0.4, 0.7, 1.0])
+    assert all(abs(int(frame.pixels[8, 8, 0]) - 20 * frame.index) < 12 for frame in frames)
+
+
+@pytest.mark.parametrize(("total", "most"), [(1, 8), (8, 8), (9, 8), (1000, 8), (7, 3), (5, 1)])
+def test_sampled_frames_are_distinct_ordered_and_in_range(total: int, most: int) -> None:
+    chosen = sample(total, most)
+    assert len(chosen) == min(total, most)
+    assert sorted(set(chosen)) == list(chosen)
+    assert chosen[0] >= 0
+    assert chosen[-1] < total
+
+
+def test_a_truncated_jpeg_is_corrupt() -> None:
+    data = encode(Image.effect_noise((200, 200), 80), "JPEG")
+    assert rejected(data[: len(data) // 2]) == "corrupt"
+
+
+def test_a_damaged_header_behind_a_known_signature_is_corrupt() -> None:
+    assert rejected(b"\x89PNG\r\n\x1a\n" + bytes(40)) == "corrupt"
+
+
+def test_text_is_an_unknown_format() -> None:
+    assert rejected(b"GET / HTTP/1.1\r\n") == "unknown_format"
+
+
+@pytest.mark.parametrize("limit", [9_999, 4_000])
+def test_a_picture_beyond_the_pixel_limit_is_refused_before_it_is_decoded(limit: int) -> None:
+    assert rejected(encode(Image.new("RGB", (100, 100)), "PNG"), limit) == "too_many_pixels"
+
+
+def test_a_picture_at_the_pixel_limit_is_decoded() -> None:
+    assert len(list(image_frames(encode(Image.new("RGB", (100, 100)), "PNG"), 8, 10_000))) == 1
+
+
+def test_the_pixel_limit_holds_for_one_picture_and_not_for_whoever_uses_pillow_after_it() -> None:
+    before = Image.MAX_IMAGE_PIXELS
+    pixels(encode(Image.new("RGB", (40, 30)), "PNG"))
+    assert rejected(b"GIF89a") == "corrupt"
+    assert before == Image.MAX_IMAGE_PIXELS

@@ -1,0 +1,145 @@
+"""Of a child's answer nothing is believed: it may have been taken over by what it decoded."""
+
+import json
+import math
+import socket
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.records import CropPlan, Decoded, MediaPlan, Region
+from ingest.sandbox import framing, wire
+from ingest.sandbox.decode import DecodeError
+
+PLAN = MediaPlan(crops=CropPlan(crop_px=8, patches=2, face_patches=1, faces=1, frames=2))
+MAX_PIXELS = 400
+FACE = Region("face", (2, 2, 8, 8), 3, 0.5, (2,))
+ANSWER = Decoded(
+    kind="video",
+    format="mp4",
+    width=20,
+    height=20,
+    frames=1,
+    crops=np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3),
+    regions=(Region("frame", (0, 0, 20, 20), 3, 0.5, (0, 1)), FACE),
+    frame_numbers=(3,),
+    length=9,
+)
+
+
+def received(answer: Decoded) -> Decoded:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send_decoded(theirs, answer)
+        return wire.receive_decoded(ours, PLAN, MAX_PIXELS, framing.wait)
+
+
+def received_raw(head: bytes, body: bytes) -> Decoded:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sender = threading.Thread(target=framing.send, args=(theirs, head, [body], framing.wait))
+        sender.start()
+        try:
+            return wire.receive_decoded(ours, PLAN, MAX_PIXELS, framing.wait)
+        finally:
+            ours.close()
+            sender.join()
+
+
+def test_an_honest_answer_arrives() -> None:
+    got = received(ANSWER)
+    np.testing.assert_array_equal(got.crops, ANSWER.crops)
+    assert replace(got, crops=ANSWER.crops) == ANSWER
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"format": "a line\nand more"},
+        {"format": ""},
+        {"format": "x" * 17},
+        {"width": 0},
+        {"height": -1},
+        {"width": 21},
+        {"frames": 0, "frame_numbers": ()},
+        {"frames": 3, "frame_numbers": (3, 4, 5)},
+        {"frame_numbers": (-1,), "regions": ()},
+        {"frame_numbers": (2**60,), "regions": (), "length": 2**61},
+        {"frame_numbers": (9,), "regions": ()},
+        {"crops": ANSWER.crops[:0], "regions": ()},
+        {"crops": np.concatenate([ANSWER.crops] * 3)[:7]},
+        {"regions": (replace(FACE, crops=()),)},
+        {"regions": (replace(FACE, crops=(3,)),)},
+        {"regions": (replace(FACE, crops=(-1,)),)},
+        {"regions": (replace(FACE, crops=(1, 1)),)},
+        {"regions": (replace(FACE, frame=4),)},
+        {"regions": (replace(FACE, box=(-1, 0, 8, 8)),)},
+        {"regions": (replace(FACE, box=(0, 0, 0, 8)),)},
+        {"regions": (replace(FACE, box=(15, 15, 8, 8)),)},
+        {"regions": (FACE,) * 3},
+    ],
+)
+def test_an_answer_that_no_honest_child_gives_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(framing.WireError):
+        received(replace(ANSWER, **wrong))
+
+
+def test_a_rejection_is_one_short_line_whatever_it_says() -> None:
+    head = json.dumps({"reason": "corrupt", "message": "a\nb\x1b[2J\u202e" + "c" * 9999}).encode()
+    with pytest.raises(DecodeError) as error:
+        received_raw(head, b"")
+    assert str(error.value).startswith("a b [2J c")
+    assert len(str(error.value)) == 400
+    assert str(error.value).isprintable()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+HONEST: dict[str, Any] = {
+    "kind": "image",
+    "format": "PNG",
+    "width": 9,
+    "height": 9,
+    "frames": 1,
+    "rows": 1,
+    "regions": [{"kind": "face", "box": [0, 0, 8, 8], "frame": 0, "time_s": None, "crops": [0]}],
+    "frame_numbers": [0],
+    "length": 1,
+}
+
+
+@pytest.mark.parametrize("time_s", [math.nan, math.inf])
+def test_a_region_at_no_time_is_refused(time_s: float) -> None:
+    (region,) = HONEST["regions"]
+    assert len(received_raw(json.dumps(HONEST).encode(), bytes(192)).crops) == 1
+    with pytest.raises(framing.WireError):
+        received_raw(json.dumps(HONEST | {"regions": [region | {"time_s": time_s}]}).encode(), bytes(192))
+
+
+@pytest.mark.slow
+@given(changes=st.dictionaries(st.sampled_from(sorted(HONEST)), JSON, max_size=3), body=st.integers(0, 4))
+def test_whatever_a_child_answers_is_decoded_in_full_or_refused(changes: dict[str, Any], body: int) -> None:
+    head = json.dumps(HONEST | changes).encode()
+    try:
+        decoded = received_raw(head, bytes(body * 192))
+    except (framing.WireError, DecodeError):
+        return
+    assert 1 <= len(decoded.crops) <= 6
+    assert decoded.crops.shape[1:] == (8, 8, 3)
+    assert 1 <= decoded.width * decoded.height <= MAX_PIXELS
+    for region in decoded.regions:
+        assert len(decoded.crops[list(region.crops)]) >= 1
+        assert region.frame in decoded.frame_numbers
+
+
+@given(head=st.binary(max_size=200), body=st.binary(max_size=200))
+def test_bytes_that_are_no_answer_are_refused(head: bytes, body: bytes) -> None:
+    with pytest.raises((framing.WireError, DecodeError)):
+        received_raw(head, body)

@@ -1,0 +1,204 @@
+from collections.abc import Callable, Iterator
+from itertools import chain
+from threading import Event, Thread
+
+import pytest
+
+from memory.clusters import clustering
+from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
+from memory.clusters.review import Listed, UnknownClusterError, freshness, list_clusters, members_of
+from memory.intake import Arrival
+from memory.labels import label, undo
+from memory.rows import count_clusters, now_ms
+from memory.settings import MemorySettings
+from memory.store import Store, StoreUnavailableError
+
+Make = Callable[..., Arrival]
+Fill = Callable[..., object]
+
+
+@pytest.fixture
+def database_url(either_database: str) -> str:
+    return either_database
+
+
+def shown(store: Store) -> list[str]:
+    return [one.id for one in list_clusters(store)]
+
+
+def only(store: Store) -> Listed:
+    (one,) = list_clusters(store)
+    return one
+
+
+@pytest.mark.parametrize("few", [5, 20])
+def test_a_label_goes_to_what_was_shown_though_the_list_was_computed_anew(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make, few: int
+) -> None:
+    fill([make(i) for i in range(few)])
+    renew(store, settings)
+    seen = only(store)
+    assert seen.unclustered == (few == 5)
+    fill([make(i) for i in range(few, few + 2)])
+    renew(store, settings)
+    assert seen.id not in shown(store)
+    assert [e.id for e in members_of(store, seen.id)] == list(seen.members)
+    label(store, [seen.members[0]], "gan", "ada")
+    assert [e.id for e in members_of(store, seen.id)] == list(seen.members[1:])
+
+
+@pytest.mark.slow
+def test_nothing_is_computed_or_written_until_something_changes(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = 0
+
+    def counted(*given: object) -> object:
+        nonlocal computed
+        computed += 1
+        return cluster(*given)
+
+    cluster: Callable[..., object] = clustering.cluster
+    monkeypatch.setattr(clustering, "cluster", counted)
+    fill([make(i) for i in range(20)])
+    renew(store, settings)
+    revision, before = store.revision(), list_clusters(store)
+    seen = renew(store, settings)
+    assert renew(store, settings, seen) == seen == revision
+    with store.write():  # as other processes' offsets do
+        pass
+    renew(store, settings, seen)
+    assert (computed, store.revision(), list_clusters(store)) == (1, revision + 1, before)
+    number = label(store, [before[0].members[0]], "gan", "ada")
+    renew(store, settings)
+    undo(store, number, "ada")
+    renew(store, settings)
+    assert computed == 3
+    assert list_clusters(store) == before
+
+
+def test_after_each_change_the_list_holds_what_waits(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make
+) -> None:
+    renew(store, settings)
+    assert (list_clusters(store), freshness(store).newer) == ([], 0)
+    fill([make(i) for i in range(12)])
+    assert freshness(store).newer == 12
+    renew(store, settings)
+    assert (len(only(store).members), freshness(store).newer) == (12, 0)
+    label(store, only(store).members, "gan", "ada")
+    renew(store, settings)
+    assert list_clusters(store) == []
+
+
+def test_all_that_waits_is_in_the_list_however_many_are_compared_at_once(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make
+) -> None:
+    fill([make(i) for i in range(60)])
+    renew(store, settings.model_copy(update={"max_clustered": 20}))
+    assert sorted(m for one in list_clusters(store) for m in one.members) == sorted(
+        f"media-0-{i}" for i in range(60)
+    )
+
+
+def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill([make(i) for i in range(10)])
+    cluster: Callable[..., object] = clustering.cluster
+
+    def overtaken(*given: object) -> object:
+        monkeypatch.undo()
+        fill([make(i) for i in range(10, 20)])
+        renew(store, settings)
+        return cluster(*given)
+
+    monkeypatch.setattr(clustering, "cluster", overtaken)
+    renew(store, settings)
+    assert len(only(store).members) == 20
+    assert freshness(store).newer == 0
+
+
+def test_two_clusters_that_would_bear_one_name_bear_two(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = clustering.names_of
+
+    def colliding(members: tuple[str, ...]) -> Iterator[str]:
+        return chain(["bcd234"], names(members))
+
+    monkeypatch.setattr(clustering, "names_of", colliding)
+    fill([make(i) for i in range(10)])
+    renew(store, settings)
+    first = only(store)
+    fill([make(i) for i in range(10, 20)])
+    renew(store, settings)
+    assert first.id == "bcd234" != only(store).id
+    assert [e.id for e in members_of(store, first.id)] == list(first.members)
+    assert len(members_of(store, only(store).id)) == 20
+
+
+def test_what_left_the_list_is_known_for_a_day_and_what_is_in_it_for_ever(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = now_ms()
+
+    def listed_on(day: float, item: int) -> None:
+        monkeypatch.setattr(clustering, "now_ms", lambda: began + round(day * KEPT_MS))
+        fill([make(item)])
+        renew(store, settings)
+
+    fill([make(i) for i in range(10)])
+    renew(store, settings)
+    first = only(store).id
+    for day, item in ((9.0, 11), (9.9, 12)):
+        listed_on(day, item)
+        assert len(members_of(store, first)) == 10
+    listed_on(10.1, 13)
+    with pytest.raises(UnknownClusterError, match="list the clusters again"):
+        members_of(store, first)
+
+
+def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill([make(i) for i in range(10)])
+    stop, tried, done = Event(), Event(), Event()
+    monkeypatch.setattr(clustering, "_REST", 0)
+
+    def failing_once(*given: object) -> int:
+        if not tried.is_set():
+            tried.set()
+            raise StoreUnavailableError("the memory's database failed: it is locked")
+        revision = renew(*given)  # type: ignore[arg-type]
+        done.set()
+        return revision
+
+    monkeypatch.setattr(clustering, "renew", failing_once)
+    quick = settings.model_copy(update={"clusters_interval_s": 0.01})
+    thread = Thread(target=keep_clustered, args=(quick, stop))
+    thread.start()
+    assert done.wait(60)
+    stop.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(only(store).members) == 10
+
+
+def test_the_clusters_that_wait_are_counted_without_what_fits_nowhere(
+    store: Store, settings: MemorySettings, fill: Fill, make: Make
+) -> None:
+    def waiting() -> int:
+        with store.read() as connection:
+            return count_clusters(connection)
+
+    assert waiting() == 0
+    fill([make(i) for i in range(20)])
+    renew(store, settings)
+    assert not only(store).unclustered
+    assert waiting() == 1
+    label(store, list(only(store).members), "ignore", "ada")
+    fill([make(i) for i in range(20, 25)])
+    renew(store, settings)
+    assert only(store).unclustered
+    assert waiting() == 0

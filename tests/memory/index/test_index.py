@@ -1,0 +1,117 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from detector.release.architecture import FEATURE_VERSION
+from memory import rows
+from memory.index.index import Index
+from memory.intake import Arrival
+from memory.store import Store
+
+Make = Callable[..., Arrival]
+Fill = Callable[..., object]
+WIDTH = 24
+
+
+@pytest.fixture
+def saved(tmp_path: Path, store: Store, fill: Fill, make: Make) -> Path:
+    fill([make(i) for i in range(40)])
+    Index.open(tmp_path / "index", store, FEATURE_VERSION, WIDTH).save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def opened_ids(path: Path, store: Store) -> list[str]:
+    index = Index.open(path, store, FEATURE_VERSION, WIDTH)
+    matches = index.search(np.stack([rng_features(i) for i in range(40)]), 1)
+    assert [m[0].id for m in matches] == [f"media-0-{i}" for i in range(40)]
+    assert all(m[0].distance < 1e-3 for m in matches)
+    return sorted(index.ids)
+
+
+def rng_features(number: int) -> np.ndarray:
+    rng = np.random.default_rng(number)
+    rng.integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
+    return rng.normal(size=WIDTH).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "damage", ["none", "flipped byte", "truncated", "missing", "empty", "of another time"]
+)
+def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(
+    saved: Path, store: Store, damage: str
+) -> None:
+    content = bytearray(saved.read_bytes())
+    if damage == "flipped byte":
+        content[len(content) // 2] ^= 1
+        saved.write_bytes(content)
+    elif damage == "truncated":
+        saved.write_bytes(content[:-100])
+    elif damage == "missing":
+        saved.unlink()
+    elif damage == "empty":
+        saved.write_bytes(b"")
+    elif damage == "of another time":
+        newer = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+        newer.revision = 10**6
+        saved.unlink()
+        newer.save(saved)
+    assert len(opened_ids(saved, store)) == 40
+
+
+def test_a_whole_snapshot_is_used_and_not_rebuilt(
+    saved: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object) -> None:
+        raise AssertionError("rebuilt")
+
+    monkeypatch.setattr(Index, "_build", build)
+    assert len(Index.open(saved, store, FEATURE_VERSION, WIDTH).ids) == 40
+    saved.unlink()
+    with pytest.raises(AssertionError, match="rebuilt"):  # the control
+        Index.open(saved, store, FEATURE_VERSION, WIDTH)
+
+
+def test_a_snapshot_catches_up_with_rows_written_since(
+    saved: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    fill([make(i) for i in range(40, 45)])
+    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+    assert len(index.ids) == 45
+    assert len(set(index.ids)) == 45
+
+
+def test_a_snapshot_of_rows_that_are_no_more_is_rebuilt_although_the_revision_is_as_high(
+    saved: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    # As after a restore to an earlier time, when others have written before the worker started.
+    with store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM exemplars WHERE id IN ('media-0-38', 'media-0-39')")
+        late = rows.current_revision(connection) - 1
+    fill([make(i) for i in range(50, 53)])
+    with store.write() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE exemplars SET revision = {late} WHERE id IN ('media-0-50', 'media-0-51')"
+        )
+    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+    expected = {*range(38), 50, 51, 52}
+    assert sorted(index.ids) == sorted(f"media-0-{number}" for number in expected)
+
+
+def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> None:
+    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+    with store.read() as connection:
+        (everything,) = rows.stream_features(connection, FEATURE_VERSION)
+    scaled = index.scaled(everything.matrix)
+    query = rng_features(99)[None]
+    expected = np.sort(np.linalg.norm(scaled - index.scaled(query), axis=1))[:5]
+    (found,) = index.search(query, 5)
+    np.testing.assert_allclose([m.distance for m in found], expected, rtol=1e-4)
+
+
+def test_an_empty_memory_has_an_index_that_finds_nothing(tmp_path: Path, store: Store) -> None:
+    index = Index.open(tmp_path / "index", store, FEATURE_VERSION, WIDTH)
+    assert index.search(np.zeros((2, WIDTH), np.float32), 3) == [[], []]
+    index.save(tmp_path / "index")
+    assert not (tmp_path / "index").exists()

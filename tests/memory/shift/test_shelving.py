@@ -1,0 +1,201 @@
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from deploy.topics import all_topics
+from detector.release.architecture import FEATURE_VERSION
+from detector.settings import DetectorSettings
+from ingest.records import Decoded
+from ingest.settings import IngestSettings
+from memory.alarms import Alarm, Raised, Seen, put_announced, put_raised, to_announce, to_shelve
+from memory.clusters.clustering import renew
+from memory.clusters.review import list_clusters, members_of
+from memory.crops.crop_store import CropStore
+from memory.features import WIDTH
+from memory.index.index import Index
+from memory.intake import Arrival
+from memory.labels import label
+from memory.metrics import Fill as FillCollector
+from memory.records import ShiftAlarm
+from memory.settings import MemorySettings
+from memory.shift.shelving import ALARM_TYPE, Reread, event, plan_like, shelve
+from memory.shift.watch import _MAX_SOURCE_CHARS
+from memory.store import Store
+from updater.data.training_data import suspects_labelled_since
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+RAISED = Raised(at=AT, source="door-7", release="a" * 64, items=150, since=20, log_e=6.5, log_limit=4.2)
+
+
+@pytest.fixture
+def database_url(either_database: str) -> str:
+    return either_database
+
+
+@pytest.fixture
+def index() -> Index:
+    return Index(FEATURE_VERSION, WIDTH)
+
+
+def seen(offset: int) -> Seen:
+    return Seen(topic="media", partition=0, offset=offset, digest=f"{offset:064x}", score=2.0, p=0.01)
+
+
+def reread(item: Seen, *, kind: float) -> Reread:
+    """Suspects of a kind lie close together, away from the others."""
+    rng = np.random.default_rng(item.offset)
+    features = (rng.normal(size=WIDTH) * (0.3 if kind else 1) + kind).astype(np.float32)
+    crops = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    return Reread(item, Decoded("image", "PNG", 32, 32, 1, crops, ()), features)
+
+
+SUSPECTS, OTHERS = [seen(n) for n in range(10, 20)], [seen(n) for n in range(100, 130)]
+FOUND = {s: reread(s, kind=3) for s in SUSPECTS} | {s: reread(s, kind=0) for s in OTHERS}
+
+
+@pytest.fixture
+def alarm(store: Store) -> Alarm:
+    with store.note() as connection:
+        put_raised(connection, RAISED, SUSPECTS, OTHERS)
+    with store.read() as connection:
+        (found,) = to_shelve(connection)
+    return found
+
+
+def test_suspects_become_the_first_cluster_of_the_list_with_their_evidence(
+    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+) -> None:
+    shelve(alarm, FOUND, store, crops, index, settings)
+    (one,) = list_clusters(store)
+    assert one.alarm is not None
+    assert set(one.members) == {f"media-0-{n}" for n in range(10, 20)}
+    assert one.alarm.cluster == one.id
+    assert (one.alarm.source, one.alarm.since, one.alarm.suspects, one.alarm.missing) == ("door-7", 20, 10, 0)
+    assert one.alarm.cohesion is not None
+    assert one.alarm.cohesion <= 0.01
+    members = members_of(store, one.id)
+    assert {(e.source, e.release, e.unknown_score, e.shelf) for e in members} == {
+        ("door-7", "a" * 64, 2.0, "unknown")
+    }
+    assert all(e.crops_digest is not None and crops.holds(e.crops_digest) for e in members)
+
+
+def test_what_is_not_of_one_kind_is_told_so(
+    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+) -> None:
+    shelve(alarm, {s: reread(s, kind=0) for s in [*SUSPECTS, *OTHERS]}, store, crops, index, settings)
+    (one,) = list_clusters(store)
+    assert one.alarm is not None
+    assert one.alarm.cohesion is not None
+    assert one.alarm.cohesion > 0.05
+
+
+def test_suspects_are_in_no_computed_cluster_and_a_computation_leaves_theirs_alone(
+    store: Store,
+    crops: CropStore,
+    index: Index,
+    settings: MemorySettings,
+    alarm: Alarm,
+    make: Callable[..., Arrival],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelve(alarm, FOUND, store, crops, index, settings)
+    (before,) = list_clusters(store)
+    renew(store, settings)
+    monkeypatch.setattr(
+        "memory.clusters.clustering.now_ms", lambda: 10**14
+    )  # long after clusters are forgotten
+    renew(store, settings.model_copy(update={"min_cluster_items": 9}))
+    assert list_clusters(store) == [before]
+
+
+def test_missing_media_is_told_and_without_any_suspect_there_is_no_cluster(
+    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+) -> None:
+    shelve(alarm, {}, store, crops, index, settings)
+    assert list_clusters(store) == []
+    with store.read() as connection:
+        assert to_shelve(connection) == []
+        (told,) = to_announce(connection)
+    assert (told.missing, told.cluster, told.cohesion) == (10, None, None)
+
+
+def test_an_alarm_is_shelved_once_whoever_is_second(
+    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+) -> None:
+    shelve(alarm, FOUND, store, crops, index, settings)
+    (before,) = list_clusters(store)
+    shelve(alarm, {}, store, crops, Index(FEATURE_VERSION, WIDTH), settings)
+    assert list_clusters(store) == [before]
+
+
+def test_an_alarm_waits_until_every_suspect_has_a_label_which_an_update_is_told_of(
+    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+) -> None:
+    registry = CollectorRegistry()
+    registry.register(FillCollector(store))
+
+    def waiting() -> str:
+        (line,) = (
+            line
+            for line in generate_latest(registry).decode().splitlines()
+            if line.startswith("forgewatch_memory_shift_alarms_waiting")
+        )
+        return line.split()[1]
+
+    assert waiting() == "0.0"
+    shelve(alarm, FOUND, store, crops, index, settings)
+    (one,) = list_clusters(store)
+    first = label(store, one.members[:4], "gan", "ada")
+    assert waiting() == "1.0"
+    assert suspects_labelled_since(store, 0) == 4
+    assert suspects_labelled_since(store, first) == 0
+    label(store, one.members[4:], "ignore", "ada")
+    assert waiting() == "0.0"
+    assert suspects_labelled_since(store, first) == 0  # what is ignored teaches nothing
+
+
+def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(
+    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+) -> None:
+    shelve(alarm, FOUND, store, crops, index, settings)
+    with store.read() as connection:
+        (told,) = to_announce(connection)
+    record = event(told, "alarms")
+    headers = dict(record.headers)
+    assert (record.topic, record.key) == ("alarms", b"door-7")
+    assert headers["ce_type"] == ALARM_TYPE.encode()
+    assert headers["ce_id"] == f"shift-{told.id}".encode()
+    assert ShiftAlarm.model_validate(json.loads(record.value or b"")) == told
+    with store.note() as connection:
+        put_announced(connection, [told.id])
+    with store.read() as connection:
+        assert to_announce(connection) == []
+
+
+def test_the_longest_alarm_fits_into_its_topic() -> None:
+    # The most that is kept of a source, of characters that JSON takes six bytes for; the longest numbers.
+    source = "\x01" * _MAX_SOURCE_CHARS
+    most = dict.fromkeys(("items", "since", "suspects", "missing"), 2**62)
+    alarm = ShiftAlarm(
+        id=2**62, cohesion=1 / 3, cluster="c" * 64, **{**dict(RAISED), **most, "source": source}
+    )
+    record = event(alarm, "a" * 249)
+    written = [record.key or b"", record.value or b"", *(name.encode() + v for name, v in record.headers)]
+    assert sum(map(len, written)) > 6 * _MAX_SOURCE_CHARS
+    ingest, memory = IngestSettings(), MemorySettings()
+    (topic,) = [t for t in all_topics(ingest, DetectorSettings(), memory, 1) if t.name == memory.alarms_topic]
+    assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_media_bytes
+
+
+def test_media_is_cut_as_the_newest_exemplar_was(
+    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+) -> None:
+    assert plan_like(store, crops, settings).crops.crop_px == 128
+    shelve(alarm, FOUND, store, crops, index, settings)
+    plan = plan_like(store, crops, settings)
+    assert (plan.crops.crop_px, plan.pictures) == (32, {})

@@ -1,0 +1,214 @@
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from verdicts import make_item, make_verdict
+
+from ingest.records import InRecord
+from memory import metrics
+from memory.alarms import SEEN, Alarm, load, to_shelve
+from memory.offsets import load_offsets
+from memory.settings import MemorySettings
+from memory.shift import watch
+from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real
+from memory.shift_test import share_of_budget
+from memory.store import Store, StoreUnavailableError
+
+
+@pytest.fixture
+def settings(sqlite_url: str) -> MemorySettings:
+    return MemorySettings(database_url=sqlite_url, min_reference=40, max_reference=200, max_sources=3)
+
+
+@pytest.fixture(autouse=True)
+def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else a test may meet the false alarm that the budget allows.
+    monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
+
+
+@pytest.fixture
+def watcher(settings: MemorySettings) -> Iterator[Watch]:
+    made = Watch(settings)
+    yield made
+    made.close()
+
+
+def said(
+    offset: int,
+    score: float,
+    *,
+    source: str = "camera",
+    media_id: str | None = "id",
+    key: bytes | None = None,
+    **changes: Any,
+) -> InRecord:
+    """The record of a verdict on the media at this offset."""
+    digest = changes.pop("digest", f"{offset:064x}")
+    item = make_item(offset, source=source, media_id=media_id, digest=digest)
+    found = make_verdict(item, **{"label": "real", "unknown_score": score} | changes)
+    return InRecord("verdicts", 0, offset, 0, key, found.model_dump_json().encode(), ())
+
+
+def scores(count: int, shift: float = 0.0, seed: int = 0) -> list[float]:
+    return [float(score) for score in np.random.default_rng(seed).normal(size=count) + shift]
+
+
+def alarms(store: Store) -> list[Alarm]:
+    with store.read() as connection:
+        return to_shelve(connection)
+
+
+def shifted(source: str = "camera", begin: int = 0) -> list[InRecord]:
+    """A hundred and fifty items of one kind, then forty that are shifted by two deviations."""
+    values = [*scores(150), *scores(40, 2.0, seed=1)]
+    return [said(begin + n, score, source=source) for n, score in enumerate(values)]
+
+
+def test_a_source_whose_reals_shift_raises_one_alarm_and_its_neighbour_none(
+    watcher: Watch, store: Store
+) -> None:
+    steady = [said(1000 + n, score, source="other") for n, score in enumerate(scores(190, seed=2))]
+    records = [record for pair in zip(shifted(), steady, strict=True) for record in pair]
+    for first in range(0, len(records), 16):
+        watcher.take(records[first : first + 16])
+    (alarm,) = alarms(store)
+    assert alarm.raised.source == "camera"
+    assert alarm.raised.log_e >= alarm.raised.log_limit
+    assert alarm.raised.items <= 110 + 30
+    # What was told apart began with the 151st item, give or take what chance does.
+    suspects = [suspect.offset for suspect in alarm.suspects]
+    assert min(suspects) >= 140
+    assert 5 <= len(suspects) <= MAX_SUSPECTS
+    assert all(suspect.p is not None and suspect.p <= SUSPECT_P for suspect in alarm.suspects)
+    assert max(other.offset for other in alarm.others) < 155
+
+
+def test_no_shift_raises_no_alarm(watcher: Watch, store: Store) -> None:
+    watcher.take([said(n, score) for n, score in enumerate(scores(400))])
+    assert alarms(store) == []
+
+
+def test_a_watch_that_ends_goes_on_where_it_was(
+    watcher: Watch, store: Store, settings: MemorySettings
+) -> None:
+    records = shifted()
+    watcher.take(records[:153])
+    with store.read() as connection:
+        before = load(connection, "a" * 64, "camera", settings)
+        assert load_offsets(connection) == {("verdicts", 0): 153}
+    other = Watch(settings)
+    other.take(records[153:])
+    other.close()
+    (alarm,) = alarms(store)
+    # The same test, taken on without the database in between.
+    for record in records[153:]:
+        found = called_real(record)
+        assert found is not None
+        watch.observe(before, found[2])
+        if (raised := watch.crossed(before, settings.max_false_alarms)) is not None:
+            break
+    assert raised is not None
+    assert raised.log_e == alarm.raised.log_e
+
+
+def test_a_batch_that_failed_was_not_bet_on(
+    watcher: Watch, store: Store, settings: MemorySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher.take(shifted()[:100])
+
+    def refuse(*given: object) -> None:
+        raise StoreUnavailableError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(watch, "save_offsets", refuse)
+        with pytest.raises(StoreUnavailableError):
+            watcher.take(shifted()[100:])
+    with store.read() as connection:
+        assert load(connection, "a" * 64, "camera", settings).test.seen == 100
+        assert load_offsets(connection) == {("verdicts", 0): 100}
+    assert alarms(store) == []
+    watcher.take(shifted()[100:])
+    assert len(alarms(store)) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "source"),
+    [
+        (said(1, 0.0, source="urn:a", key=b"k"), "urn:a"),
+        (said(1, 0.0, source="media", media_id=None, key=b"door-7"), "door-7"),
+        (said(1, 0.0, source="media", media_id=None), "media"),
+        (said(1, 0.0, source="media", media_id=None, key=b"\x00\xff\x1b[2J"), "\\x00\\xff\\x1b[2J"),
+        (said(1, 0.0, source="media", media_id=None, key=b"x" * 5000), "x" * 1000),
+    ],
+)
+def test_a_source_is_the_events_or_the_key_or_the_topic(record: InRecord, source: str) -> None:
+    found = called_real(record)
+    assert found is not None
+    assert found[:2] == ("a" * 64, source)
+
+
+@pytest.mark.parametrize("label", ["fake", "unknown"])
+def test_only_what_was_called_real_is_bet_on(label: str) -> None:
+    assert called_real(said(1, 0.0, label=label)) is None
+
+
+def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher: Watch, store: Store) -> None:
+    before = metrics.UNREADABLE._value.get()
+    watcher.take([InRecord("verdicts", 0, 0, 0, None, b"no verdict", ()), said(1, 0.0)])
+    assert metrics.UNREADABLE._value.get() == before + 1
+    with store.read() as connection:
+        assert load_offsets(connection) == {("verdicts", 0): 2}
+
+
+def test_the_same_media_sent_again_and_again_is_one_item(
+    watcher: Watch, store: Store, settings: MemorySettings
+) -> None:
+    watcher.take([said(n, score) for n, score in enumerate(scores(150))])
+    watcher.take([said(150 + n, 3.0, digest="f" * 64) for n in range(60)])
+    assert alarms(store) == []
+    with store.read() as connection:
+        assert load(connection, "a" * 64, "camera", settings).test.seen == 151
+    watcher.take([said(300 + n, 3.0) for n in range(60)])  # other media of that score is a shift
+    assert len(alarms(store)) == 1
+
+
+def test_the_source_unseen_for_longest_leaves_and_its_next_test_has_a_smaller_share(
+    watcher: Watch, store: Store, settings: MemorySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr("memory.alarms.now_ms", lambda: next(clock))
+    before = metrics.SOURCES_DROPPED._value.get()
+    for n, name in enumerate("abcbd"):
+        watcher.take([said(n, 0.0, source=name)])
+    assert metrics.SOURCES_DROPPED._value.get() == before + 1
+    with store.note() as connection:
+        seen = {name: load(connection, "a" * 64, name, settings) for name in "bcd"}
+        anew = load(connection, "a" * 64, "a", settings)
+    assert {name: one.number for name, one in seen.items()} == {"b": 2, "c": 3, "d": 4}
+    assert [one.test.seen for one in seen.values()] == [2, 1, 1]
+    assert (anew.number, anew.test.seen) == (5, 0)
+    assert share_of_budget(5) < share_of_budget(1)
+
+
+def test_another_release_begins_anew_and_what_is_kept_is_bounded(
+    watcher: Watch, store: Store, settings: MemorySettings
+) -> None:
+    watcher.take([said(n, score) for n, score in enumerate(scores(500))])
+    watcher.take([said(1000 + n, score, release="b" * 64) for n, score in enumerate(scores(5, 9.0))])
+    assert alarms(store) == []
+    with store.note() as connection:
+        old = load(connection, "a" * 64, "camera", settings)
+        new = load(connection, "b" * 64, "camera", settings)
+    assert (len(old.seen), len(old.test.kept)) == (SEEN, settings.max_reference)
+    assert (new.number, new.test.seen) == (1, 5)
+
+
+def test_after_an_alarm_the_source_gathers_anew(
+    watcher: Watch, store: Store, settings: MemorySettings
+) -> None:
+    watcher.take(shifted())
+    watcher.take([said(500 + n, score) for n, score in enumerate(scores(100, 2.0, seed=3))])
+    assert len(alarms(store)) == 1  # the same shift is told once
+    with store.note() as connection:
+        assert load(connection, "a" * 64, "camera", settings).number == 2

@@ -1,0 +1,97 @@
+"""The newcomer's way: what is counted, of whom, and that no photograph lies on two sides."""
+
+import numpy as np
+import pytest
+
+from detector.release.gate import GateParameters, Term
+from updater.benchmark.continual.newcomer import Judged, Way, halves
+from updater.benchmark.continual.newcomer_figures import figures
+
+GATE = GateParameters(
+    terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5
+)
+
+
+def judged(*items: tuple[str, str, str, str, float]) -> Judged:
+    """Items as (source, family, label, named, unknown score), each a group of its own."""
+    sources, families, labels, named, scores = zip(*items, strict=True)
+    return Judged(
+        families=np.array(families),
+        sources=np.array(sources),
+        groups=np.array([f"group-{number}" for number in range(len(items))]),
+        labels=np.array(labels),
+        named=np.array(named),
+        unknown_score=np.array(scores, np.float32),
+    )
+
+
+BEFORE = judged(
+    ("phone", "phone/real", "unknown", "blended", 9),
+    ("phone", "phone/real", "real", "blended", 1),
+    ("gan", "gan/real", "unknown", "blended", 5),
+    ("gan", "gan/fake", "unknown", "blended", 6),
+    ("gan", "gan/fake", "real", "blended", 2),
+    ("", "real", "real", "blended", 0),
+    ("", "real", "fake", "blended", 1),
+    ("", "blended", "fake", "blended", 1),
+    ("", "blended", "fake", "inpainted", 1),
+)
+AFTER = judged(
+    ("phone", "phone/real", "fake", "blended", 1),
+    ("phone", "phone/real", "real", "blended", 1),
+    ("gan", "gan/real", "real", "blended", 1),
+    ("gan", "gan/fake", "real", "blended", 0),
+    ("gan", "gan/fake", "real", "blended", 2),
+    ("", "real", "unknown", "blended", 4),
+    ("", "real", "real", "blended", 1),
+    ("", "blended", "unknown", "blended", 5),
+    ("", "blended", "fake", "blended", 1),
+)
+
+
+def test_each_share_is_of_its_own_items() -> None:
+    found = figures([Way((GATE, GATE), BEFORE, AFTER)]).whole
+    assert {name: (both.before.mean, both.after.mean) for name, both in found.items()} == {
+        "others_unknown": (pytest.approx(2 / 3), 0),
+        "others_fake": (0, pytest.approx(1 / 3)),
+        "others_not_real": (pytest.approx(2 / 3), pytest.approx(1 / 3)),
+        "forgeries_not_real": (0.5, 0),
+        "forgeries_auc": (0.5, pytest.approx(0.5)),
+        "own_reals_unknown": (0, 0.5),
+        "own_reals_fake": (0.5, 0),
+        "known_fakes_not_real": (1, 1),
+        "known_fakes_unknown": (0, 0.5),
+        "known_fakes_named": (0.5, 0.5),
+    }
+
+
+def test_a_source_has_its_own_figures_of_what_it_holds() -> None:
+    of = figures([Way((GATE, GATE), BEFORE, AFTER)]).by_source
+    assert set(of) == {"phone", "gan"}
+    assert "forgeries_not_real" not in of["phone"]
+    assert of["phone"]["others_not_real"].after.mean == 0.5
+    assert of["gan"]["others_not_real"].after.mean == 0
+
+
+def test_seeds_are_averaged_and_an_interval_holds_the_mean() -> None:
+    found = figures([Way((GATE, GATE), BEFORE, AFTER), Way((GATE, GATE), AFTER, BEFORE)])
+    assert found.seeds == 2
+    one = found.whole["others_not_real"].before
+    assert one.mean == pytest.approx(0.5)
+    assert one.low <= one.mean <= one.high
+    assert one.items == 6
+
+
+def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelled) -> None:
+    import dataclasses
+
+    items = labelled({"phone/real": 12, "gan/real": 8})
+    groups = tuple(f"{name}-{number // 2}" for number, name in enumerate(items.families))
+    items = dataclasses.replace(items, groups=groups, sources=tuple(f[:-5] for f in items.families))
+    dealt = set()
+    for seed in range(5):
+        named, others = halves(items, seed)
+        assert not set(named.groups) & set(others.groups)
+        assert named.counts() == {"gan/real": 4, "phone/real": 6}
+        dealt.add(named.ids)
+    assert len(dealt) > 1

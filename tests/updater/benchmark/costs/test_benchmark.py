@@ -1,0 +1,41 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from updater.benchmark.costs.benchmark import costs_json, generated, measure_all
+
+
+@pytest.mark.slow
+def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said: list[tuple[str, int, int]] = []
+    found = list(measure_all([300, 600], 0, lambda *at: said.append(at)))
+    assert [(one.items, one.kind) for one in found] == [
+        (300, "clustered"),
+        (300, "spread"),
+        (600, "clustered"),
+        (600, "spread"),
+    ]
+    assert all(one.recall == 1 for one in found)
+    assert all(min(one.add_s, one.search_s, one.build_s, one.start_s) > 0 for one in found)
+    assert all(one.snapshot_bytes > one.items * 342 * 4 for one in found)
+    assert said[0] == ("clustered, rows", 300, 300)
+    assert list(tmp_path.iterdir()) == []
+    assert json.loads(costs_json(found, 0))["sizes"][3]["items"] == 600
+
+
+@pytest.mark.slow
+def test_generated_features_follow_from_the_seed_and_kinds_stand_apart() -> None:
+    np.testing.assert_array_equal(generated("clustered", 7)(20), generated("clustered", 7)(20))
+    spread, clustered = (generated(kind, 1)(400) for kind in ("spread", "clustered"))
+    assert _nearest(clustered) < 0.8 * _nearest(spread) * clustered.std() / spread.std()
+
+
+def _nearest(rows: np.ndarray) -> float:
+    between = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    np.fill_diagonal(between, np.inf)
+    return float(np.median(between.min(1)))

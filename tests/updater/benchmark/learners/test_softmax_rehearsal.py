@@ -1,0 +1,218 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from detector.model.network import Network
+from detector.release.architecture import Architecture
+from updater.data.training_data import LabelledCrops
+from updater.training import softmax_rehearsal
+from updater.training.distillation import distillation
+from updater.training.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pooled
+from updater.training.step import FIRST, UPDATE, Learnt, Step
+
+SMALL = Architecture(backbone="lcnet_035", crop_px=64, width=16)
+CPU = torch.device("cpu")
+QUICK = replace(FIRST, backbone_steps=6, balanced_steps=30, batch=12)
+CLASSES = ("real", "blurred", "striped")
+
+
+def make(counts: dict[str, int], seed: int = 0) -> LabelledCrops:
+    rng = np.random.default_rng(seed)
+    families = [family for family, count in counts.items() for _ in range(count)]
+    crops = []
+    for family in families:
+        for _ in range(2):
+            crop = ndimage.gaussian_filter(rng.normal(0, 60, (64, 64, 3)), (4, 4, 0)) * 4 + 120
+            crop += rng.normal(0, 4, crop.shape)
+            if family == "blurred":
+                crop = ndimage.uniform_filter(crop, (3, 3, 1))
+            elif family == "striped":
+                crop += 4 * (np.arange(64) % 3 == 0)[:, None, None]
+            elif family == "posterised":
+                crop = np.rint(crop / 16) * 16
+            crops.append(np.clip(crop, 0, 255).astype(np.uint8))
+    return LabelledCrops(
+        ids=tuple(f"{family}-{seed}-{i}" for i, family in enumerate(families)),
+        families=tuple(families),
+        sources=("camera",) * len(families),
+        groups=tuple(f"{family}-{seed}-{i}" for i, family in enumerate(families)),
+        crops=np.stack(crops),
+        starts=(2 * np.arange(len(families) + 1)).astype(np.int64),
+    )
+
+
+TRAIN = make({"real": 20, "blurred": 8, "striped": 8})
+
+
+def learn(
+    train: LabelledCrops,
+    classes: tuple[str, ...],
+    architecture: Architecture,
+    previous: tuple[Network, tuple[str, ...]] | None = None,
+    **of_step: object,
+) -> Network:
+    before = previous and Learnt(*previous)
+    step = Step(train, classes, architecture, before, **of_step)  # type: ignore[arg-type]
+    return softmax_rehearsal.learn(step).network
+
+
+def predictions(network: Network, classes: tuple[str, ...], items: LabelledCrops) -> list[str]:
+    rows, features = backbone_rows(network, items.crops, CPU), forensic_rows(network, items.crops, CPU)
+    output = classify_items(network, rows, features, items.starts)
+    return [classes[i] for i in output.logits.argmax(1)]
+
+
+def accuracy(network: Network, classes: tuple[str, ...], items: LabelledCrops) -> float:
+    guessed = predictions(network, classes, items)
+    return float(np.mean([a == b for a, b in zip(guessed, items.families, strict=True)]))
+
+
+def same(first: Network, second: Network) -> bool:
+    other = second.state_dict()
+    return all(torch.equal(value, other[name]) for name, value in first.state_dict().items())
+
+
+def quick(**changes: object) -> Network:
+    wanted: dict[str, object] = {"seed": 3, "recipe": QUICK, "without": frozenset({"smoothing"})}
+    return learn(TRAIN, CLASSES, SMALL, **(wanted | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def first() -> Network:
+    return quick()
+
+
+def test_it_names_fresh_items_of_families_that_it_learnt(first: Network) -> None:
+    assert accuracy(first, CLASSES, make({"real": 10, "blurred": 10, "striped": 10}, seed=1)) > 0.8
+
+
+def test_the_same_seed_gives_the_same_network_and_leaves_the_global_state(first: Network) -> None:
+    before = torch.get_rng_state()
+    again = quick()
+    assert same(first, again)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not same(first, quick(seed=4))
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("stage", "at"), [("backbone", 4), ("balanced", 12)])
+def test_an_interrupted_run_goes_on_to_the_same_network(
+    first: Network, tmp_path: Path, stage: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 3)
+    seen: list[tuple[str, int]] = []
+
+    def stop(now: str, done: int, total: int) -> None:
+        if (now, done) == (stage, at):
+            raise StopError
+
+    file = tmp_path / "run" / "checkpoint.safetensors"
+    with pytest.raises(StopError):
+        quick(checkpoint=file, progress=stop)
+    assert file.exists()
+    resumed = quick(checkpoint=file, progress=lambda now, done, total: seen.append((now, done)))
+    assert (stage, 1) not in seen, "what was done was done again"
+    assert same(first, resumed)
+    assert not file.exists(), "a finished run leaves no checkpoint"
+
+
+@pytest.mark.parametrize("damage", ["other seed", "truncated"])
+def test_a_checkpoint_that_does_not_fit_is_not_gone_on_from(
+    first: Network, tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 2)
+    file = tmp_path / "checkpoint.safetensors"
+
+    def stop(now: str, done: int, total: int) -> None:
+        if (now, done) == ("backbone", 5):
+            raise StopError
+
+    with pytest.raises(StopError):
+        quick(checkpoint=file, progress=stop, seed=9 if damage == "other seed" else 3)
+    if damage == "truncated":
+        file.write_bytes(file.read_bytes()[:-100])
+    assert same(first, quick(checkpoint=file))
+
+
+def test_an_update_names_the_new_family_and_still_names_the_old_ones(first: Network) -> None:
+    classes = (*CLASSES, "posterised")
+    memory = make({"real": 12, "blurred": 6, "striped": 6, "posterised": 8}, seed=5)
+    recipe = replace(UPDATE, backbone_steps=4, balanced_steps=40, batch=12)
+    updated = learn(memory, classes, SMALL, previous=(first, CLASSES), seed=1, recipe=recipe)
+    fresh = make({"real": 8, "blurred": 8, "striped": 8, "posterised": 8}, seed=6)
+    assert accuracy(updated, classes, fresh) > 0.8
+
+
+def test_an_update_starts_as_the_previous_network(first: Network) -> None:
+    classes = (*CLASSES, "posterised")
+    memory = make({"real": 4, "posterised": 4, "striped": 4, "blurred": 4}, seed=5)
+    recipe = replace(UPDATE, backbone_steps=0, balanced_steps=0)
+    updated = learn(memory, classes, SMALL, previous=(first, CLASSES), seed=1, recipe=recipe)
+    with torch.no_grad():
+        crops = torch.from_numpy(memory.crops[:4]).permute(0, 3, 1, 2).float()
+        old, new = (n(crops, torch.eye(4)) for n in (first, updated))
+    assert torch.allclose(new.logits[:, :3], old.logits, atol=1e-5)
+    assert torch.allclose(new.pseudo_logit, old.pseudo_logit, atol=1e-5)
+
+
+def test_a_network_without_forensic_features_learns_too() -> None:
+    plain = SMALL.model_copy(update={"forensic": False})
+    network = learn(TRAIN, CLASSES, plain, seed=0, recipe=replace(QUICK, backbone_steps=2, balanced_steps=2))
+    assert len(predictions(network, CLASSES, TRAIN)) == len(TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("classes", "reason"),
+    [
+        (("real", "blurred", "striped", "blurred"), "must be distinct"),
+        (("real", "blurred"), "are not the classes"),
+        (("real", "blurred", "striped", "absent"), "are not the classes"),
+    ],
+)
+def test_classes_that_do_not_fit_the_items_are_refused(classes: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        learn(TRAIN, classes, SMALL, seed=0)
+
+
+def test_another_architecture_than_the_previous_ones_is_refused(first: Network) -> None:
+    wider = SMALL.model_copy(update={"width": 32})
+    with pytest.raises(ValueError, match="keeps the previous network's architecture"):
+        learn(TRAIN, CLASSES, wider, previous=(first, CLASSES), seed=0)
+
+
+def test_distillation_is_the_divergence_from_the_teacher() -> None:
+    teacher, student = torch.tensor([[0.0, 2 * math.log(3)]]), torch.tensor([[0.0, 0.0]])
+    expected = 4 * (0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5))
+    assert distillation(student, teacher, 2.0).item() == pytest.approx(expected, rel=1e-5)
+    assert distillation(teacher, teacher, 2.0).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_distillation_moves_every_old_logit() -> None:
+    student = torch.zeros(2, 3, requires_grad=True)
+    torch.autograd.backward(distillation(student, torch.tensor([[3.0, 1, 0], [0, 2, 5.0]])))
+    assert student.grad is not None
+    assert (student.grad != 0).all()
+
+
+def test_pools_are_the_means_of_their_crops() -> None:
+    rows = torch.arange(10.0).reshape(5, 2)
+    assert torch.equal(pooled(rows, np.array([0, 2, 5])), torch.tensor([[1.0, 2.0], [6.0, 7.0]]))
+
+
+def test_drawn_crops_belong_to_their_items_and_weigh_alike() -> None:
+    starts = np.array([0, 1, 5, 7])
+    drawn, pooling = draw_crops(np.random.default_rng(0), np.array([1, 0, 2]), starts, 3)
+    assert pooling.shape == (3, 6)
+    assert torch.allclose(pooling.sum(1), torch.ones(3))
+    assert len(set(drawn[:3])) == 3
+    assert set(drawn[:3]) <= {1, 2, 3, 4}
+    assert drawn[3] == 0
+    assert set(drawn[4:]) == {5, 6}

@@ -1,0 +1,297 @@
+"""Runs are kept and read whole, summed up over seeds, and shown with everything escaped."""
+
+import base64
+import json
+import math
+import re
+import statistics
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+from updater.benchmark.report.report import (
+    compare,
+    report_json,
+    report_markdown,
+    report_page,
+    show,
+    write_reports,
+)
+from updater.benchmark.report.results import (
+    Figures,
+    RejectionScores,
+    Run,
+    Step,
+    Unseen,
+    measure_unseen,
+)
+from updater.benchmark.report.run_folder import ResultsError, load_run, load_runs, load_scores, save_run
+from updater.benchmark.report.summary import Interval, summarise
+
+HOSTILE = "<script>alert(1)</script>[red]|`$\\frac$"
+
+
+def scores(seed: int, knowns=60, unknowns=40) -> RejectionScores:
+    rng = np.random.default_rng(seed)
+    draw = lambda mean, n: rng.normal(mean, 1, n).astype(np.float32)  # noqa: E731
+    return RejectionScores(
+        draw(0, knowns), draw(1.5, unknowns), draw(0.8, 20), draw(-3, knowns), draw(-2.8, unknowns)
+    )
+
+
+def run(seed: int, aa: float = 80.0, **changes) -> Run:
+    matrix = ((95.0, 90.0, aa), (None, 92.0, aa + 2), (None, None, aa + 4))
+    figures = Figures(aa=aa, joint_aa=91, af=aa - 93.5, unseen=measure_unseen(scores(seed), 1.0))
+    tasks = changes.pop("tasks", ("gaugan", "biggan", "san"))
+    return Run(
+        benchmark="cddb",
+        stream="cddb-hard",
+        stream_digest="ab" * 32,
+        command=("forgewatch", "benchmark", "cddb", "--data", "a folder"),
+        options=changes.pop("options", {"learner": "icarl", "memory": 500}),
+        versions={"torch": "2"},
+        device="cpu",
+        seed=seed,
+        tasks=tasks,
+        matrix=matrix,
+        steps=tuple(Step(task=task, figures=Figures(aa=90), seconds={"train": 1.5}) for task in tasks),
+        figures=figures,
+        **changes,
+    )
+
+
+def test_the_summary_is_the_mean_and_the_sample_deviation_over_seeds():
+    runs = [run(0, 80), run(1, 84), run(2, 91)]
+    summary = summarise(runs)
+    assert summary.aa == pytest.approx(85)
+    assert summary.sd.aa == pytest.approx(statistics.stdev([80, 84, 91]))
+    assert summary.sd.joint_aa == 0
+    assert summary.unseen.auc == pytest.approx(np.mean([r.figures.unseen.auc for r in runs]))
+    assert summary.aa_m is None
+    assert summary.sd.aa_m is None
+    assert summary.runs == 3
+
+
+def test_a_figure_that_one_seed_lacks_is_the_mean_of_the_others():
+    lacking = run(0).model_copy(update={"figures": Figures(aa=math.nan)})
+    summary = summarise([lacking, run(1, 70), run(2, 90)])
+    assert summary.aa == 80
+    alone = summarise([lacking, run(1, 70)])
+    assert (alone.aa, alone.sd.aa) == (70, None)
+    with pytest.raises(ValueError, match="no runs"):
+        summarise([])
+
+
+def test_the_figures_of_rejection_are_scikit_learns_with_the_positive_class_that_they_name():
+    one = scores(3)
+    found = measure_unseen(one, threshold=1.0)
+    truth, values = np.r_[np.ones(40), np.zeros(60)], np.r_[one.unknown, one.known]
+    assert found.auc == pytest.approx(roc_auc_score(truth, values))
+    assert found.ap == pytest.approx(average_precision_score(truth, values))
+    false, true, _ = roc_curve(1 - truth, -values, drop_intermediate=False)
+    assert found.fpr95 == pytest.approx(false[np.argmax(true >= 0.95)])
+    assert found.caught_deployed == np.mean(one.unknown > 1.0)
+    assert found.energy_auc == pytest.approx(
+        roc_auc_score(truth, np.r_[one.unknown_energy, one.known_energy])
+    )
+    assert measure_unseen(one).caught_deployed is None
+
+
+def test_the_report_has_the_fields_that_were_promised(tmp_path):
+    told = json.loads(report_json([run(0), run(1)]))
+    fields = {"aa", "joint_aa", "af", "af_paper", "aa_m", "map", "reals_unknown", "reals_fake", "unseen"}
+    unseen = {"auc", "fpr95", "caught_at_5", "energy_auc", "control_auc"}
+    assert fields <= told.keys()
+    assert fields <= told["sd"].keys()
+    assert unseen <= told["unseen"].keys()
+    assert unseen <= told["sd"]["unseen"].keys()
+    assert told["af_paper"] is None  # null, and no NaN, which JSON does not have
+    assert told["seeds"] == [0, 1]
+    assert told["options"] == {"learner": "icarl", "memory": 500}
+
+
+def test_the_report_has_every_score_of_each_seed_in_both_settings():
+    some, other = (measure_unseen(scores(seed)) for seed in (0, 1))
+    told = json.loads(report_json([run(0, rejection={"msp": some}, rejection_source_known={"msp": other})]))
+    (each,) = told["each"]
+    assert each["rejection"]["msp"]["auc"] == some.auc
+    assert each["rejection_source_known"]["msp"]["auc"] == other.auc
+
+
+def drawn(seed: int, aa: float) -> Run:
+    """A run with its figures drawn anew: AA evenly over aa ± 10, and an AUC that one draw lacks."""
+    return run(
+        seed,
+        aa,
+        resampled={
+            "aa": tuple(np.linspace(aa - 10, aa + 10, 1001)),
+            "unseen.auc": (math.nan, *np.linspace(0.7, 0.9, 1000)),
+        },
+    )
+
+
+def test_the_interval_is_of_the_mean_over_the_seeds_on_the_same_images():
+    found = summarise([drawn(0, 80), drawn(1, 90)]).interval
+    assert (found.low.aa, found.high.aa) == pytest.approx((75.5, 94.5))
+    assert (found.low.unseen.auc, found.high.unseen.auc) == pytest.approx((0.705, 0.895))
+    assert found.low.af is None
+    # Draws that go against each other make the mean steadier than each seed is.
+    steady = [drawn(0, 80), drawn(1, 80)]
+    turned = {"aa": steady[1].resampled["aa"][::-1]}
+    found = summarise([steady[0], steady[1].model_copy(update={"resampled": turned})]).interval
+    assert (found.low.aa, found.high.aa) == pytest.approx((80, 80))
+
+
+def test_a_figure_that_one_seed_did_not_draw_anew_has_no_interval():
+    assert summarise([drawn(0, 80), run(1, 90)]).interval == Interval()
+
+
+def test_every_table_shows_the_intervals_and_says_what_they_are(tmp_path):
+    runs = [drawn(0, 80), drawn(1, 84)]
+    for one in runs:
+        save_run(tmp_path / "a" / f"seed-{one.seed}", one, {})
+        save_run(tmp_path / "b" / f"seed-{one.seed}", run(one.seed), {})
+    console = Console(record=True, width=200, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    show(console, runs)
+    compare([tmp_path / "a", tmp_path / "b"]).show(console)
+    console.file.close()
+    terminal = console.export_text()
+    assert terminal.count("82.00 ± 2.83 [72.50, 91.50]") == 2
+    assert terminal.count("in brackets 95 % over images") == 2
+    for text in (report_markdown(runs), report_page(runs, [{}, {}])):
+        assert "82.00 ± 2.83 [72.50, 91.50]" in text
+        assert "in brackets 95 % over images" in text
+    told = json.loads(report_json(runs))["interval"]
+    assert (told["low"]["aa"], told["high"]["aa"]) == pytest.approx((72.5, 91.5))
+    assert told["low"]["unseen"]["auc"] == pytest.approx(0.705)
+    assert "brackets" not in report_markdown([run(0)])
+
+
+def test_a_run_is_read_as_it_was_saved(tmp_path):
+    kept = {"step-2": scores(0), "step-3": scores(1)}
+    save_run(tmp_path / "seed-0", run(0, resampled={"aa": (80.0, 81.5)}), kept)
+    assert load_run(tmp_path / "seed-0") == run(0, resampled={"aa": (80.0, 81.5)})
+    assert "81.5" not in (tmp_path / "seed-0/run.json").read_text()
+    read = load_scores(tmp_path / "seed-0")
+    assert read.keys() == kept.keys()
+    for name, one in kept.items():
+        for field, array in vars(one).items():
+            assert np.array_equal(getattr(read[name], field), array)
+
+
+def test_a_folder_of_runs_is_read_by_seed_and_a_broken_one_is_one_line(tmp_path):
+    for seed in (10, 2):
+        save_run(tmp_path / f"seed-{seed}", run(seed), {})
+    assert [one.seed for one in load_runs(tmp_path)[0]] == [2, 10]
+    (tmp_path / "seed-2/run.json").write_text('{"format": 2}')
+    with pytest.raises(ResultsError) as error:
+        load_runs(tmp_path)
+    assert "seed-2/run.json" in str(error.value)
+    assert "\n" not in str(error.value)
+    (tmp_path / "seed-10/resampled.safetensors").write_bytes(b"half")
+    with pytest.raises(ResultsError, match=r"seed-10/resampled.safetensors cannot be read"):
+        load_run(tmp_path / "seed-10")
+    with pytest.raises(ResultsError, match="name the folder of a benchmark"):
+        load_runs(tmp_path / "elsewhere")
+
+
+def test_a_matrix_that_does_not_fit_the_tasks_is_refused():
+    with pytest.raises(ValidationError, match="4 tasks need a matrix"):
+        run(0, tasks=("a", "b", "c", "d"))
+
+
+def test_aa_over_time_is_over_the_tasks_learnt_so_far():
+    assert run(0).aa_over_time() == pytest.approx([95, 91, 82])
+
+
+class Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attributes)))
+
+
+def test_the_page_stands_alone_and_escapes_everything():
+    hostile = run(0, tasks=(HOSTILE, "b", "c"), options={HOSTILE: HOSTILE})
+    page = report_page([hostile, run(1, tasks=hostile.tasks)], [{"end": scores(0)}, {"end": scores(1)}])
+    tags = Tags(page).seen
+    assert "script" not in {tag for tag, _ in tags}
+    pictures = [attributes["src"] for tag, attributes in tags if tag == "img"]
+    assert len(pictures) == 4
+    for picture in pictures:
+        form, _, data = picture.partition(",")
+        assert form == "data:image/svg+xml;base64"
+        svg = base64.b64decode(data).decode()
+        assert "<script" not in svg
+        # Only the ids within, and the colour bar's own pixels: nothing is fetched.
+        assert not re.findall(
+            r'(?:href|src)="(?!#|data:image/png)[^"]*"|url\((?!#)[^)]*\)|@import|font-family', svg
+        )
+    assert not [a for _, a in tags if (a.get("href") or a.get("src") or "data:").partition(":")[0] != "data"]
+    assert HOSTILE.split("[")[0] not in page
+
+
+def test_a_page_without_rejection_has_no_curve_of_it():
+    page = report_page([run(0)], [{}])
+    assert [tag for tag, _ in Tags(page).seen].count("img") == 2
+
+
+def test_one_task_and_scores_that_are_all_alike_can_be_shown():
+    alone = run(0, tasks=("a", "b", "c")).model_copy(update={"tasks": ("a",), "matrix": ((90.0,),)})
+    same = np.ones(5, np.float32)
+    page = report_page([alone], [{"x": RejectionScores(same, same, same[:0], same, same)}])
+    assert [tag for tag, _ in Tags(page).seen].count("img") == 4
+
+
+def test_pictures_are_the_same_text_each_time():
+    assert report_page([run(0)], [{"x": scores(0)}]) == report_page([run(0)], [{"x": scores(0)}])
+
+
+def test_markdown_and_terminal_show_the_same_figures_and_no_markup():
+    runs = [run(0, 80, tasks=(HOSTILE, "b", "c")), run(1, 84, tasks=(HOSTILE, "b", "c"))]
+    console = Console(record=True, width=200, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    show(console, runs)
+    console.file.close()
+    terminal, markdown = console.export_text(), report_markdown(runs)
+    for text in (terminal, markdown):
+        assert "82.00 ± 2.83" in text
+        assert "AF (paper)" not in text  # none has it
+    assert "[red]" in terminal
+    table = [line for line in markdown.splitlines() if line.startswith("| 1 &lt;script")]
+    assert table
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in table)
+
+
+def test_runs_side_by_side_tell_the_options_in_which_they_differ(tmp_path):
+    for name, memory, aas in (("small", 100, (70, 72)), ("large", 500, (80, 84))):
+        for seed, aa in enumerate(aas):
+            options = {"learner": "icarl", "memory": memory}
+            save_run(tmp_path / name / f"seed-{seed}", run(seed, aa, options=options), {})
+    grid = compare([tmp_path / "small", tmp_path / "large"])
+    assert grid.head == ("figure", "small", "large")
+    assert grid.rows[:2] == (("memory", "100", "500"), ("AA", "71.00 ± 1.41", "82.00 ± 2.83"))
+    assert grid.rows[-1] == ("seeds", "2", "2")
+    assert compare([tmp_path / "small", tmp_path / "small"]).rows[0][0] == "AA"
+
+
+def test_reports_lie_in_the_folder_and_where_they_were_asked_for(tmp_path):
+    write_reports(tmp_path / "out", [run(0)], [{}], tmp_path / "deep" / "figures.json")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "report.html",
+        "report.json",
+        "report.md",
+    ]
+    assert (tmp_path / "deep/figures.json").read_bytes() == (tmp_path / "out/report.json").read_bytes()
+
+
+def test_unseen_figures_without_a_value_are_none():
+    empty = np.zeros(0, np.float32)
+    none = RejectionScores(scores(0).known, empty, empty, scores(0).known_energy, empty)
+    assert measure_unseen(none, 1.0) == Unseen()

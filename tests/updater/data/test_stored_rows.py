@@ -1,0 +1,159 @@
+"""Rows on disk are read as an array is, and what lies there is never taken for what it no longer is."""
+
+import multiprocessing
+import pickle
+import resource
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from updater.data import stored_rows
+from updater.data.shards import StoredRowsError, read_shard
+from updater.data.stored_rows import (
+    Scratch,
+    StoredRows,
+    chosen_rows,
+    collected,
+    joined_rows,
+    stored,
+)
+
+
+def array(count, start=0):
+    return (np.arange(count * 6) + start).astype(np.uint8).reshape(count, 2, 3)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Two files of rows: 5 and 4."""
+    for name, rows in (("a", array(5)), ("b", array(4, 30))):
+        save_file({"crops": rows}, tmp_path / name, {"of": name})
+    return [read_shard(tmp_path / name, "crops")[0] for name in ("a", "b")]
+
+
+def whole():
+    return np.concatenate([array(5), array(4, 30)])
+
+
+ROWS = st.lists(st.integers(0, 8), max_size=12).map(lambda rows: np.array(rows, np.int64))
+IN_MEMORY = np.concatenate([array(5), array(4, 30)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(first=ROWS, second=ROWS, picked=st.data())
+def test_a_choice_of_a_joined_choice_is_that_of_the_arrays(first, second, picked):
+    here = joined_rows([chosen_rows(IN_MEMORY, first), chosen_rows(IN_MEMORY, second)])
+    on_disk = stored(IN_MEMORY)
+    there = joined_rows([chosen_rows(on_disk, first), chosen_rows(on_disk, second)])
+    assert there.shape == here.shape
+    assert np.array_equal(there[:], here)
+    if len(here):
+        rows = np.array(picked.draw(st.lists(st.integers(0, len(here) - 1), max_size=6)), np.int64)
+        assert np.array_equal(there[rows], here[rows])
+        assert np.array_equal(chosen_rows(there, rows)[:], here[rows])
+    assert np.array_equal(there[1:7], here[1:7])
+
+
+def test_rows_of_several_files_are_read_in_the_order_that_they_are_asked_for(shards):
+    rows = StoredRows(shards)
+    assert rows.shape == (9, 2, 3)
+    assert rows.nbytes == 54
+    assert np.array_equal(rows[:], whole())
+    assert np.array_equal(rows[np.array([8, 0, 4, 5, 4])], whole()[[8, 0, 4, 5, 4]])
+    assert np.array_equal(joined_rows([rows, array(2, 90)])[:], np.concatenate([whole(), array(2, 90)]))
+
+
+def test_a_digest_says_which_rows_and_in_which_order(shards):
+    rows = StoredRows(shards)
+    order = np.array([0, 2])
+    digests = {rows.digest, rows.take(order).digest, rows.take(order[::-1]).digest}
+    assert len(digests) == 3
+    assert StoredRows(shards).digest == rows.digest
+
+
+def test_rows_of_other_shapes_do_not_go_together(shards):
+    with pytest.raises(ValueError, match="do not go together"):
+        joined_rows([StoredRows(shards), np.zeros((2, 4, 3), np.uint8)])
+
+
+@pytest.mark.parametrize("how", ["cut short", "changed", "lost"])
+def test_a_file_that_changes_while_it_is_used_is_told_of_in_one_line(shards, how):
+    path = shards[0].path
+    if how == "cut short":
+        with path.open("rb+") as file:
+            file.truncate(path.stat().st_size - 3)
+    elif how == "changed":
+        path.write_bytes(path.read_bytes())
+    else:
+        path.unlink()
+    rows = StoredRows(shards)
+    with pytest.raises(StoredRowsError, match="while it was in use: run the same again") as caught:
+        rows[:5]
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert np.array_equal(rows[5:], array(4, 30))
+
+
+def test_a_file_that_is_cut_short_between_two_readings_kills_nobody(shards):
+    rows, path = StoredRows(shards), shards[0].path
+    assert np.array_equal(rows[:2], array(2))
+    with path.open("rb+") as file:
+        file.truncate(shards[0].offset + 3)
+    with pytest.raises(StoredRowsError, match="cut short"):
+        rows[:5]
+
+
+@pytest.mark.parametrize("cut", [0, 5, 40, -1])
+def test_a_truncated_file_holds_no_shard(tmp_path, cut):
+    save_file({"crops": array(5)}, tmp_path / "a")
+    whole_file = (tmp_path / "a").read_bytes()
+    (tmp_path / "a").write_bytes(whole_file[:cut])
+    assert read_shard(tmp_path / "a", "crops") is None
+    assert read_shard(tmp_path / "none", "crops") is None
+
+
+def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
+    (tmp_path / "a").write_bytes((2**63).to_bytes(8, "little") + b"{}")
+    assert read_shard(tmp_path / "a", "crops") is None
+
+
+def test_what_takes_too_much_is_kept_on_disk_and_goes_with_its_last_reader(monkeypatch):
+    monkeypatch.setattr(stored_rows, "MAX_HELD_BYTES", 30)
+    parts = [array(3), array(4, 18)]
+    assert isinstance(collected([array(5)]), np.ndarray)
+    held = collected(iter(parts))
+    assert isinstance(held, StoredRows)
+    assert np.array_equal(held[:], np.concatenate(parts))
+    path = held.shards[0].path
+    assert path.exists()
+    del held
+    assert not path.exists()
+
+
+def _read_there(rows, queue):
+    queue.put(rows[:].tobytes())
+
+
+def test_another_process_of_the_host_reads_what_has_no_name():
+    rows = stored(array(5))
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=_read_there, args=(rows, queue))
+    child.start()
+    assert queue.get(timeout=180) == array(5).tobytes()
+    child.join()
+    assert np.array_equal(pickle.loads(pickle.dumps(rows))[:], array(5))
+
+
+def test_a_full_disk_is_told_of_with_the_setting_that_helps(tmp_path):
+    scratch = Scratch()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+    try:
+        with pytest.raises(StoredRowsError, match="TMPDIR"):
+            scratch.add(array(5))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

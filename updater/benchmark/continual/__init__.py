@@ -1,0 +1,1 @@
+"""Streams of tasks: continual learning and rejection, measured."""

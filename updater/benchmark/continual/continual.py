@@ -1,0 +1,266 @@
+"""A stream learnt task by task, with what is measured after each; an interrupted run goes on."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from detector.model.picture import PictureBranch
+from memory.herding import herd
+from updater.benchmark.continual.items import joined
+from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
+from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.vote import tuned_branch
+from updater.benchmark.data.tasks import Stream
+from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.report.clock import seconds_in, timed
+from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
+from updater.candidate.calibrate import reals
+from updater.data.training_data import LabelledCrops
+from updater.measures import aa_m, auroc, mean_ap
+from updater.training import schemes, step
+from updater.training.distorted import with_distorted
+from updater.training.learnt_file import load_learnt, save_learnt
+from updater.training.processes import by_turns, first_ones, is_first
+from updater.training.step import Learnt
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+class Continual:
+    """One run over a stream: column by column of B, from whatever its folder holds of an earlier try.
+
+    The folder, which is this run's alone, has, after task number t, t.json (the seconds of training) and
+    t.safetensors (the network and what its learner keeps), each in place only when it is whole.
+    """
+
+    def __init__(self, stream: Stream, setup: Setup, seed: int, folder: Path, progress: Progress) -> None:
+        self.stream, self.setup, self.seed, self.progress = stream, setup, seed, progress
+        self.folder = folder
+        self.memory: dict[str, LabelledCrops] = {}
+        """exemplars of each class, the best first"""
+        self.branch: PictureBranch | None = None
+        """a model on whole pictures after the last step, where it is tuned"""
+        self.unseen: dict[str, list[Unseen]] = {}
+        """by score, the figures of rejection after each step that has outliers, all sets pooled"""
+        self.unseen_sets: dict[str, dict[str, list[Unseen]]] = {}
+        """the same by score and by outlier set, each on its own"""
+        self.on_tests: list[JudgedItems] = []
+        """the tests of all tasks so far, after the last step"""
+
+    def run(self) -> tuple[list[list[float]], list[Step], dict[str, RejectionScores]]:
+        """Learn every task; return the columns of B, each step's figures, and scores of outliers by step."""
+        learnt: Learnt | None = None
+        columns: list[list[float]] = []
+        steps: list[Step] = []
+        scores: dict[str, RejectionScores] = {}
+        for number, task in enumerate(self.stream.tasks):
+            train = self._train(number)
+            learnt = self._learnt(number, learnt, train)
+            self.branch = self._tuned(number, train)
+            began = time.perf_counter()
+            self._remember(learnt, task.train)
+            judge = self._judge(learnt, number, train)
+            column, figures, found = self._measured(judge, number)
+            scores |= found
+            columns.append(column)
+            seconds = {
+                "training": seconds_in(self._seconds_file(number)),
+                "evaluation": time.perf_counter() - began,
+            }
+            steps.append(Step(task=task.name, figures=figures, seconds=seconds))
+        return columns, steps, scores
+
+    def _train(self, number: int) -> LabelledCrops:
+        """Return the task's items and the exemplars; for joint training, the items of every task so far."""
+        if self.setup.learner == "joint":
+            return joined([task.train for task in self.stream.tasks[: number + 1]])
+        return joined([self.stream.tasks[number].train, *self.memory.values()])
+
+    def _learnt(self, number: int, previous: Learnt | None, train: LabelledCrops) -> Learnt:
+        """Learn one task, or load what was learnt here before."""
+        names = self._classes(number)
+        weights, setup = self.folder / f"{number}.safetensors", self.setup
+        if (found := load_learnt(weights, setup.torch_device)) is not None:
+            return found
+        # The seconds are written before the weights, and so whatever is loaded has its seconds.
+        with timed(self._seconds_file(number)):
+            train = self._distorted(number, train)
+            learnt = LEARNERS[setup.learner](
+                step.Step(
+                    train,
+                    names,
+                    setup.architecture,
+                    previous=previous,
+                    options=setup.options,
+                    recipe=setup.recipe(len(train), first=previous is None),
+                    seed=self.seed,
+                    device=setup.torch_device,
+                    checkpoint=self.folder / "checkpoint.safetensors",
+                    start_from=setup.start_from,
+                    progress=lambda stage, *at: self.progress(
+                        f"{self.stream.tasks[number].name}: {stage}", *at
+                    ),
+                )
+            )
+        if is_first():
+            save_learnt(weights, learnt)
+        return learnt
+
+    def _distorted(self, number: int, train: LabelledCrops) -> LabelledCrops:
+        task, setup = self.stream.tasks[number].name, self.setup
+        return with_distorted(
+            train,
+            setup.distorted,
+            frozenset(),
+            self.seed,
+            setup.torch_device,
+            lambda stage, *at: self.progress(f"{task}: {stage}", *at),
+        )
+
+    def _tuned(self, number: int, train: LabelledCrops) -> PictureBranch | None:
+        """Train a model on whole pictures further on one task, as far as it was not done here before."""
+        task = self.stream.tasks[number].name
+        return tuned_branch(
+            self.setup,
+            train,
+            self._classes(number),
+            self.seed,
+            self.folder / f"{number}-picture.safetensors",
+            lambda stage, *at: self.progress(f"{task}: {stage}", *at),
+            self.branch,
+        )
+
+    def _seconds_file(self, number: int) -> Path:
+        return self.folder / f"{number}.json"
+
+    def _classes(self, number: int) -> tuple[str, ...]:
+        return tuple(name for task in self.stream.tasks[: number + 1] for name in task.classes)
+
+    def _remember(self, learnt: Learnt, train: LabelledCrops) -> None:
+        """Herd the new classes' exemplars, and cut the old ones' to their share of the budget."""
+        families = np.array(train.families)
+        features = first_ones(herding_features(learnt, train, self.setup.torch_device)).numpy()
+        counts = {name: len(kept) for name, kept in self.memory.items()} | train.counts()
+        # As the papers share it: the same for every class, and what one cannot fill stays empty.
+        places = {name: min(self.setup.memory // len(counts), n) for name, n in counts.items()}
+        mine = {name: np.flatnonzero(families == name) for name in train.counts()}
+        names = list(mine)
+
+        def herded(turn: int) -> torch.Tensor:
+            own = mine[names[turn]]
+            return torch.from_numpy(own[herd(features[own], places[names[turn]])])
+
+        chosen = by_turns(herded, [places[name] for name in names])
+        new = {name: train.take(rows.tolist()) for name, rows in zip(names, chosen, strict=True)}
+        old = {name: kept.take(range(places[name])) for name, kept in self.memory.items()}
+        self.memory = {name: kept for name, kept in (old | new).items() if len(kept)}
+
+    def _judge(self, learnt: Learnt, number: int, train: LabelledCrops) -> Judge:
+        held = joined([task.calibration for task in self.stream.tasks[: number + 1]])
+        # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
+        held = held if len(held) else train
+        new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
+        return calibrated(learnt, self.setup, train, held, new=new, branch=self.branch, seed=self.seed)
+
+    def _measured(self, judge: Judge, number: int) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
+        tasks = self.stream.tasks[: number + 1]
+        self.progress(f"{tasks[-1].name}: evaluation", 0, 0)
+        on_tests = self.on_tests = [judge.judged(task.test) for task in tasks]
+        column = [accuracy(one) for one in on_tests]
+        figures = figures_of(on_tests, judge)
+        out_of_fold = any(len(task.calibration) for task in tasks)
+        if not out_of_fold:
+            figures = figures.model_copy(update={"reals_unknown": None, "reals_fake": None})
+        scores: dict[str, RejectionScores] = {}
+        outliers = {one.name: one.at(number, len(self.stream.tasks)) for one in self.stream.outliers}
+        unknown = {name: part for name, part in outliers.items() if len(part)}
+        if unknown:
+            judged = judge.judged(joined(list(unknown.values())))
+            ends = np.cumsum([len(part) for part in unknown.values()])
+            sets = {
+                name: judged.take(slice(end - len(part), end))
+                for (name, part), end in zip(unknown.items(), ends, strict=True)
+            }
+            for name in self.setup.rejection:
+                found = rejection_scores(on_tests, judged, name)
+                scores.setdefault(f"step {number + 1}", found)
+                threshold = judge.gate.unknown_threshold if name == "fused" and out_of_fold else None
+                self.unseen.setdefault(name, []).append(measure_unseen(found, threshold))
+                by_set = self.unseen_sets.setdefault(name, {})
+                for outlier_set, one in sets.items():
+                    own = measure_unseen(rejection_scores(on_tests, one, name), threshold)
+                    by_set.setdefault(outlier_set, []).append(own)
+            first = self.unseen[self.setup.rejection[0]]
+            figures = figures.model_copy(update={"unseen": first[-1]})
+        return column, figures, scores
+
+
+def accuracy(judged: JudgedItems) -> float:
+    """Return the share of items for which the highest logit is right, in points."""
+    return 100 * float(judged.right.mean())
+
+
+def figures_of(on_tests: Sequence[JudgedItems], judge: Judge) -> Figures:
+    """Return the figures of one network on the tests of the tasks that it knows."""
+    options = judge.setup.options
+    names = schemes.columns(judge.learnt.classes, options)
+    truly_fake = [~reals(one.families) for one in on_tests]
+    labels = np.concatenate([one.labels for one in on_tests])
+    real = ~np.concatenate(truly_fake)
+    recognised, both_kinds = None, all(0 < one.sum() < len(one) for one in truly_fake)
+    if options.scheme != "bc":
+        called = [np.array(names)[one.column] for one in on_tests]
+        recognised = aa_m(called, [one.families for one in on_tests])
+    fakes, others = _apart([one.fake_probability for one in on_tests], truly_fake)
+    by_maxima = _apart([one.fake_by_maxima for one in on_tests], truly_fake)
+    return Figures(
+        aa=float(np.mean([accuracy(one) for one in on_tests])),
+        aa_m=recognised,
+        map=mean_ap(*by_maxima) if both_kinds else None,
+        map_mass=mean_ap(fakes, others) if both_kinds else None,
+        real_fake_auc=float(np.mean([auroc(*pair) for pair in zip(fakes, others, strict=True)]))
+        if both_kinds
+        else None,
+        closed_set_accuracy=recognised,
+        reals_unknown=float((labels[real] == "unknown").mean()) if real.any() else None,
+        reals_fake=float((labels[real] == "fake").mean()) if real.any() else None,
+    )
+
+
+def _apart(
+    scores: Sequence[NDArray[np.float32]], fake: Sequence[NDArray[np.bool_]]
+) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
+    """Return the scores of each task's fakes, and of its reals."""
+    pairs = list(zip(scores, fake, strict=True))
+    return [of[is_fake] for of, is_fake in pairs], [of[~is_fake] for of, is_fake in pairs]
+
+
+def rejection_scores(known: Sequence[JudgedItems], unseen: JudgedItems, name: str) -> RejectionScores:
+    """Return the scores of known test items and of items never trained on, whose reals are the control."""
+    real = reals(unseen.families)
+    return RejectionScores(
+        known=np.concatenate([_score(one, name) for one in known]),
+        unknown=_score(unseen, name)[~real],
+        control=_score(unseen, name)[real],
+        known_energy=np.concatenate([one.energy for one in known]),
+        unknown_energy=unseen.energy[~real],
+    )
+
+
+def _score(judged: JudgedItems, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return judged.unknown_score if name == "fused" else judged.rejection[name].astype(np.float32)
+
+
+def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:
+    """Return the mean of each figure over the parts that have it."""
+    found = {}
+    for name in kind.model_fields:
+        values = [getattr(part, name) for part in parts if getattr(part, name) is not None]
+        found[name] = float(np.mean(values)) if values else None
+    return kind(**found)

@@ -1,0 +1,257 @@
+"""Rejection of a family that nothing was trained on: each family of a stream left out once."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
+
+from detector.release.architecture import NO_BACKBONE
+from ingest.durable import write_durably
+from updater.benchmark.continual.continual import rejection_scores
+from updater.benchmark.continual.items import joined
+from updater.benchmark.continual.lone_source import lone_source_scores
+from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
+from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.vote import tuned_branch
+from updater.benchmark.data.tasks import Stream, Task, is_real
+from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.report.results import (
+    RejectionScores,
+    Unseen,
+    WithinSource,
+    measure_unseen,
+    measure_within,
+)
+from updater.candidate.calibrate import reals
+from updater.data.training_data import LabelledCrops
+from updater.measures import auroc
+from updater.training.distorted import with_distorted
+from updater.training.processes import is_first
+from updater.training.step import Learnt, Options, Recipe, Step
+
+PLAIN_BACKBONE = "lcnet_050"
+"""of the plain network whose energy is shown beside the gate, where the setup has no backbone"""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One family left out: the figures of rejection, and the scores that they are of.
+
+    The unknowns are all forgeries of the family, those for training too: nothing has seen them. The control
+    is its reals: all of them, or those for testing where the others were trained on (source_known).
+    """
+
+    family: str
+    unseen: Unseen
+    scores: RejectionScores
+    reals_unknown: float
+    reals_fake: float
+    not_real: NDArray[np.bool_]
+    """of each unknown, whether the release would say fake or unknown of it"""
+    lone_source_auc: float | None
+    """None where the source is not known, or there are no forensic features"""
+
+    @property
+    def within(self) -> WithinSource:
+        """The unknowns against their source's held-back reals; of a source that is known."""
+        return measure_within(self.scores)
+
+
+def leave_out(
+    stream: Stream,
+    setup: Setup,
+    seed: int,
+    family: str,
+    kinds: frozenset[str],
+    *,
+    source_known: bool,
+    plain: bool,
+    folder: Path,
+    progress: Progress,
+) -> dict[str, LeftOut]:
+    """Train on every other task, and measure each of the setup's scores on the family; by score.
+
+    kinds: of the pseudo-forgeries that are left out with it. plain: whether the energy is a plain network's,
+    trained for this alone on pixels and classes; else it is not measured. What the folder holds of the same
+    is not measured again.
+    """
+    done = folder / f"without-{family}{'-source-known' if source_known else ''}"
+    if (found := _load(done)) is not None:
+        return found
+    tasks, unseen = without_families(stream, [family], source_known)
+
+    what = f"the forgeries of {family}" if source_known else family
+
+    def say(stage: str, *at: int) -> None:
+        progress(f"without {what}: {stage}", *at)
+
+    learnt = trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
+    train = joined([task.train for task in tasks])
+    held = joined([task.calibration for task in tasks])
+    branch = tuned_branch(setup, train, learnt.classes, seed, folder / "left-out-picture.safetensors", say)
+    judge = calibrated(learnt, setup, train, held, without=kinds, branch=branch, seed=seed)
+    known, of_family = [judge.judged(task.test) for task in tasks], judge.judged(unseen)
+    own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
+    energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
+    real = reals(of_family.families)
+    not_real, shares = of_family.labels[~real] != "real", _shares_of_reals(known)
+    lone = _lone_source_auc(judge, family, known, of_family) if source_known else None
+    results = {}
+    for name in setup.rejection:
+        scores = rejection_scores(known, of_family, name)
+        if source_known:
+            scores = replace(scores, control=rejection_scores(known, own[0], name).control)
+        threshold = judge.gate.unknown_threshold if name == "fused" else None
+        nothing = np.zeros(0, np.float32)
+        known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
+        scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
+        unseen_figures = measure_unseen(scores, threshold)
+        results[name] = LeftOut(family, unseen_figures, scores, *shares, not_real, lone)
+    if is_first():
+        _save(done, results)
+    return results
+
+
+def without_families(
+    stream: Stream, families: Collection[str], source_known: bool
+) -> tuple[list[Task], LabelledCrops]:
+    """Return the tasks to train on, and everything of the families that they leave out.
+
+    source_known: the families' reals are trained on, as further tasks, and what is left out are forgeries.
+    """
+    left = [task for task in stream.tasks if task.name in families]
+    tasks = [task for task in stream.tasks if task.name not in families]
+    everything = joined([part for task in left for part in (task.train, task.calibration, task.test)])
+    if not source_known:
+        return tasks, everything
+    for task in left:
+        tasks.append(
+            Task(task.name, *(_only_reals(part) for part in (task.train, task.calibration, task.test)))
+        )
+    fakes = (i for i, name in enumerate(everything.families) if not is_real(name))
+    return tasks, everything.take(fakes)
+
+
+def _only_reals(items: LabelledCrops) -> LabelledCrops:
+    return items.take(i for i, name in enumerate(items.families) if is_real(name))
+
+
+def trained(
+    tasks: list[Task],
+    setup: Setup,
+    seed: int,
+    kinds: frozenset[str],
+    checkpoint: Path,
+    progress: Progress,
+    recipe: Recipe | None = None,
+) -> Learnt:
+    """Train a first network on these tasks.
+
+    kinds: of the pseudo-forgeries that are left out. recipe: in the place of the setup's.
+    """
+    undistorted = joined([task.train for task in tasks])
+    train = with_distorted(undistorted, setup.distorted, kinds, seed, setup.torch_device, progress)
+    step = Step(
+        train,
+        tuple(name for task in tasks for name in task.classes),
+        setup.architecture,
+        options=setup.options,
+        recipe=recipe or setup.recipe(len(train), first=True),
+        without=kinds,
+        seed=seed,
+        device=setup.torch_device,
+        checkpoint=checkpoint,
+        start_from=setup.start_from.without_head() if setup.start_from else None,
+        progress=progress,
+    )
+    return LEARNERS[setup.learner](step)
+
+
+def _plain_energies(
+    tasks: list[Task],
+    unseen: LabelledCrops,
+    setup: Setup,
+    seed: int,
+    kinds: frozenset[str],
+    folder: Path,
+    progress: Progress,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the energies of the tests and of the unseen items by a network of pixels and classes alone."""
+    name = setup.architecture.backbone
+    backbone = PLAIN_BACKBONE if name == NO_BACKBONE else name
+    plain = setup.architecture.model_copy(update={"backbone": backbone, "forensic": False})
+    bare = replace(
+        setup, learner="joint", options=Options(exposure="none"), architecture=plain, start_from=None
+    )
+
+    def say(stage: str, *at: int) -> None:
+        progress(f"plain network: {stage}", *at)
+
+    learnt = trained(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
+    of_tests = [energy_of(learnt, task.test, setup.torch_device) for task in tasks]
+    return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
+
+
+def _lone_source_auc(
+    judge: Judge, family: str, known: list[JudgedItems], unseen: JudgedItems
+) -> float | None:
+    if judge.reference is None:
+        return None
+    features = np.concatenate([one.features for one in known])
+    near, far = (lone_source_scores(judge.reference, family, one) for one in (unseen.features, features))
+    return auroc(near, far)
+
+
+def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
+    labels = np.concatenate([one.labels for one in known])
+    real = np.concatenate([reals(one.families) for one in known])
+    return float((labels[real] == "unknown").mean()), float((labels[real] == "fake").mean())
+
+
+def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
+    arrays = {
+        f"{name}/{key}": v
+        for name, one in results.items()
+        for key, v in [*vars(one.scores).items(), ("not_real", one.not_real)]
+    }
+    write_durably(
+        path.with_suffix(".safetensors"),
+        save({name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}),
+    )
+    facts = {
+        name: [one.family, one.unseen.model_dump(), one.reals_unknown, one.reals_fake, one.lone_source_auc]
+        for name, one in results.items()
+    }
+    write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
+
+
+def _load(path: Path) -> dict[str, LeftOut] | None:
+    if not path.with_suffix(".json").is_file():
+        return None
+    arrays = load_file(path.with_suffix(".safetensors"))
+    facts = json.loads(path.with_suffix(".json").read_bytes())
+    return dict(_loaded(facts, arrays))
+
+
+def _loaded(
+    facts: Mapping[str, list[object]], arrays: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, LeftOut]]:
+    for name, (family, unseen, unknown, fake, lone) in facts.items():
+        scores = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
+        not_real = scores.pop("not_real").astype(bool)
+        yield (
+            name,
+            LeftOut(
+                str(family),
+                Unseen.model_validate(unseen),
+                RejectionScores(**scores),
+                float(unknown),  # type: ignore[arg-type]
+                float(fake),  # type: ignore[arg-type]
+                not_real,
+                lone,  # type: ignore[arg-type]
+            ),
+        )

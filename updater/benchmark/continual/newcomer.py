@@ -1,0 +1,155 @@
+"""The newcomer's way: a release meets sources that it has never seen, and half of their reals are named.
+
+Release 0 learns from the own stream, as the demonstration's does. Photographs of other sources come, of which
+it calls most unknown. A person names half of them real, and a candidate is trained. What is asked of it: that
+it calls the other half real, and that forgeries from the same sources, which nobody has named, do not pass
+with them. Both releases are made and asked by what serves them: the builder, the exported graph, the gate.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from detector.model.graph import DetectorGraph
+from detector.release.artifact import WEIGHTS, Artifact
+from detector.release.gate import GateParameters
+from detector.serving.session import open_session
+from memory.records import REAL
+from memory.shelves import split_of
+from updater.benchmark.continual.items import joined
+from updater.benchmark.data.crops import CropReader
+from updater.benchmark.data.sources import load_sources
+from updater.benchmark.data.tasks import hold_back
+from updater.benchmark.synthetic.tasks import load_library
+from updater.candidate.builder import Workshop, identity
+from updater.candidate.calibrate import reals
+from updater.candidate.evaluate import labelled, score_items
+from updater.candidate.parent import load_network
+from updater.candidate.plan import Parent, make_plan
+from updater.data.training_data import LabelledCrops, Splits
+from updater.settings import UpdaterSettings
+from updater.training.pools import with_crop_features
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Media:
+    """What the newcomer's way is gone with; every item has its forensic features."""
+
+    library: LabelledCrops
+    """the own stream's labelled media, which release 0 learns from"""
+    fresh: LabelledCrops
+    """more of the same classes, of other photographs and scenes, that nothing is trained on"""
+    newcomers: LabelledCrops
+    """reals and forgeries of other sources, as SOURCE/real and SOURCE/fake"""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one release said of n items; every array is [n]."""
+
+    families: NDArray[np.str_]
+    sources: NDArray[np.str_]
+    """empty for the own stream's"""
+    groups: NDArray[np.str_]
+    labels: NDArray[np.str_]
+    """real, fake or unknown"""
+    named: NDArray[np.str_]
+    """the forgery family that each is likest"""
+    unknown_score: NDArray[np.float32]
+    """higher means less familiar"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One newcomer's way: what both releases said of all that neither was made from, in the same order."""
+
+    gates: tuple[GateParameters, GateParameters]
+    before: Judged
+    after: Judged
+
+
+def load_media(folder: Path, reader: CropReader, progress: Progress, *, reals: int, each: int) -> Media:
+    """Read a folder's sources, and make the own stream's media: so many reals, and so many of each family.
+
+    The own media that nothing is trained on are a quarter of that. Raises what `load_sources` and
+    `load_library` raise.
+    """
+    newcomers = joined(load_sources(folder, reader))
+    library = load_library(reader, "train", reals, each)
+    fresh = load_library(reader, "after", reals // 4, each // 4)
+    parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
+    return Media(**{name: _featured(name, items, progress) for name, items in parts.items()})
+
+
+def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progress: Progress) -> Way:
+    """Go the newcomer's way once. seed: of what is dealt where, and of both trainings.
+
+    Groups stay whole: in the halves of the photographs, and on the sides of both releases' data.
+    """
+    settings = settings.model_copy(update={"seed": seed})
+    real = reals(media.newcomers.families)
+    photographs = media.newcomers.take(np.flatnonzero(real))
+    forgeries = media.newcomers.take(np.flatnonzero(~real))
+    to_name, others = halves(photographs, seed)
+    asked = joined([media.fresh, others, forgeries])
+    first = _dealt([media.library], seed)
+    release = _release(settings, None, first, folder / f"seed-{seed}" / "before", progress)
+    before = _judged(release, asked, progress)
+    both = _dealt([media.library, replace(to_name, families=(REAL,) * len(to_name))], seed)
+    held = release.manifest
+    parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
+    candidate = _release(settings, parent, both, folder / f"seed-{seed}" / "after", progress)
+    after = _judged(candidate, asked, progress)
+    return Way((release.manifest.gate, candidate.manifest.gate), before, after)
+
+
+def halves(photographs: LabelledCrops, seed: int) -> tuple[LabelledCrops, LabelledCrops]:
+    """Deal each source's photographs in two: those that a person names, and the others. Groups stay whole."""
+    return hold_back(photographs, 0.5, seed)
+
+
+def _featured(name: str, items: LabelledCrops, progress: Progress) -> LabelledCrops:
+    return with_crop_features(items, torch.device("cpu"), lambda *at: progress(f"features of {name}", *at))
+
+
+def _dealt(parts: Sequence[LabelledCrops], seed: int) -> Splits:
+    """Share items out by their groups as the memory does, anew for each seed."""
+    items = joined(parts)
+    sides = np.array([split_of(f"{seed}/{group}") for group in items.groups])
+    train, calibration, test = (
+        items.take(np.flatnonzero(sides == side)) for side in ("train", "calibration", "test")
+    )
+    return Splits(train, calibration, test)
+
+
+def _release(
+    settings: UpdaterSettings, parent: Parent | None, splits: Splits, folder: Path, progress: Progress
+) -> Artifact:
+    """Make a release as an update does, up to its manifest."""
+    plan = make_plan(settings, parent, splits)
+    workshop = Workshop(folder, identity(plan, 0))
+    network = workshop.learnt(plan, progress)
+    calibrated, reference = workshop.calibrated(plan, network, None, progress)
+    exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference))
+    return Artifact(workshop.draft, workshop.manifest(plan, calibrated, exported), identity(plan, 0))
+
+
+def _judged(release: Artifact, items: LabelledCrops, progress: Progress) -> Judged:
+    manifest = release.manifest
+    session = open_session(release, threads=1)
+    scored = score_items(session, items, lambda done: progress("judge", done, len(items)))
+    labels, named = labelled(scored, manifest.gate, manifest.classes)
+    return Judged(
+        families=np.array(items.families),
+        sources=np.array(items.sources),
+        groups=np.array(items.groups),
+        labels=labels,
+        named=named,
+        unknown_score=scored["unknown_score"],
+    )

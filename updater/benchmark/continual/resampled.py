@@ -1,0 +1,145 @@
+"""A run's figures on images drawn again: what the intervals in its tables are of."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from updater.benchmark.continual.left_out import LeftOut
+from updater.benchmark.continual.scoring import JudgedItems
+from updater.benchmark.data.tasks import Stream, Task, is_real
+from updater.benchmark.report.bootstrap import (
+    ROUNDS,
+    Counts,
+    Resamples,
+    Values,
+    aurocs,
+    caught_shares,
+    shares,
+)
+from updater.benchmark.report.results import RejectionScores
+from updater.candidate.calibrate import reals
+from updater.data.training_data import LabelledCrops
+
+_FAMILIES_SEED = 1
+
+
+def resampled(
+    stream: Stream,
+    on_tests: Sequence[JudgedItems],
+    scores: Mapping[str, RejectionScores],
+    left_out: Sequence[LeftOut],
+    left_out_source_known: Sequence[LeftOut],
+) -> dict[str, tuple[float, ...]]:
+    """Return a run's figures on each draw of the stream's images, by their names in `Figures`.
+
+    AA and real/fake AUC are of on_tests, the tests of each task after the last; AUC and share caught at 5 %
+    are means over the families left out, or where none is over the steps (scores: by `step NUMBER`).
+    """
+    images = images_of(stream)
+    unseen = [_of_left_out(stream, one, images, source_known=False) for one in left_out]
+    known = [_of_left_out(stream, one, images, source_known=True) for one in left_out_source_known]
+    figures = _continual(on_tests, images)
+    figures |= _mean("unseen", unseen or list(_of_steps(stream, scores, images)))
+    figures |= _mean("source_known", known)
+    figures |= _within_source(stream, left_out_source_known, images)
+    return {name: tuple(values.tolist()) for name, values in figures.items()}
+
+
+def images_of(stream: Stream) -> Resamples:
+    """Return draws of all images of a stream, the same for all that is measured on it."""
+    # Each class of each part of a task keeps its own number.
+    parts = [
+        (f"{part} {name}", group)
+        for task in stream.tasks
+        for part in ("test", "calibration", "train")
+        for items in [getattr(task, part)]
+        for name, group in zip(items.families, items.groups, strict=True)
+    ]
+    parts += [
+        (f"outliers {one.name} {name}", group)
+        for one in stream.outliers
+        for name, group in zip(one.items.families, one.items.groups, strict=True)
+    ]
+    return Resamples([group for _, group in parts], [stratum for stratum, _ in parts])
+
+
+def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, Values]:
+    drawn = [images.of(one.groups.tolist()) for one in on_tests]
+    accuracies = [shares(one.right, counts) for one, counts in zip(on_tests, drawn, strict=True)]
+    found = {"aa": 100 * np.mean(accuracies, 0)}
+    fakes = [~reals(one.families) for one in on_tests]
+    if all(0 < fake.sum() < len(fake) for fake in fakes):
+        areas = [
+            aurocs(one.fake_probability[fake], one.fake_probability[~fake], counts[:, fake], counts[:, ~fake])
+            for one, counts, fake in zip(on_tests, drawn, fakes, strict=True)
+        ]
+        found["real_fake_auc"] = np.mean(areas, 0)
+    return found
+
+
+def _of_left_out(stream: Stream, one: LeftOut, images: Resamples, *, source_known: bool) -> dict[str, Values]:
+    (left,) = (task for task in stream.tasks if task.name == one.family)
+    # In the order in which `leave_out` scores them.
+    known = [group for task in stream.tasks if task is not left for group in task.test.groups]
+    if source_known:
+        known += _groups(left.test, fake=False)
+    return _rejection(one.scores, known, _forgeries(left), images)
+
+
+def _forgeries(left: Task) -> list[str]:
+    return [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
+
+
+def _within_source(stream: Stream, left_out: Sequence[LeftOut], images: Resamples) -> dict[str, Values]:
+    """Return the figures within a source, and the power: on families drawn anew, too, as it is of any."""
+    found, not_real = [], []
+    for one in left_out:
+        (left,) = (task for task in stream.tasks if task.name == one.family)
+        unknown = images.of(_forgeries(left))
+        found.append(
+            _rejection_of(
+                one.scores.unknown, one.scores.control, unknown, images.of(_groups(left.test, fake=False))
+            )
+        )
+        not_real.append(shares(one.not_real, unknown))
+    if not left_out:
+        return {}
+    drawn = np.random.default_rng(_FAMILIES_SEED).integers(0, len(not_real), (len(not_real), ROUNDS))
+    power = np.take_along_axis(np.array(not_real), drawn, 0).mean(0)
+    return _mean("within_source", found) | {"power.share": power}
+
+
+def _of_steps(
+    stream: Stream, scores: Mapping[str, RejectionScores], images: Resamples
+) -> Iterator[dict[str, Values]]:
+    for number in range(len(stream.tasks)):
+        if (of_step := scores.get(f"step {number + 1}")) is not None:
+            known = [group for task in stream.tasks[: number + 1] for group in task.test.groups]
+            outliers = [one.at(number, len(stream.tasks)) for one in stream.outliers]
+            unknown = [group for items in outliers for group in _groups(items, fake=True)]
+            yield _rejection(of_step, known, unknown, images)
+
+
+def _groups(items: LabelledCrops, *, fake: bool) -> list[str]:
+    pairs = zip(items.families, items.groups, strict=True)
+    return [group for name, group in pairs if is_real(name) is not fake]
+
+
+def _rejection(
+    scores: RejectionScores, known: Sequence[str], unknown: Sequence[str], images: Resamples
+) -> dict[str, Values]:
+    return _rejection_of(scores.unknown, scores.known, images.of(unknown), images.of(known))
+
+
+def _rejection_of(
+    unknown: NDArray[np.float32], known: NDArray[np.float32], of_unknown: Counts, of_known: Counts
+) -> dict[str, Values]:
+    return {
+        "auc": aurocs(unknown, known, of_unknown, of_known),
+        "caught_at_5": caught_shares(unknown, known, of_unknown, of_known),
+    }
+
+
+def _mean(part: str, found: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+    return {f"{part}.{name}": np.mean([one[name] for one in found], 0) for name in (found or [{}])[0]}

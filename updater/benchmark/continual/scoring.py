@@ -1,0 +1,296 @@
+"""What a trained network makes of items: its output, its gate, its labels, its scores of rejection."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from detector.model.picture import PictureBranch
+from detector.model.scores.energy import energy
+from detector.model.scores.score import NetworkOutput
+from detector.release.gate import GateParameters
+from detector.release.reference import Reference
+from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.vote import PictureVote, vote_of
+from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
+from updater.candidate.calibrate import (
+    GateInputs,
+    Targets,
+    common_scales,
+    fake_probabilities_around,
+    fit_gate,
+    gate_inputs,
+    labels_of,
+    reals,
+    unknown_scores,
+)
+from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
+from updater.data.training_data import LabelledCrops
+from updater.measures import balanced_weights, weighted_quantile
+from updater.training import schemes
+from updater.training.pools import backbone_rows, classify_in_parts, crop_features
+from updater.training.regularisers import augmix
+from updater.training.step import Learnt
+
+
+def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NetworkOutput:
+    """Return what the network says of each whole item, on the CPU."""
+    parts = zip(*outputs_of(learnt, items, device), strict=True)
+    return NetworkOutput(*(torch.cat(one) for one in parts))
+
+
+def outputs_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> Iterator[NetworkOutput]:
+    """Yield what the network says of some thousands of whole items at a time, at least once, on the CPU."""
+    network = learnt.network
+    features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
+    for found in classify_in_parts(network, rows, features, items.starts):
+        yield NetworkOutput(*(one.cpu() for one in found))
+
+
+MAX_FITTED_ON = 20_000
+"""training items that scores of rejection are fitted on, an equal share of each class; of these at most
+REFERENCE_ROWS are in the reference set, as in a release"""
+ODIN = "odin-published"
+"""the one score that reads crops instead of evidence, since it steps along a gradient"""
+
+
+def scores_offered() -> tuple[str, ...]:
+    """Return the names of all scores of rejection, those with a trained head of their own among them."""
+    from updater.benchmark.rejection.heads.methods import HEADS
+    from updater.benchmark.rejection.methods import POST_HOC
+
+    return (*POST_HOC, ODIN, *HEADS)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A trained network with its gate, calibrated on held-back items of the classes that it knows."""
+
+    learnt: Learnt
+    setup: Setup
+    gate: GateParameters
+    reference: Reference | None
+    rejection: dict[str, Score]
+    """the setup's scores of evidence, fitted, by name"""
+    vote: PictureVote | None
+    """of a model on whole pictures: in whatever real, fake and family are told by, and in no score"""
+
+    @property
+    def fake(self) -> torch.Tensor:
+        """Which logits stand for fakes, bool [K]."""
+        return schemes.fake_columns(schemes.columns(self.learnt.classes, self.setup.options))
+
+    def judged(self, items: LabelledCrops) -> "JudgedItems":
+        """Judge whole items."""
+        parts, done = [], 0
+        vote = None if self.vote is None else self.vote.on(items)
+        for output in outputs_of(self.learnt, items, self.setup.torch_device):
+            some = slice(done, done + len(output.logits))
+            of_some = None if vote is None else vote[some]
+            parts.append(self._judged(output, of_some, items.families[some], items.groups[some]))
+            done += len(output.logits)
+        judged = joined_items(parts)
+        return replace(judged, rejection=judged.rejection | self._odin(items))
+
+    def _judged(
+        self, output: NetworkOutput, vote: torch.Tensor | None, families: Sequence[str], groups: Sequence[str]
+    ) -> "JudgedItems":
+        measured = _measured(output, self.reference, self.fake, vote)
+        logits = torch.from_numpy(measured.logits)
+        evidence = evidence_of(self.learnt.network, output)
+        return JudgedItems(
+            families=np.array(families, str),
+            groups=np.array(groups, str),
+            column=np.asarray(logits.argmax(1).numpy()),
+            right=_right(self.learnt, self.setup, logits, families),
+            fake_probability=fake_probabilities_around(measured, self.gate),
+            fake_by_maxima=schemes.fake_by_maxima(logits, self.fake).numpy(),
+            energy=measured.scores["energy"],
+            unknown_score=unknown_scores(measured, self.gate),
+            labels=_labels(measured, self.gate),
+            features=np.asarray(output.features.numpy(), np.float32),
+            rejection={name: score(evidence) for name, score in self.rejection.items()},
+        )
+
+    def _odin(self, items: LabelledCrops) -> dict[str, NDArray[np.float64]]:
+        if ODIN not in self.setup.rejection:
+            return {}
+        from updater.benchmark.rejection import odin
+
+        return {ODIN: odin.scores(self.learnt.network, items, device=self.setup.torch_device)}
+
+
+@dataclass(frozen=True)
+class JudgedItems:
+    """n items judged; scores are higher for less familiar items."""
+
+    families: NDArray[np.str_]
+    """[n], the class that each is of"""
+    groups: NDArray[np.str_]
+    column: NDArray[np.int64]
+    """[n], the highest logit"""
+    right: NDArray[np.bool_]
+    """[n], whether that is right, the gate aside: as `rightly_told` counts it"""
+    fake_probability: NDArray[np.float32]
+    fake_by_maxima: NDArray[np.float32]
+    """[n], CDDB's p_F, which its mAP is of"""
+    energy: NDArray[np.float32]
+    unknown_score: NDArray[np.float32]
+    """[n], by the gate"""
+    labels: NDArray[np.str_]
+    """[n], real, fake or unknown, at the deployed thresholds"""
+    features: NDArray[np.float32]
+    """[n, F], the raw forensic ones; F is 0 where there are none"""
+    rejection: dict[str, NDArray[np.float64]]
+
+    def take(self, rows: slice) -> "JudgedItems":
+        """Return these items."""
+        parts = {name: values[rows] for name, values in vars(self).items() if name != "rejection"}
+        return JudgedItems(**parts, rejection={name: v[rows] for name, v in self.rejection.items()})
+
+
+def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
+    """Return the items of all parts, of which there is at least one."""
+    names = [name for name in vars(parts[0]) if name != "rejection"]
+    return JudgedItems(
+        **{name: np.concatenate([getattr(one, name) for one in parts]) for name in names},
+        rejection={
+            name: np.concatenate([one.rejection[name] for one in parts]) for name in parts[0].rejection
+        },
+    )
+
+
+def calibrated(
+    learnt: Learnt,
+    setup: Setup,
+    train: LabelledCrops,
+    calibration: LabelledCrops,
+    *,
+    new: int | None = None,
+    without: frozenset[str] = frozenset(),
+    branch: PictureBranch | None = None,
+    seed: int,
+) -> Judge:
+    """Fit the gate, and the setup's scores, as a release does.
+
+    train: what the network was trained on, of which all but the first `new` items are exemplars of earlier
+    steps; calibration: items of its classes that it was not. without: kinds of change that heads are not
+    trained on. branch: a tuned model on whole pictures. seed: of heads that are trained. Raises
+    CalibrationError, EvidenceError.
+    """
+    # Importing them takes seconds, which whoever only trains should not wait for.
+    from updater.benchmark.rejection.heads.methods import HEADS
+    from updater.benchmark.rejection.methods import POST_HOC
+
+    device = setup.torch_device
+    fake = schemes.fake_columns(schemes.columns(learnt.classes, setup.options))
+    old = np.arange(len(train)) >= (len(train) if new is None else new)
+    if len(train) > MAX_FITTED_ON:
+        some = equal_shares(np.array(train.families), np.array(train.ids), MAX_FITTED_ON)
+        train, old = train.take(some), old[some]
+    known, held = output_of(learnt, train, device), output_of(learnt, calibration, device)
+    reference = None
+    if learnt.network.forensics is not None:
+        rows = np.arange(len(train))
+        if len(train) > REFERENCE_ROWS:
+            rows = np.array(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
+        families, ids = np.array(train.families)[rows].tolist(), np.array(train.ids)[rows].tolist()
+        reference = make_reference(NetworkOutput(*(one[rows] for one in known)), families, ids)
+    vote = vote_of(learnt, setup, train, calibration, held.logits, branch)
+    measured = _measured(held, reference, fake, None if vote is None else vote.on(calibration))
+    gate = _gate(measured, calibration)
+    evidence = known_of(
+        learnt.network,
+        evidence_of(learnt.network, known),
+        _columns(train, learnt, setup),
+        evidence_of(learnt.network, held),
+        _columns(calibration, learnt, setup),
+        _augmented(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
+    )
+    names = [name for name in setup.rejection if name != ODIN]
+    return Judge(
+        learnt,
+        setup,
+        gate,
+        reference,
+        {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names},
+        vote,
+    )
+
+
+def _augmented(
+    learnt: Learnt, setup: Setup, items: LabelledCrops, without: frozenset[str], seed: int
+) -> tuple[Evidence, ...]:
+    """Return the evidence of AugMix's versions of the items."""
+    found = []
+    for number in range(augmix.VERSIONS):
+        rng = np.random.default_rng([seed, 6, number])
+        crops = augmix.augment_all(rng, items.crops, without, as_opencil=True)
+        changed = replace(items, crops=crops, features=None, crop_features=None)
+        found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
+    return tuple(found)
+
+
+def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
+    """Fit the gate as a release has it; among classes without reals, by the share of each class alone."""
+    if not len(calibration):
+        raise CalibrationError("no item is held back for calibration: hold some back")
+    families, groups = np.array(calibration.families), np.array(calibration.groups)
+    if reals(families).any():
+        return fit_gate(measured, families, groups, Targets())
+    weights, targets = balanced_weights(families, groups), Targets()
+    gate = common_scales(measured, weights, targets)
+    threshold = weighted_quantile(unknown_scores(measured, gate), weights, 1 - targets.classes_unknown)
+    return gate.model_copy(update={"unknown_threshold": threshold})
+
+
+def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops, vote: PictureVote | None) -> float:
+    """Return the share told rightly by the highest logit, 0..1.
+
+    Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
+    """
+    outputs, right, done = outputs_of(learnt, items, setup.torch_device), 0, 0
+    said = None if vote is None else vote.on(items)
+    for output in outputs:
+        some = slice(done, done + len(output.logits))
+        logits = output.logits if said is None else output.logits + said[some]
+        right += int(_right(learnt, setup, logits, items.families[some]).sum())
+        done += len(output.logits)
+    return right / done
+
+
+def _right(learnt: Learnt, setup: Setup, logits: torch.Tensor, families: Sequence[str]) -> NDArray[np.bool_]:
+    names, column = schemes.columns(learnt.classes, setup.options), logits.argmax(1)
+    if not reals(learnt.classes).any():
+        return np.asarray(np.array(names)[column.numpy()] == np.array(families))
+    return np.asarray(schemes.fake_columns(names)[column].numpy() == ~reals(families))
+
+
+def herding_features(learnt: Learnt, items: LabelledCrops, device: torch.device) -> torch.Tensor:
+    """Return what exemplars are chosen by, float32 [n, D]: the network's embedding of each item."""
+    return torch.cat([one.embedding.float() for one in outputs_of(learnt, items, device)])
+
+
+def _columns(items: LabelledCrops, learnt: Learnt, setup: Setup) -> NDArray[np.int64]:
+    return np.array(schemes.targets(items.families, learnt.classes, setup.options), np.int64)
+
+
+def _measured(
+    output: NetworkOutput, reference: Reference | None, fake: torch.Tensor, vote: torch.Tensor | None
+) -> GateInputs:
+    """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
+    measured = gate_inputs(output, reference, vote)
+    probability = schemes.fake_probability(torch.from_numpy(measured.logits), fake).numpy()
+    return replace(measured, fake_probability=probability)
+
+
+def _labels(measured: GateInputs, gate: GateParameters) -> NDArray[np.str_]:
+    return labels_of(unknown_scores(measured, gate), fake_probabilities_around(measured, gate), gate)
+
+
+def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
+    """Return the classifier's energy of each item, float32 [n]."""
+    logits = torch.cat([one.logits for one in outputs_of(learnt, items, device)])
+    return np.asarray(energy(logits).numpy(), np.float32)

@@ -1,0 +1,118 @@
+"""How a benchmark trains: the method, the network, the budget of exemplars, and for how long."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+
+import torch
+from pydantic import JsonValue
+
+from detector.release.architecture import NO_BACKBONE, Architecture
+from ingest.records import PicturePlan
+from updater.training.augmentations import NO_COPIES, Augment, Distorted
+from updater.training.schedules import Schedule
+from updater.training.step import Optimizer, Options, Recipe
+from updater.training.tuning import Tuning
+from updater.training.weights import Weights
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that a run follows from, its stream and its seed aside."""
+
+    learner: str = "softmax-rehearsal"
+    options: Options = field(default_factory=Options)
+    architecture: Architecture = field(default_factory=Architecture)
+    memory: int = 500
+    """exemplars of earlier tasks, all classes together"""
+    backbone_epochs: float = 4.5
+    """times that an item is drawn to train the whole network"""
+    head_epochs: float = 93.0
+    """and to train what lies above the backbone, which costs next to nothing"""
+    least_steps: int = 300
+    """of the head, however few the items"""
+    rates: tuple[float, float] | None = None
+    """highest learning rate, in the first step and in later ones, of the stage that `trained_epochs` is of;
+    None: the default's"""
+    batch: int = 64
+    """items of a training step"""
+    augment: Augment = "none"
+    """what is done to crops while the backbone is trained; they are shifted by an eighth of their side"""
+    distorted: Distorted = NO_COPIES
+    """copies of the items that are trained on beside them"""
+    optimizer: Optimizer = "adamw"
+    schedule: Schedule = "one-cycle"
+    weight_decay: float = 0.02
+    rejection: tuple[str, ...] = ("fused",)
+    """names of post-hoc scores; the first is the one that the figures are of"""
+    device: str = "cpu"
+    start_from: Weights | None = None
+    """what a first network begins with; else at random"""
+    picture_plan: PicturePlan | None = None
+    """how whole pictures are shown to the architecture's model of them, where it has one"""
+    picture_from: Weights | None = None
+    """what that model begins as"""
+    picture_tuning: Tuning | None = None
+    """what of it is trained further on each task; None: it is frozen"""
+
+    def described(self) -> dict[str, JsonValue]:
+        """Return every option by name, for the record; weights by their digest, where there are some."""
+        whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None))
+        for name in ("start_from", "picture_plan", "picture_from"):
+            del whole[name]
+        if not self.distorted.share:
+            del whole["distorted"]
+        if self.picture_tuning is None:
+            del whole["picture_tuning"]
+        if self.start_from is not None:
+            whole["start_from"] = self.start_from.digest
+        if self.picture_from is not None and self.picture_plan is not None:
+            whole["picture_from"] = self.picture_from.digest
+            whole["picture_plan"] = self.picture_plan.model_dump(mode="json")
+        whole |= {"architecture": self.architecture.model_dump(mode="json")}
+        whole["rates"] = None if self.rates is None else list(self.rates)
+        # Each of several processes has a GPU of its own number.
+        return whole | {"rejection": list(self.rejection), "device": self.torch_device.type}
+
+    def recipe(self, items: int, *, first: bool) -> Recipe:
+        """Return the recipe for so many items: equal steps an item, whether all at once or task by task.
+
+        Distorted copies are items too.
+        """
+        share = 0.3 if first else 0.5
+        drawn = items * (1 + (share if self.options.exposure != "none" else 0))
+        backbone_rate, head_rate = 3e-3 if first else 1e-3, 2e-3
+        if self.rates is not None:
+            own = self.rates[0 if first else 1]
+            backbone_rate, head_rate = (backbone_rate, own) if self.bare else (own, head_rate)
+        return Recipe(
+            backbone_steps=round(self.backbone_epochs * drawn / self.batch),
+            backbone_rate=backbone_rate,
+            balanced_steps=max(self.least_steps, round(self.head_epochs * drawn / self.batch)),
+            balanced_rate=head_rate,
+            pseudo_share=share,
+            batch=self.batch,
+            weight_decay=self.weight_decay,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+        ).augmented(self.augment, self.architecture.crop_px)
+
+    def trained_epochs(self, epochs: float) -> "Setup":
+        """Return the setup in which an item is drawn so often to train the whole network.
+
+        Without a backbone that is the head and the forensic branch, for at least one step.
+        """
+        if self.bare:
+            return replace(self, head_epochs=epochs, least_steps=1)
+        return replace(self, backbone_epochs=epochs)
+
+    @property
+    def bare(self) -> bool:
+        """Whether there is no backbone."""
+        return self.architecture.backbone == NO_BACKBONE
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device to train on."""
+        return torch.device(self.device)

@@ -1,0 +1,1 @@
+"""What the memory costs at size, and what a shift test can find."""

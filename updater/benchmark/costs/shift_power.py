@@ -1,0 +1,77 @@
+"""How many items of a shifted source raise an alarm, by simulation, for how far single items shift."""
+
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from memory.settings import MemorySettings
+from memory.shift_test import ShiftTest, share_of_budget
+
+AUCS = (0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90)
+
+SIGMAS = 4.0
+"""What a test of one group of known size and beginning is asked for, with which ours is compared."""
+
+_MOST = 3000
+
+
+@dataclass(frozen=True)
+class Power:
+    """Items until the alarm, all of them shifted; item_auc: of telling a shifted item from the source's own.
+
+    closed_form: (SIGMAS / d')^2 with d' = sqrt(2) * ndtri(item_auc), of normal scores. low, median and high
+    are the 10 %, 50 % and 90 % quantiles over the streams; one without an alarm counts as infinitely many.
+    """
+
+    item_auc: float
+    closed_form: float
+    low: float
+    median: float
+    high: float
+
+
+def measure(
+    before: int, streams: int, seed: int, aucs: Sequence[float], progress: Callable[[str, int, int], None]
+) -> Iterator[Power]:
+    """Yield the power at each AUC for sources that have sent `before` items of their own, normal scores.
+
+    Each test is the first of its release, and all its settings are the defaults.
+    """
+    rng, settings = np.random.default_rng(seed), MemorySettings()
+    tests = []
+    for stream in range(streams):
+        test = ShiftTest(int(rng.integers(2**62)), settings.min_reference, settings.max_reference)
+        for score in rng.normal(size=before):
+            test.observe(float(score))
+        tests.append(test)
+        progress("the sources' own items", stream + 1, streams)
+    limit = -math.log(settings.max_false_alarms * share_of_budget(1))
+    for auc in aucs:
+        shift = math.sqrt(2) * float(ndtri(auc))
+        taken = [_items_needed(copy.deepcopy(test), shift, limit, rng) for test in tests]
+        low, median, high = np.quantile(taken, (0.1, 0.5, 0.9), method="inverted_cdf")
+        yield Power(auc, (SIGMAS / shift) ** 2, float(low), float(median), float(high))
+
+
+def _items_needed(test: ShiftTest, shift: float, limit: float, rng: np.random.Generator) -> float:
+    for taken in range(1, _MOST + 1):
+        test.observe(float(rng.normal() + shift))
+        if test.log_e >= limit:
+            return taken
+    return math.inf
+
+
+def bar(items: float) -> str:
+    """Return a bar of one character for each five items, 60 at most."""
+    return "█" * max(1, round(min(items, 300) / 5))
+
+
+def power_json(found: Sequence[Power], before: int, streams: int, seed: int) -> str:
+    """Return what was measured as JSON."""
+    facts = {"before": before, "streams": streams, "seed": seed, "power": [asdict(one) for one in found]}
+    return json.dumps(facts, indent=2) + "\n"

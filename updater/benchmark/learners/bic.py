@@ -1,0 +1,115 @@
+"""BiC: two numbers, fitted to a few items held out, take the bias towards new classes away.
+
+Wu et al. 2019, "Large scale incremental learning". Training, eq. 1-4: (1 - lambda) times the
+cross-entropy plus lambda times the distillation of old logits at temperature 2, lambda = n / (n + m) for n
+old and m new classes. Bias correction, eq. 5-6: logits of new classes become alpha * o + beta, with
+alpha and beta minimising the cross-entropy over items that were held out of training, a tenth of each class's
+exemplars and as many of each new one; the rest of the network is fixed. What results is folded into the
+linear head, so a later step distils corrected logits, as in the paper. Heeds every option; "bc" has no
+new logit, and nothing to correct.
+
+The fit differs in two points. Held out are whole groups, since near-duplicates on both sides would hide
+the bias; and a faint pull to the identity keeps alpha finite where the few items can be separated.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from detector.model.network import Network
+from updater.data.training_data import LabelledCrops
+from updater.training import schemes, two_stages
+from updater.training.distillation import interpolated
+from updater.training.heads import with_head
+from updater.training.losses import classification
+from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.step import Learnt, Step
+
+_HELD_OUT = 0.1
+_PULL = 1e-3
+
+
+def learn(step: Step) -> Learnt:
+    """Train a network on nine tenths of a step and correct its head on the rest.
+
+    Raises ValueError for a cosine head, whose logits two numbers cannot be folded into. Where no old class
+    has the two groups that holding one out takes, nothing is corrected and nothing held out.
+    """
+    if step.architecture.head != "linear":
+        raise ValueError("BiC corrects a linear head; the architecture has a cosine one")
+    out = np.zeros(len(step.train), bool)
+    if step.old and step.options.scheme != "bc":
+        out = held_out(step.train, step.old, step.seed)
+    fitted = replace(step, train=step.train.take(np.flatnonzero(~out)))
+    trained = two_stages.train(
+        fitted, "bic", lambda network, data: interpolated(classification(fitted, data), fitted, data)
+    )
+    if not out.any():
+        return Learnt(trained.network, step.classes)
+    items = step.train.take(np.flatnonzero(out))
+    logits = _logits(trained.network, items, step.device)
+    target = torch.tensor(schemes.targets(items.families, step.classes, step.options), device=step.device)
+    alpha, beta = fit_correction(logits, target, len(step.old))
+    return Learnt(corrected(trained.network, alpha, beta, len(step.old)), step.classes)
+
+
+def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArray[np.bool_]:
+    """Return which of n items are held out, bool [n].
+
+    Of every class as many groups, chosen at random: a tenth of those that the smallest old class has, at
+    least one. A class of a single group gives none. None at all where no old class gives any.
+    """
+    families, groups = np.array(items.families), np.array(items.groups)
+    of = {name: np.unique(groups[families == name]) for name in np.unique(families)}
+    some = [len(found) for name, found in of.items() if name in old and len(found) > 1]
+    chosen = np.zeros(len(items), bool)
+    if not some:
+        return chosen
+    count = max(1, round(_HELD_OUT * min(some)))
+    rng = np.random.default_rng([seed, 5])
+    for name, found in of.items():
+        drawn = rng.permutation(found)[: min(count, len(found) - 1)]
+        chosen |= (families == name) & np.isin(groups, drawn)
+    return chosen
+
+
+def fit_correction(logits: Tensor, target: Tensor, old: int) -> tuple[float, float]:
+    """Return (alpha, beta) for the logits from `old` on: those of the least cross-entropy.
+
+    logits: float32 [n, K]; target: int64 [n]. Every class that is there weighs the same.
+    """
+    logits = logits.double()
+    present = torch.bincount(target, minlength=logits.shape[1])
+    weight = torch.where(present > 0, 1 / present.clamp_min(1), torch.zeros(()).to(logits)).double()
+    identity = torch.tensor([1.0, 0.0], dtype=torch.float64, device=logits.device)
+    both = identity.clone().requires_grad_()
+    optimiser = torch.optim.LBFGS([both], max_iter=100, line_search_fn="strong_wolfe")
+
+    def value() -> Tensor:
+        optimiser.zero_grad()
+        moved = torch.cat([logits[:, :old], both[0] * logits[:, old:] + both[1]], 1)
+        # The weighted mean: the items' weights of one class sum to one.
+        found = F.cross_entropy(moved, target, weight) + _PULL * (both - identity).square().sum()
+        torch.autograd.backward(found)
+        return found
+
+    optimiser.step(value)  # type: ignore[no-untyped-call]
+    alpha, beta = both.tolist()
+    return alpha, beta
+
+
+def corrected(network: Network, alpha: float, beta: float, old: int) -> Network:
+    """Return the network with alpha * o + beta for its logits from `old` on, folded into its linear head."""
+    state = {name: value.clone() for name, value in network.head.state_dict().items()}
+    state["weight"][old:] *= alpha
+    state["bias"][old:] = alpha * state["bias"][old:] + beta
+    return with_head(network, state)
+
+
+def _logits(network: Network, items: LabelledCrops, device: torch.device) -> Tensor:
+    features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
+    return classify_items(network, rows, features, items.starts).logits

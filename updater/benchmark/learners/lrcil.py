@@ -1,0 +1,132 @@
+"""LRCIL: exemplars are replayed as what a layer made of them, not as media.
+
+Pellegrini et al. 2020, "Latent replay for real-time continual learning". The layer is the backbone's pooled
+rows. An exemplar's crops pass through the backbone once, in the step that brought it; later steps concatenate
+its stored rows with those of a batch of new items, which alone are passed forward and backward through the
+backbone. So that stored rows stay valid, the layers below learn slower than those above (here at a tenth of
+the rate) and their normalisation is fixed after the first step, statistics included.
+
+A batch replays |old| / |new| times as many crops as it has items, each old class equally often. The
+loss is the mean over both. options.distillation holds the replayed logits to the previous network's, CDDB's
+LRCIL-KD (table 4); 0 is the paper. Heeds every option; AugMix and RegMixup act on the new items alone.
+
+`kept`: "rows.ID", float32 [crops, B], and "features.ID", float32 [crops, F], of every item of the step. An
+item is replayed iff it has them; one of an old class without (new, or after a release) is trained on as any.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.model.network import Network
+from updater.benchmark.learners import normalisation
+from updater.training import schemes, two_stages
+from updater.training.distillation import distillation
+from updater.training.loop import Batch, Loss, TrainingSet, item_weights
+from updater.training.losses import classification
+from updater.training.step import Learnt, Step
+
+BELOW = 0.1
+"""the backbone's share of the learning rate after the first step"""
+
+
+@dataclass(frozen=True)
+class Latents:
+    """Stored rows of n exemplars, R crops in all."""
+
+    ids: tuple[str, ...]
+    """length n"""
+    rows: Tensor
+    """float32 [R, B]"""
+    features: Tensor
+    """float32 [R, F]"""
+    target: Tensor
+    """int64 [R], the logit of each crop's item"""
+    weight: Tensor
+    """float64 [R], the chance of each crop: equal for each class, then for each item, then for each crop"""
+
+
+def learn(step: Step) -> Learnt:
+    """Train a network on the items of a step that are new, and on the stored rows of the others."""
+    stored = latents(step)
+    if stored is None:
+        trained = two_stages.train(step, "lrcil", lambda network, data: classification(step, data))
+        return Learnt(trained.network, step.classes, _kept(step, trained))
+    fresh = [i for i, one in enumerate(step.train.ids) if one not in stored.ids]
+    seen = replace(step, train=step.train.take(fresh))
+
+    def loss_of(network: Network, data: TrainingSet) -> Loss:
+        normalisation.fix(network)
+        return _loss(seen, data, stored)
+
+    trained = two_stages.train(seen, f"lrcil beside {sorted(stored.ids)}", loss_of, below=BELOW)
+    normalisation.release(trained.network)
+    assert step.previous is not None
+    replayed = {
+        f"{part}.{one}": step.previous.kept[f"{part}.{one}"]
+        for one in stored.ids
+        for part in ("rows", "features")
+    }
+    return Learnt(trained.network.eval(), step.classes, replayed | _kept(seen, trained))
+
+
+def latents(step: Step) -> Latents | None:
+    """Return the stored rows of a step's items; None where there are none, or nothing else to learn from."""
+    kept = step.previous.kept if step.previous else {}
+    places = [i for i, one in enumerate(step.train.ids) if f"rows.{one}" in kept]
+    if not places or len(places) == len(step.train):
+        return None
+    ids = tuple(step.train.ids[i] for i in places)
+    families = [step.train.families[i] for i in places]
+    parts = {part: [kept[f"{part}.{one}"].to(step.device) for one in ids] for part in ("rows", "features")}
+    counts = np.array([len(one) for one in parts["rows"]])
+    _, classes = np.unique(np.array(families), return_inverse=True)
+    weight = np.repeat(item_weights(classes, 1.0) / counts, counts)
+    target = np.repeat(schemes.targets(families, step.classes, step.options), counts)
+    return Latents(
+        ids,
+        torch.cat(parts["rows"]),
+        torch.cat(parts["features"]),
+        torch.from_numpy(target).to(step.device),
+        torch.from_numpy(weight),
+    )
+
+
+def _loss(step: Step, data: TrainingSet, stored: Latents) -> Loss:
+    options, old = step.options, step.previous
+    assert old is not None
+    share = len(step.old) / max(1, len(step.classes) - len(step.old))
+    of_new = classification(step, data)
+    # These two read other versions of a batch's items, which stored rows do not have.
+    plain = "none" if options.rejection in ("augmix", "regmixup") else options.rejection
+    of_old = classification(replace(step, options=replace(options, rejection=plain)), data)
+    teacher = old.network.to(step.device).eval()
+
+    def total(batch: Batch) -> Tensor:
+        new = len(batch.items)
+        drawn = torch.multinomial(stored.weight, max(1, round(share * new)), replacement=True)
+        drawn = drawn.to(step.device)
+        said = batch.network.classify(stored.rows[drawn], stored.features[drawn])
+        replayed = Batch(
+            said, drawn, stored.target[drawn], drawn, torch.eye(len(drawn), device=step.device), batch.network
+        )
+        value = (new * of_new(batch) + len(drawn) * of_old(replayed)) / (new + len(drawn))
+        if options.distillation:
+            with torch.no_grad():
+                wanted = teacher.classify(stored.rows[drawn], stored.features[drawn]).logits
+            value = value + options.distillation * distillation(said.logits[:, : wanted.shape[1]], wanted)
+        return value
+
+    return total
+
+
+def _kept(step: Step, trained: two_stages.Trained) -> dict[str, Tensor]:
+    """Return the rows and the features of each item, as they are now."""
+    starts = step.train.starts
+    return {
+        f"{part}.{one}": torch.as_tensor(values[starts[i] : starts[i + 1]]).cpu().clone()
+        for i, one in enumerate(step.train.ids)
+        for part, values in (("rows", trained.rows), ("features", trained.data.features))
+    }

@@ -1,0 +1,25 @@
+"""Every learner by its name on the command line. To add one is to add its file and its line here.
+
+A bare name is the published method. Where ours does better, it stands beside under a name that says what it
+does otherwise.
+"""
+
+from updater.benchmark.learners import bic, dytox, fine_tuning, foster, icarl, joint, lrcil, lucir, nscil, wa
+from updater.training import softmax_rehearsal
+from updater.training.step import Learner
+
+LEARNERS: dict[str, Learner] = {
+    "fine-tuning": fine_tuning.learn,
+    "joint": joint.learn,
+    "softmax-rehearsal": softmax_rehearsal.learn,
+    "icarl": icarl.learn,
+    "lucir": lucir.learn,
+    "bic": bic.learn,
+    "wa": wa.learn,
+    "nscil": nscil.learn,
+    "nscil-projected": nscil.learn_projected,
+    "lrcil": lrcil.learn,
+    "foster": foster.learn,
+    "foster-aligned": foster.learn_aligned,
+    "dytox": dytox.learn,
+}

@@ -1,0 +1,182 @@
+"""The pictures of a report, each as the text of one SVG that needs no font, script or file beside it."""
+
+import io
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sklearn.metrics import roc_curve
+
+from updater.benchmark.report.results import RejectionScores, Run
+from updater.benchmark.report.table import mean_matrix
+from updater.measures import auroc
+
+_GATE, _ENERGY, _KNOWN, _UNKNOWN, _CONTROL = "#0b6e99", "#b7791f", "#2b6cb0", "#c53030", "#2f855a"
+_GRID = np.linspace(0, 1, 201)
+_BINS = 30
+
+
+def heat_map(runs: Sequence[Run]) -> str:
+    """B as a map, mean over the runs: a task a row, the step after which it was tested a column."""
+    mean, tasks = mean_matrix(runs), runs[0].tasks
+    lowest = min(50.0, float(np.nanmin(mean)))
+    return shaded_table(
+        mean,
+        tasks,
+        tasks,
+        ("after learning", "accuracy on", "accuracy, points"),
+        span=(lowest, 100),
+        digits=0,
+    )
+
+
+def shaded_table(
+    cells: NDArray[np.float64],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    labels: tuple[str, str, str],
+    *,
+    span: tuple[float, float],
+    digits: int,
+) -> str:
+    """A table as a map. cells: [rows, columns], nan where there is none; labels: of columns, rows, cells.
+
+    span: the values that the colours go from and to.
+    """
+    width, height = (max(3.2, 0.62 * len(names) + 1.6) for names in (columns, rows))
+    figure, axes = new_figure(width + 1.2, height)
+    lowest, highest = span
+    drawn = axes.pcolormesh(cells, cmap="viridis", vmin=lowest, vmax=highest, edgecolors="white", linewidth=1)
+    for (row, column), value in np.ndenumerate(cells):
+        if np.isfinite(value):
+            ink = "white" if value < lowest + 0.6 * (highest - lowest) else "black"
+            text = f"{value:.{digits}f}"
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=8)
+    _name_ticks(axes, np.arange(len(columns)) + 0.5, columns)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, parse_math=False)
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    axes.spines[:].set_visible(False)
+    figure.colorbar(drawn, ax=axes, shrink=0.8, label=labels[2])
+    return svg(figure)
+
+
+def aa_over_time(runs: Sequence[Run]) -> str:
+    """AA over the tasks learnt so far after each step, mean and standard deviation; and joint training's."""
+    figure, axes = new_figure(6.2, 3.4)
+    steps = np.arange(1, len(runs[0].tasks) + 1)
+    curves = np.array([run.aa_over_time() for run in runs])
+    _banded(axes, steps.astype(np.float64), curves, _GATE, "after each task")
+    joint = [run.figures.joint_aa for run in runs if run.figures.joint_aa is not None]
+    if joint:
+        axes.axhline(
+            float(np.mean(joint)), color=_ENERGY, linestyle="--", label="joint training on all tasks"
+        )
+    _name_ticks(axes, steps, runs[0].tasks)
+    axes.set_ylabel("AA, points")
+    axes.legend(frameon=False)
+    return svg(figure)
+
+
+def roc(scores: Sequence[RejectionScores]) -> str:
+    """The ROC of unknown (positive) against known, by the gate and by energy.
+
+    Scores of different runs have different scales, so it is the mean of their curves, with the standard
+    deviation; the AUC told is the mean of theirs.
+    """
+    figure, axes = new_figure(4.4, 4.2)
+    pairs = {
+        "gate": (_GATE, [(one.unknown, one.known) for one in scores]),
+        "energy": (_ENERGY, [(one.unknown_energy, one.known_energy) for one in scores]),
+    }
+    for name, (colour, everything) in pairs.items():
+        # A plain network's energy is measured for the first seed alone.
+        samples = [(unknown, known) for unknown, known in everything if len(unknown) and len(known)]
+        if not samples:
+            continue
+        curves = np.array([_caught(unknown, known) for unknown, known in samples])
+        area = np.mean([auroc(unknown, known) for unknown, known in samples])
+        _banded(axes, _GRID, curves, colour, f"{name}, AUC {area:.3f}")
+    axes.plot([0, 1], [0, 1], color="#a0aec0", linewidth=0.8, linestyle=":")
+    axes.axvline(0.05, color="#a0aec0", linewidth=0.8)
+    axes.set(xlabel="known called unknown", ylabel="unknown called unknown", xlim=(0, 1), ylim=(0, 1.01))
+    axes.legend(frameon=False, loc="lower right")
+    return svg(figure)
+
+
+def energy_histograms(scores: Sequence[RejectionScores]) -> str:
+    """How energy and the gate's score are spread over known and unknown, each run weighing the same."""
+    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    energies = {"known": [s.known_energy for s in scores], "unknown": [s.unknown_energy for s in scores]}
+    gates = {
+        "known": [s.known for s in scores],
+        "unknown": [s.unknown for s in scores],
+        "reals of unknown sources": [s.control for s in scores],
+    }
+    for axes, label, groups in ((left, "energy", energies), (right, "the gate's score", gates)):
+        _histogram(axes, groups)
+        axes.set(xlabel=f"{label} (higher: less familiar)", ylabel="share of items")
+        axes.spines[["top", "right"]].set_visible(False)
+        # Above the bars, which may stand anywhere.
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=1)
+    return svg(figure)
+
+
+def _histogram(axes: Axes, groups: dict[str, list[NDArray[np.float32]]]) -> None:
+    colours = dict(zip(groups, (_KNOWN, _UNKNOWN, _CONTROL), strict=False))
+    everything = np.concatenate([array for arrays in groups.values() for array in arrays])
+    if not len(everything):
+        return
+    # A few far outliers must not press all the rest into one bar.
+    edges = np.histogram_bin_edges(np.quantile(everything, [0.002, 0.998]), _BINS)
+    for name, arrays in groups.items():
+        present = [array for array in arrays if len(array)]
+        if present:
+            shares = [
+                np.histogram(array.clip(edges[0], edges[-1]), edges)[0] / len(array) for array in present
+            ]
+            axes.stairs(np.mean(shares, 0), edges, color=colours[name], fill=True, alpha=0.25)
+            axes.stairs(np.mean(shares, 0), edges, color=colours[name], label=name)
+
+
+def _caught(unknown: NDArray[np.float32], known: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the share of unknown caught where each share of _GRID of the known is."""
+    is_unknown = np.arange(len(unknown) + len(known)) < len(unknown)
+    false, caught, _ = roc_curve(is_unknown, np.concatenate([unknown, known]))
+    return np.asarray(np.interp(_GRID, false, caught), np.float64)
+
+
+def _banded(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], colour: str, label: str) -> None:
+    mean = curves.mean(0)
+    axes.plot(x, mean, color=colour, label=label)
+    if len(curves) > 1:
+        sd = curves.std(0, ddof=1)
+        axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+
+
+def _name_ticks(axes: Axes, places: NDArray[np.generic], names: Sequence[str]) -> None:
+    # A folder's name is no formula, though it may hold dollar signs.
+    axes.set_xticks(places, names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty plot of that size, inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def svg(figure: Figure) -> str:
+    """The text of a plot."""
+    out = io.StringIO()
+    # Letters as shapes: no font of the reader's machine. No date, fixed ids: the same picture, the same text.
+    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "forgewatch"}):
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return out.getvalue()

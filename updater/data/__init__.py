@@ -1,0 +1,1 @@
+"""Labelled crops as training reads them."""

@@ -1,0 +1,210 @@
+"""Rows of an array on disk, read by their numbers: crops and features of more items than memory holds."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from updater.data.shards import READ_AT_ONCE, Handle, Shard, StoredRowsError, stamp
+
+MAX_HELD_BYTES = 2**28
+"""What is computed and takes more is kept on disk."""
+
+
+class StoredRows:
+    """T rows of one shape and dtype, chosen from shards: `rows[numbers]` and `rows[a:b]` read those alone."""
+
+    def __init__(self, shards: Sequence[Shard], places: NDArray[np.int64] | None = None) -> None:
+        """At least one shard. places: int64 [T], counted over all shards; None: all rows as they lie.
+
+        Raises ValueError where the shards' rows differ in shape or dtype.
+        """
+        self.shards = tuple(shards)
+        first = self.shards[0]
+        if any((one.row, one.dtype) != (first.row, first.dtype) for one in self.shards):
+            raise ValueError(f"rows of {sorted({one.row for one in self.shards})} do not go together")
+        self._ends = np.cumsum([one.count for one in self.shards])
+        self._places = np.arange(self._ends[-1]) if places is None else places
+        self.dtype = first.dtype
+        self.shape = (len(self._places), *first.row)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def nbytes(self) -> int:
+        """What reading all of them would take."""
+        return len(self) * self.shards[0].row_bytes
+
+    def __getitem__(self, rows: slice | NDArray[np.int64] | Sequence[int]) -> NDArray[Any]:
+        """Return rows, [N, ...]. Raises StoredRowsError."""
+        places = self._places[rows]
+        found = np.empty((len(places), *self.shape[1:]), self.dtype)
+        if not len(places) or not found.nbytes:
+            return found
+        which = np.searchsorted(self._ends, places, "right")
+        # Neighbours that lie side by side are read at once.
+        breaks = np.flatnonzero((np.diff(places) != 1) | (np.diff(which) != 0)) + 1
+        for start, end in zip([0, *breaks], [*breaks, len(places)], strict=True):
+            shard = self.shards[which[start]]
+            first = int(places[start]) - int(self._ends[which[start]]) + shard.count
+            shard.read(first, found[start:end])
+        return found
+
+    def take(self, rows: NDArray[np.int64] | slice) -> "StoredRows":
+        """Return a choice of the rows; nothing is read."""
+        return StoredRows(self.shards, self._places[rows])
+
+    def onto(self, shards: Sequence[Shard]) -> "StoredRows":
+        """Return the same choice of rows from other shards, each of which has as many as its own."""
+        return StoredRows(shards, self._places)
+
+    def described(self) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+        """Return, for JSON, where the shards lie, and the places in them: what `described_rows` takes."""
+        shards = [
+            {name: value for name, value in vars(one).items() if name != "held"}
+            | {"path": str(one.path), "dtype": one.dtype.str}
+            for one in self.shards
+        ]
+        return shards, self._places
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, hexadecimal, that says which rows these are."""
+        total = hashlib.sha256("".join(one.digest for one in self.shards).encode())
+        total.update(self._places.tobytes())
+        return total.hexdigest()
+
+
+def chosen_rows(values: Any, rows: NDArray[np.int64]) -> Any:
+    """Return rows of an array, or a choice of stored ones, of which nothing is read."""
+    return values.take(rows) if isinstance(values, StoredRows) else values[rows]
+
+
+def joined_rows(parts: Sequence[Any]) -> Any:
+    """Return arrays one after another: stored rows if any of them are and the others hold nothing.
+
+    Raises ValueError where the rows differ in shape or dtype.
+    """
+    full = [part for part in parts if len(part)]
+    if not any(isinstance(part, StoredRows) for part in full):
+        return np.concatenate([part[:] for part in parts])
+    parts = [part if isinstance(part, StoredRows) else stored(part) for part in full]
+    numbers: dict[Shard, int] = {}
+    for part in parts:
+        for shard in part.shards:
+            numbers.setdefault(shard, len(numbers))
+    begins = np.cumsum([0, *(shard.count for shard in numbers)])
+    places = []
+    for part in parts:
+        which = np.searchsorted(part._ends, part._places, "right")
+        own = np.array([int(begins[numbers[shard]]) for shard in part.shards])
+        before = part._ends - np.array([shard.count for shard in part.shards])
+        places.append(part._places - before[which] + own[which])
+    return StoredRows(list(numbers), np.concatenate(places))
+
+
+def described_rows(shards: Sequence[Mapping[str, Any]], places: NDArray[np.int64]) -> StoredRows:
+    """Return the rows that `StoredRows.described` told of; nothing is read."""
+    found = [
+        Shard(
+            Path(one["path"]),
+            one["offset"],
+            one["count"],
+            tuple(one["row"]),
+            np.dtype(one["dtype"]),
+            one["digest"],
+            tuple(one["stamp"]),
+        )
+        for one in shards
+    ]
+    return StoredRows(found, places)
+
+
+class Scratch:
+    """A file without a name, which rows are added to; it goes when nobody reads from it any more.
+
+    It lies where the environment's TMPDIR says.
+    """
+
+    def __init__(self) -> None:
+        try:
+            with tempfile.TemporaryFile() as file:
+                self._handle = Handle(os.dup(file.fileno()))
+        except OSError as error:
+            raise _unwritable(error) from error
+        self._size, self._count, self._digest = 0, 0, hashlib.sha256()
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Write rows, [N, ...], behind those that are there. Raises StoredRowsError."""
+        flat = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+        self._digest.update(flat)  # type: ignore[arg-type]  # numpy arrays are buffers
+        view = memoryview(flat)  # type: ignore[arg-type]  # numpy arrays are buffers
+        try:
+            while view:
+                written = os.pwrite(self._handle.descriptor, view[:READ_AT_ONCE], self._size)
+                view, self._size = view[written:], self._size + written
+        except OSError as error:
+            raise _unwritable(error) from error
+        self._count += len(rows)
+        self._row, self._dtype = rows.shape[1:], rows.dtype
+
+    def rows(self) -> StoredRows:
+        """Return all rows, at least one; none may be added afterwards."""
+        descriptor = self._handle.descriptor
+        # By this name another process of this host can open it.
+        path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+        digest, mark = self._digest.hexdigest(), stamp(descriptor)
+        return StoredRows([Shard(path, 0, self._count, self._row, self._dtype, digest, mark, self._handle)])
+
+
+def stored(rows: NDArray[Any]) -> StoredRows:
+    """Write an array of at least one row to a file without a name. Raises StoredRowsError."""
+    scratch = Scratch()
+    scratch.add(rows)
+    return scratch.rows()
+
+
+class Collected:
+    """Arrays that are put one behind another: in memory, or on disk once they take too much."""
+
+    def __init__(self) -> None:
+        self._held: list[NDArray[Any]] = []
+        self._held_bytes = 0
+        self._scratch: Scratch | None = None
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Put rows, [N, ...], behind those that are there. Raises StoredRowsError."""
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._scratch is None and self._held_bytes > MAX_HELD_BYTES:
+            self._scratch = Scratch()
+        if self._scratch is not None:
+            for one in self._held:
+                self._scratch.add(one)
+            self._held.clear()
+
+    def rows(self) -> "NDArray[Any] | StoredRows":
+        """Return all of them, at least one array."""
+        return np.concatenate(self._held) if self._scratch is None else self._scratch.rows()
+
+
+def collected(parts: Iterable[NDArray[Any]]) -> NDArray[Any] | StoredRows:
+    """Return arrays one after another, at least one, as `Collected` holds them. Raises StoredRowsError."""
+    found = Collected()
+    for part in parts:
+        found.add(part)
+    return found.rows()
+
+
+def _unwritable(error: OSError) -> StoredRowsError:
+    folder = tempfile.gettempdir()
+    return StoredRowsError(
+        f"{folder} cannot hold what does not fit into memory ({error.strerror}): name a folder with room by"
+        " TMPDIR"
+    )

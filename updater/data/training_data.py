@@ -1,0 +1,286 @@
+"""Labelled crops as the learners and the calibration read them, and how they come from the memory."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from sqlalchemy import func, select
+
+from detector.release.architecture import FEATURE_VERSION
+from ingest.records import PicturePlan
+from memory.alarms import suspects_of_alarms
+from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore
+from memory.records import Split
+from memory.rows import UnknownExemplarError, select_exemplars, select_features
+from memory.schema import exemplars, labelled, labels
+from memory.store import Store
+from updater.data.real_clips import Gathering, RealClips
+from updater.data.stored_rows import Collected, StoredRows, chosen_rows
+
+log = structlog.get_logger()
+
+
+class CropSizesError(ValueError):
+    """Exemplars were cut at several sizes, which no one network takes. Fatal."""
+
+
+class PicturesLackingError(ValueError):
+    """Exemplars are kept without the whole pictures that a model looks at. Fatal."""
+
+
+class CropsLostError(Exception):
+    """So many crops cannot be read that the store itself must be wrong or lost. Fatal until it is mended."""
+
+
+MAX_LOST_SHARE = 0.1
+"""Of a split's exemplars, so many may lack their crops, and one always, before nothing is learnt at all."""
+
+
+@dataclass(frozen=True)
+class LabelledCrops:
+    """n labelled items and their crops, all of one side S."""
+
+    ids: tuple[str, ...]
+    """length n"""
+    families: tuple[str, ...]
+    """length n: the class of each item, "real" or a forgery family"""
+    sources: tuple[str, ...]
+    """length n: where each item came from"""
+    groups: tuple[str, ...]
+    """length n: items of one group show nearly the same, such as pieces of one photograph"""
+    crops: npt.NDArray[np.uint8] | StoredRows
+    """[T, S, S, 3], uint8, RGB; in memory or on disk"""
+    starts: npt.NDArray[np.int64]
+    """[n + 1]: rows starts[i]:starts[i + 1] of crops are item i's"""
+    features: npt.NDArray[np.float32] | None = None
+    """[n, F], the raw pooled forensic features that the memory holds; None where it holds none of today's"""
+    crop_features: npt.NDArray[np.float32] | StoredRows | None = None
+    """[T, F], float32, the raw forensic features of each crop, where they were computed before"""
+    pictures: npt.NDArray[np.uint8] | StoredRows | None = None
+    """[n, S', S', 3], uint8, RGB: each item's whole picture, resized; None where no model looks at it"""
+    picture_features: npt.NDArray[np.float32] | None = None
+    """[n, B], what a frozen model makes of each item's whole picture, where it was computed before"""
+    videos: npt.NDArray[np.bool_] | None = None
+    """[n], known to be videos: real ones whose frames an import kept; None where that was not looked up"""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, items: Iterable[int]) -> "LabelledCrops":
+        """Return these items, in this order."""
+        chosen = list(items)
+        at = np.array(chosen, np.int64)
+        starts = np.concatenate([[0], np.cumsum(np.diff(self.starts)[at])]).astype(np.int64)
+        # Row r of the choice is as far behind its item's first as it was.
+        rows = np.arange(starts[-1]) + np.repeat(self.starts[at] - starts[:-1], np.diff(starts))
+        return LabelledCrops(
+            ids=tuple(self.ids[i] for i in chosen),
+            families=tuple(self.families[i] for i in chosen),
+            sources=tuple(self.sources[i] for i in chosen),
+            groups=tuple(self.groups[i] for i in chosen),
+            crops=chosen_rows(self.crops, rows),
+            starts=starts,
+            features=None if self.features is None else self.features[at],
+            crop_features=None if self.crop_features is None else chosen_rows(self.crop_features, rows),
+            pictures=None if self.pictures is None else chosen_rows(self.pictures, at),
+            picture_features=None if self.picture_features is None else self.picture_features[at],
+            videos=None if self.videos is None else self.videos[at],
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of items of each class, by name."""
+        return dict(sorted(Counter(self.families).items()))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Every labelled item, by the side of the split on which its group lies for ever."""
+
+    train: LabelledCrops
+    calibration: LabelledCrops
+    test: LabelledCrops
+    resting: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """how many items of each class were over a budget and are in none, by split"""
+    clips: Mapping[str, RealClips] = field(default_factory=dict)
+    """frames of real videos by split, where a scanner is to learn from them"""
+
+
+def load_splits(
+    store: Store,
+    crops: CropStore,
+    resting: Collection[str] = (),
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    *,
+    picture: PicturePlan | None = None,
+    with_clips: bool = False,
+) -> Splits:
+    """Load all three splits but the exemplars that rest; progress gets (stage, done, total).
+
+    picture: of which size whole pictures are loaded beside the crops; None for none. with_clips: whether
+    frames of real videos are.
+
+    Raises what `load` raises.
+    """
+    splits: tuple[Split, ...] = get_args(Split)
+    with store.read() as connection:
+        left_out = {
+            split: Counter(
+                str(row.family)
+                for row in select_exemplars(connection, split=split)
+                if row.id in resting and row.family is not None
+            )
+            for split in splits
+        }
+    gathered: dict[str, Gathering] = {split: Gathering() for split in splits} if with_clips else {}
+    return Splits(
+        **{
+            split: load(
+                store,
+                crops,
+                split,
+                resting,
+                functools.partial(progress, f"load {split}"),
+                picture=picture,
+                clips=gathered.get(split),
+            )
+            for split in splits
+        },
+        resting={split: dict(sorted(counts.items())) for split, counts in left_out.items() if counts},
+        clips={split: found.clips() for split, found in gathered.items()},
+    )
+
+
+def load(
+    store: Store,
+    crops: CropStore,
+    split: Split,
+    resting: Collection[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    picture: PicturePlan | None = None,
+    clips: Gathering | None = None,
+) -> LabelledCrops:
+    """Load every exemplar of one split that bears a person's label, has its crops and does not rest.
+
+    With a picture's plan, its whole picture too: an exemplar that was kept without one, or at another size,
+    is left out as one without crops is. clips gathers frames of the real videos among them.
+
+    What takes too much memory is on disk: 49 kB a crop of 128 px. An exemplar whose stored crops are missing
+    or not what their digest says is left out, and said to be in the log: one bad disk block must
+    not stop all learning, but a store that was lost or restored to an earlier time must. Raises
+    CropsLostError, CropSizesError, PicturesLackingError, StoredRowsError, StoreUnavailableError or
+    CropsUnavailableError.
+    """
+    with store.read() as connection:
+        rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
+    # By what they show: the same media that came in another order teach the same.
+    rows.sort(key=lambda row: (row.media_digest, row.id))
+    kept, videos, counts, sides, lost, lacking = [], [], [], set(), 0, 0
+    loaded, pictures = Collected(), Collected()
+    shape = None if picture is None else (picture.height_px, picture.width_px, 3)
+    for number, row in enumerate(rows, 1):
+        # A dropped exemplar may have kept its label; its crops are gone.
+        if row.family is not None and row.crops_digest is not None:
+            try:
+                views = crops.load_views(row.crops_digest)
+                cut, shown, _ = views
+                if shape is not None and (shown is None or shown.shape != shape):
+                    lacking += 1
+                    continue
+                kept.append(row)
+                videos.append(views.scan is not None)
+                counts.append(len(cut))
+                sides.add(cut.shape[1])
+                if len(sides) == 1:
+                    loaded.add(cut)
+                if shown is not None and shape is not None:
+                    pictures.add(shown[None])
+                if clips is not None:
+                    clips.add(row, views)
+            except (CropsMissingError, CropsDamagedError) as error:
+                lost += 1
+                log.error("exemplar left out", exemplar=row.id, error=str(error))
+        progress(number, len(rows))
+    if lost > max(1, MAX_LOST_SHARE * (len(kept) + lost)):
+        raise CropsLostError(
+            f"the crops of {lost} of {len(kept) + lost} exemplars of the {split} split are missing or "
+            "damaged: restore the crop store of FORGEWATCH_MEMORY_CROPS_URL"
+        )
+    if lacking > max(1, MAX_LOST_SHARE * (len(kept) + lacking)):
+        raise PicturesLackingError(
+            f"{lacking} of {len(kept) + lacking} exemplars of the {split} split were kept without the whole"
+            f" picture of {shape} that the model looks at, and it cannot be made of their crops: set"
+            " FORGEWATCH_MEMORY_PICTURE_PX and import them into an empty memory, or go on without a"
+            " FORGEWATCH_UPDATER_PICTURE_BACKBONE"
+        )
+    if lacking:
+        log.warning("exemplars without a picture left out", split=split, exemplars=lacking)
+    if len(sides) > 1:
+        raise CropSizesError(f"exemplars of the {split} split have crops of {sorted(sides)} px")
+    return LabelledCrops(
+        ids=tuple(row.id for row in kept),
+        families=tuple(str(row.family) for row in kept),
+        sources=tuple(row.source for row in kept),
+        groups=tuple(row.group for row in kept),
+        crops=loaded.rows() if kept else np.zeros((0, 0, 0, 3), np.uint8),
+        starts=np.cumsum([0, *counts]).astype(np.int64),
+        features=_features(store, [row.id for row in kept]),
+        pictures=None if shape is None else pictures.rows() if kept else np.zeros((0, *shape), np.uint8),
+        videos=np.array(videos, bool),
+    )
+
+
+def _features(store: Store, ids: list[str]) -> npt.NDArray[np.float32] | None:
+    try:
+        with store.read() as connection:
+            return select_features(connection, FEATURE_VERSION, ids=ids).matrix
+    except UnknownExemplarError:
+        return None
+
+
+def newest_label(store: Store) -> int:
+    """Return the number of the newest label or undo, 0 before the first. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        return connection.execute(select(func.max(labels.c.id))).scalar() or 0
+
+
+def known_label(store: Store, label: int) -> int:
+    """Return a label's number, or 0 where no label of the memory is as new.
+
+    Then the memory was restored to an earlier time than the update runs, its next labels get numbers that
+    were others' before, and nothing is known of what a run has seen. Raises StoreUnavailableError.
+    """
+    return label if label <= newest_label(store) else 0
+
+
+def labelled_since(store: Store, label: int) -> int:
+    """Return how many exemplars got a class by labels newer than this one which are not undone.
+
+    All that bear a class, where there is no such label yet, as `known_label` has it. Raises
+    StoreUnavailableError.
+    """
+    return len(_labelled_since(store, label))
+
+
+def suspects_labelled_since(store: Store, label: int) -> int:
+    """Return how many of them are suspects of an alarm. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        suspects = suspects_of_alarms(connection)
+    return len(suspects & _labelled_since(store, label)) if suspects else 0
+
+
+def _labelled_since(store: Store, label: int) -> set[str]:
+    label = known_label(store, label)
+    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
+    query = (
+        select(labelled.c.exemplar)
+        .join(exemplars, exemplars.c.id == labelled.c.exemplar)
+        .where(labelled.c.label > label, labelled.c.label.not_in(undone), exemplars.c.family.is_not(None))
+    )
+    with store.read() as connection:
+        return set(connection.scalars(query))
