@@ -46,10 +46,10 @@ def _setting(kind: type[BaseSettings], name: str) -> str:
 def tree(room: str) -> str:
     listed = subprocess.run(["git", "ls-files", room], cwd=ROOT, capture_output=True, text=True, check=True)
     lines = []
-    for path in sorted(path for path in listed.stdout.splitlines() if path.endswith(".py")):
+    for path in sorted(path for path in listed.stdout.splitlines() if path.endswith("__init__.py")):
         purpose = (ast.get_docstring(ast.parse((ROOT / path).read_text())) or "").splitlines()[0]
         name = path.removesuffix("__init__.py").removeprefix(f"{room}/") or f"{room}/"
-        lines.append(f"    {name:35} {purpose}")
+        lines.append(f"    {name:25} {purpose}")
     return "\n".join(lines)
 
 
@@ -75,7 +75,7 @@ def test_each_rooms_readme_names_every_setting_with_its_default(room):
 
 
 @pytest.mark.parametrize("room", SETTINGS)
-def test_each_rooms_readme_names_every_module_with_its_purpose(room):
+def test_each_rooms_readme_names_every_folder_with_its_purpose(room):
     assert part(readme(room).read_text(), "tree") == tree(room)
 
 
