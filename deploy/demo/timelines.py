@@ -12,7 +12,7 @@ from ingest.records import CropPlan, MediaPlan, PicturePlan
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from memory.records import REAL
-from updater.distortions.media.h264 import RATE
+from updater.distortions.clip_writing import RATE
 from updater.scan.calibrate import found
 
 _FRAMES, _FRAME_PX = 8, 128

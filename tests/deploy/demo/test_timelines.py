@@ -7,7 +7,7 @@ from verdicts import make_item, make_verdict
 from deploy.demo.timelines import ShownClip, caption, sheet, to_look_at
 from deploy.demo.when import AnsweredClip
 from detector.records import Scan, Segment
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 from updater.scan.stretches import Stretch
 
 FRAMES = 25

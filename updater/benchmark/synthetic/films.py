@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from updater.distortions.media.clip import Clip, ClipError
-from updater.distortions.media.rgb import to_rgb
+from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
 
 MAX_PIXELS = 50_000_000

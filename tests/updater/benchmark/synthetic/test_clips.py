@@ -23,7 +23,7 @@ from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.films import films_in
 from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.stream import FROZEN, REAL, digest
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 from updater.scan.moving import forged_along, smooth_path
 from updater.scan.stretches import MOST, SHORTEST, Stretch, draw_stretches
 

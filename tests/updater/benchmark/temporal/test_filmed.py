@@ -10,7 +10,7 @@ from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.films import films_in
 from updater.benchmark.temporal.filmed import by_film, pieces_of
 from updater.benchmark.temporal.method import Answer
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 from updater.scan.clips import scanned
 from updater.scan.features import SeenFrames
 from updater.scan.reading import CROP_PX

@@ -1,65 +1,15 @@
-"""What a file gets, and the line that says so."""
+"""Meta files: what is written is read back, and what is wrong is told with its line."""
 
-from collections import Counter
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from updater.distortions.distortion import LEVELS, DistortionError
 from updater.distortions.meta import meta_line, parsed, read_meta, steps_for
-from updater.distortions.methods import AUGMENTATIONS, DEEPERFORENSICS, DISTORTIONS, FORGERYNET, step
-from updater.distortions.mixes import MIXED, drawn, drawn_by_the_law_of_files, without_kinds
+from updater.distortions.methods import DISTORTIONS, step
 
 STEPS = st.lists(st.builds(step, st.sampled_from([*DISTORTIONS]), st.sampled_from(LEVELS)), max_size=4)
 PATHS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=30)
-
-
-@given(st.integers(0, 2**32), st.sampled_from(MIXED))
-def test_a_mix_never_has_a_type_twice(seed, count):
-    steps = drawn(np.random.default_rng(seed), count)
-    assert len({one.name for one in steps}) == count
-    assert {one.name for one in steps} <= DEEPERFORENSICS.keys()
-    assert {one.level for one in steps} <= set(LEVELS)
-
-
-def test_types_levels_and_orders_are_equally_likely():
-    rng = np.random.default_rng(0)
-    mixes = [drawn(rng, 2) for _ in range(4200)]
-    for place in (0, 1):
-        names = Counter(mix[place].name for mix in mixes)
-        assert names.keys() == DEEPERFORENSICS.keys()
-        assert min(names.values()) > 500
-        assert min(Counter(mix[place].level for mix in mixes).values()) > 700
-    assert len({tuple(one.name for one in mix) for mix in mixes}) == 42
-
-
-def test_a_level_that_is_given_is_everyones():
-    assert {one.level for one in drawn(np.random.default_rng(0), 4, 3)} == {3}
-
-
-def test_more_than_there_are_cannot_be_mixed():
-    with pytest.raises(DistortionError, match="a mix of 3 cannot be drawn from 2 distortions"):
-        drawn(np.random.default_rng(0), 3, names=("CS", "CC"))
-
-
-def test_the_law_of_files():
-    rng = np.random.default_rng(1)
-    files = [drawn_by_the_law_of_files(rng, AUGMENTATIONS["enhanced"]) for _ in range(10_000)]
-    counts = Counter(map(len, files))
-    assert 60 < counts[0] < 140
-    assert 60 < counts[1] < 140
-    assert all(3000 < counts[count] < 3500 for count in MIXED)
-    assert {one.name for steps in files for one in steps} == FORGERYNET.keys()
-    assert all(len({one.name for one in steps}) == len(steps) for steps in files)
-    assert drawn_by_the_law_of_files(rng, AUGMENTATIONS["weak"]) == ()
-
-
-def test_kinds_of_a_family_that_is_unseen_stay_out():
-    kept = without_kinds([*FORGERYNET], frozenset({"compression", "noise"}))
-    assert {"sharpen", "rescale"} < set(kept)
-    assert not {"jpeg", "webp", "h264", "gaussian_noise", "impulses"} & set(kept)
 
 
 @given(PATHS, STEPS)

@@ -1,5 +1,6 @@
-"""A video file written from frames, with another's sound beside them."""
+"""A video file written from frames, with another's sound beside them; and frames through H.264 in memory."""
 
+import io
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ import av
 import av.codec
 import numpy as np
 
-from updater.distortions.media.clip import BROKEN, Clip, ClipError
-from updater.distortions.media.rgb import TAGS
+from updater.distortions.clip import BROKEN, TAGS, Clip, ClipError, to_plain_frame, to_rgb
+from updater.filters import Picture
 
 # SVT-AV1 prints what it does, unless told to print errors alone.
 os.environ.setdefault("SVT_LOG", "1")
@@ -62,6 +63,7 @@ def h264(rate_factor: int) -> Coder:
     return Coder("libx264", (("crf", str(rate_factor)), ("preset", "medium"), *_REPEATABLE))
 
 
+RATE = 25  # frames a second; the rate factor means the same whatever it is
 USUAL_RATE_FACTOR = 23
 STORED_AS = {
     "h264": h264(USUAL_RATE_FACTOR),
@@ -149,3 +151,28 @@ def _moved(packets: Iterable[Any], streams: dict[Any, Any], start_s: float) -> I
             packet.pts -= late
         packet.stream = streams[packet.stream]
         yield packet
+
+
+def to_h264(frames: Picture, rate_factor: int, container: str = "matroska") -> bytes:
+    """Code uint8 RGB [T, H, W, 3] by libx264 (medium), 25 frames a second, into one of FFmpeg's containers.
+
+    Odd sides keep their chroma whole.
+    """
+    coder = h264(rate_factor)
+    height, width = frames.shape[1:3]
+    pixel_format = "yuv444p" if height % 2 or width % 2 else "yuv420p"
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container, options={"fflags": "+bitexact"}) as out:
+        stream: Any = out.add_stream(coder.name, rate=RATE, options=dict(coder.options))
+        stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
+        stream.codec_context.thread_count = 1
+        for picture in frames:
+            out.mux(stream.encode(to_plain_frame(picture, pixel_format)))
+        out.mux(stream.encode(None))
+    return buffer.getvalue()
+
+
+def through_h264(frames: Picture, rate_factor: int) -> Picture:
+    """Code uint8 RGB [T, H, W, 3] as `to_h264` does and decode it."""
+    with av.open(io.BytesIO(to_h264(frames, rate_factor)), "r", format="matroska") as container:
+        return np.stack([to_rgb(frame) for frame in container.decode(video=0)])
