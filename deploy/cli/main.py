@@ -17,7 +17,6 @@ from deploy.cli import (
     gate_weights,
     memory,
     newcomer,
-    pretraining,
     releases,
     speed,
     stack,
@@ -72,7 +71,7 @@ _PANELS = {
         releases.reject,
         releases.rollback,
     ),
-    "Research": (pretraining.pretrain, distortions.distort),
+    "Research": (distortions.distort,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
