@@ -25,18 +25,13 @@ from updater.candidate.initial_weights import begin, begun
 from updater.candidate.parent import load_parent
 from updater.candidate.picture import with_picture_features
 from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
-from updater.data.training_data import (
-    PicturesLackingError,
-    known_label,
-    labelled_since,
-    load_splits,
-    newest_label,
-)
+from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
 from updater.metrics import timed
 from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
 from updater.records import Candidate, UpdateRun
 from updater.runs import Lease, LeaseLostError
+from updater.schedule import known_label, labelled_since, newest_label
 from updater.services import Parts
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError

@@ -23,10 +23,10 @@ from memory.database import cause_of
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, torchrun
-from updater.data.training_data import labelled_since
 from updater.progress import Show
 from updater.records import UpdateRun
 from updater.runs import Lease, LeaseLostError
+from updater.schedule import labelled_since
 from updater.services import Parts, open_parts
 from updater.settings import UpdaterSettings
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from ingest.durable import write_durably
-from updater.benchmark.continual.items import joined
 from updater.benchmark.continual.setup import Progress
 from updater.benchmark.deeperforensics.choices import HIDDEN, Choices, variants_of
 from updater.benchmark.deeperforensics.data import Data
@@ -116,7 +115,7 @@ def measure(choices: Choices, media: Media, seed: int, device: torch.device, pro
     """Train on each of the choices' trainings with one seed, and test it on everything."""
     table, by_distortion = {}, {}
     for trained in choices.train:
-        items = joined([media.train[one] for one in variants_of(trained)])
+        items = LabelledCrops.join([media.train[one] for one in variants_of(trained)])
         items = _numbered(items)
 
         def say(stage: str, *at: int, trained: str = trained) -> None:
