@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
@@ -18,6 +18,7 @@ from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.store import Store
 from updater.data.real_clips import Gathering, RealClips
 from updater.data.stored_rows import Collected, StoredRows, chosen_rows, joined_rows, rows_of_items
+from updater.progress import Progress, Steps, uncounted, unsaid
 
 log = structlog.get_logger()
 
@@ -129,7 +130,7 @@ def load_splits(
     store: Store,
     crops: CropStore,
     resting: Collection[str] = (),
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    progress: Progress = unsaid,
     *,
     picture: PicturePlan | None = None,
     with_clips: bool = False,
@@ -175,7 +176,7 @@ def load(
     crops: CropStore,
     split: Split,
     resting: Collection[str] = (),
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
     *,
     picture: PicturePlan | None = None,
     clips: Gathering | None = None,

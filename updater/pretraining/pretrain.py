@@ -7,7 +7,6 @@ and not where it comes from or what it shows.
 
 import hashlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +21,11 @@ from updater.outliers.autoencoder import train_autoencoder
 from updater.pretraining.batches import Batches
 from updater.pretraining.media import UnlabelledMedia
 from updater.pretraining.network import Pretraining
+from updater.progress import Progress
 from updater.training.checkpoint import Checkpoint
 from updater.training.pools import forensic_rows, rows_at
 from updater.training.schedules import one_cycle
 from updater.whitening import part_whitening
-
-Progress = Callable[[str, int, int], None]
 
 _AUTOENCODERS = 4
 _RATE, _WEIGHT_DECAY = 2e-3, 0.02

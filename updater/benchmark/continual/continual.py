@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from detector.model.picture import PictureBranch
 from memory.herding import herd
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.vote import tuned_branch
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
@@ -22,6 +22,7 @@ from updater.benchmark.report.results import Figures, RejectionScores, Step, Uns
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import aa_m, auroc, mean_ap
+from updater.progress import Progress
 from updater.training import schemes, step
 from updater.training.distorted import with_distorted
 from updater.training.learnt_file import load_learnt, save_learnt

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.tasks import Stream, Task
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.pools import with_crop_features
 

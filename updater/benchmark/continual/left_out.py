@@ -14,7 +14,7 @@ from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
 from updater.benchmark.continual.lone_source import lone_source_scores
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.vote import tuned_branch
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.learners.methods import LEARNERS
@@ -28,6 +28,7 @@ from updater.benchmark.report.results import (
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
+from updater.progress import Progress
 from updater.training.distorted import with_distorted
 from updater.training.processes import is_first
 from updater.training.step import Learnt, Options, Recipe, Step

@@ -6,7 +6,7 @@ it calls the other half real, and that forgeries from the same sources, which no
 with them. Both releases are made and asked by what serves them: the builder, the exported graph, the gate.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,10 +30,9 @@ from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.parent import load_network
 from updater.candidate.plan import Parent, make_plan
 from updater.data.training_data import LabelledCrops, Splits
+from updater.progress import Progress
 from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

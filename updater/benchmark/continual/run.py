@@ -18,7 +18,7 @@ from updater.benchmark.continual.left_out import LeftOut, leave_out
 from updater.benchmark.continual.outlier_sets import means_over_sets
 from updater.benchmark.continual.resampled import resampled
 from updater.benchmark.continual.scoring import output_of, rightly_told
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.vote import tuned_branch, vote_of
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
@@ -28,6 +28,7 @@ from updater.benchmark.report.results import Figures, Power, RejectionScores, Ru
 from updater.benchmark.report.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
 from updater.data.training_data import LabelledCrops
 from updater.measures import af, af_paper
+from updater.progress import Progress
 from updater.training.processes import is_first
 from updater.training.step import Step
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from ingest.durable import write_durably
-from updater.benchmark.continual.setup import Progress
 from updater.benchmark.deeperforensics.choices import HIDDEN, Choices, variants_of
 from updater.benchmark.deeperforensics.data import Data
 from updater.benchmark.deeperforensics.figures import figures
@@ -24,6 +23,7 @@ from updater.benchmark.report.run_folder import RUN_FILE
 from updater.data.training_data import LabelledCrops
 from updater.distortions.distortion import LEVELS, Step
 from updater.distortions.methods import DEEPERFORENSICS
+from updater.progress import Progress
 from updater.training.processes import is_first
 from updater.training.step import Learnt
 
