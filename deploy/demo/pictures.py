@@ -16,7 +16,7 @@ from ingest.records import CropPlan, MediaPlan, PicturePlan
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from memory.records import REAL
-from updater.distortions.media.h264 import RATE
+from updater.distortions.clip_writing import RATE
 from updater.scan.calibrate import found
 
 _TILE_PX, _GAP_PX, _LINE_PX, _TEXT_PX = 256, 8, 22, 14

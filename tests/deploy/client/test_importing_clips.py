@@ -18,7 +18,7 @@ from memory import rows
 from memory.crops import scans
 from memory.crops.lossless import unpacked
 from memory.retention import sweep
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from deploy.client.pictures import draw_map, draw_scan, ticks
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Scan, Segment
 
 GREY = np.full((40, 60, 3), 100, np.uint8)

@@ -14,7 +14,7 @@ from detector.release.artifact import Artifact
 from detector.settings import DetectorSettings
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 
 MEDIA = Path(__file__).parents[4] / "shared" / "media"
 

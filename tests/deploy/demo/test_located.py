@@ -17,8 +17,7 @@ from deploy.demo.located import (
     told,
     when_report,
 )
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import ForgeryMap, Segment, Verdict
 from updater.scan.calibrate import found
 from updater.scan.stretches import Stretch

@@ -17,10 +17,9 @@ from deploy.demo.pictures import (
     timeline_sheet,
     to_look_at,
 )
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Scan, Segment
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 from updater.scan.stretches import Stretch
 
 SIDE = 64
