@@ -16,7 +16,6 @@ from deploy.cli import (
     forgerynet,
     memory,
     newcomer,
-    pretraining,
     releases,
     speed,
     stack,
@@ -71,7 +70,7 @@ _PANELS = {
         releases.reject,
         releases.rollback,
     ),
-    "Research": (pretraining.pretrain, distortions.distort),
+    "Research": (distortions.distort,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

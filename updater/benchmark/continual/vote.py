@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from detector.model.picture import PictureBranch
+from detector.model.network import PictureBranch
 from updater.benchmark.continual.setup import Setup
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress
