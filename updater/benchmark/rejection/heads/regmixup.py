@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from updater.benchmark.rejection.evidence import Known, Score
 from updater.benchmark.rejection.heads import class_loss
 from updater.benchmark.rejection.heads.fine_tuning import PLAN, FineTuning
+from updater.draws import RandomStream
 from updater.training.regularisers import regmixup
 from updater.training.regularisers.regmixup import Mixing
 
@@ -22,7 +23,7 @@ from updater.training.regularisers.regmixup import Mixing
 def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
     """Train the head; old: bool [n], the exemplars of earlier steps."""
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
-    rng = np.random.default_rng([seed, 7])
+    rng = RandomStream.REGMIXUP.generator(seed)
 
     def loss(head: nn.Linear, items: Tensor, generator: torch.Generator) -> Tensor:
         return mixing_loss(head, embedding[items], target[items], regmixup.draw(rng, len(items)))
