@@ -1,6 +1,5 @@
 """How a benchmark trains: the method, the network, the budget of exemplars, and for how long."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
@@ -12,8 +11,6 @@ from updater.training.augmentations import NO_COPIES, Augment, Distorted
 from updater.training.schedules import Schedule
 from updater.training.step import Optimizer, Options, Recipe
 from updater.training.weights import Weights
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
