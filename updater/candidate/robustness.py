@@ -23,9 +23,9 @@ from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.paired_loss import lost_on
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
-from updater.distortions.crops import distort_crops
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
-from updater.distortions.methods import DEEPERFORENSICS
+from updater.distortions.methods import distort_crops
 from updater.measures import balanced_weights
 from updater.records import Lost, Robustness
 

@@ -16,11 +16,10 @@ from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.files import MediaFile
 from updater.benchmark.data.listed import Tally
 from updater.data.training_data import LabelledCrops
-from updater.distortions.apply import distort
+from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError, Step
 from updater.distortions.files import distort_file, generator_of
-from updater.distortions.media.clip import Clip, ClipError
-from updater.distortions.media.rgb import to_rgb
+from updater.distortions.methods import distort
 from updater.filters import Picture
 from updater.training.pools import with_crop_features
 

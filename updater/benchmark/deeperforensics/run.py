@@ -23,8 +23,8 @@ from updater.benchmark.forgerynet.run import check_same, digest
 from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.benchmark.report.run_folder import RUN_FILE
 from updater.data.training_data import LabelledCrops
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, Step
-from updater.distortions.methods import DEEPERFORENSICS
 from updater.training.processes import is_first
 from updater.training.step import Learnt
 

@@ -1,0 +1,92 @@
+"""Where a video is scanned: on its largest face, mixed between frames, or where its features change most."""
+
+import numpy as np
+import pytest
+
+from detector.looks.judged_item import Clip
+from detector.looks.scan_places import clips, corners_along, face_followed, judged_apart
+from detector.release.inputs import request_for
+from ingest.records import Decoded, Region
+from ingest.sandbox.crops import grid
+
+
+def test_a_face_moves_evenly_between_two_frames_where_it_was_found_and_rests_outside():
+    boxes = face_followed({2: (10, 20, 40, 50), 6: (50, 20, 48, 54)}, range(9))
+    assert boxes[:3] == [(10, 20, 40, 50)] * 3
+    assert boxes[4] == (30, 20, 44, 52)
+    assert boxes[6:] == [(50, 20, 48, 54)] * 3
+
+
+def test_without_a_face_there_is_nothing_to_follow():
+    with pytest.raises(ValueError, match="no face"):
+        face_followed({}, range(5))
+    assert corners_along({}, range(3), (640, 360), 128, (64, 8)) == [(64, 8)] * 3
+
+
+def test_the_crop_lies_on_the_face_in_every_frame():
+    corners = corners_along({0: (0, 0, 60, 60), 10: (400, 200, 60, 60)}, range(11), (640, 360), 128, (0, 0))
+    assert corners[0] == (0, 0)
+    for number, (left, top) in enumerate(corners):
+        assert left <= 40 * number + 8
+        assert left + 128 >= min(640, 40 * number + 52)
+        assert top <= 20 * number + 8
+        assert top + 128 >= min(360, 20 * number + 52)
+
+
+def video(artifact, *, frames=3, face=False, size=(400, 300), length=90) -> Decoded:
+    plan = artifact.manifest.contract.crop_plan
+    each = len(grid(*size, plan.crop_px, plan.patches, plan.stride_px))
+    regions = [
+        Region("frame", (0, 0, *size), 30 * n, float(n), tuple(range(n * each, (n + 1) * each)))
+        for n in range(frames)
+    ]
+    if face:
+        regions.append(Region("face", (0, 0, 80, 80), 0, 0.0, (0,)))
+    crops = np.zeros((frames * each, plan.crop_px, plan.crop_px, 3), np.uint8)
+    numbers = tuple(30 * n for n in range(frames))
+    return Decoded("video", "mp4", *size, frames, crops, tuple(regions), numbers, length)
+
+
+def picture(artifact) -> Decoded:
+    px = artifact.manifest.contract.crop_plan.crop_px
+    return Decoded("image", "PNG", px, px, 1, np.zeros((1, px, px, 3), np.uint8), ())
+
+
+def test_a_video_is_scanned_where_its_features_change_most(scanned_artifact) -> None:
+    manifest = scanned_artifact.manifest
+    plan = manifest.contract.crop_plan
+    items = [video(scanned_artifact, face=True), picture(scanned_artifact), video(scanned_artifact, length=7)]
+    apart = judged_apart(items, manifest)
+    corners = grid(400, 300, plan.crop_px, plan.patches, plan.stride_px)
+    assert [place for place, _ in apart] == [2] * (3 * len(corners))
+    request = request_for(items, manifest.contract, apart)
+    (pooling,) = (request[one.name] for one in manifest.contract.poolings)
+    np.testing.assert_array_equal(pooling[-len(apart) :, -len(apart) :], np.eye(len(apart)))
+
+    features = np.ones((len(pooling), 5), np.float32)
+    restless = len(corners) - 2
+    features[len(features) - len(apart) + len(corners) + restless] = 3
+    found = clips(items, apart, features, manifest)
+    assert found[1:] == [None, Clip(7, corners[restless])]
+    assert found[0] is not None
+    assert found[0].length == 90
+
+
+@pytest.mark.parametrize("features", [0, 5])
+def test_where_no_place_can_be_told_it_is_the_middle(scanned_artifact, features) -> None:
+    manifest = scanned_artifact.manifest
+    one = video(scanned_artifact)
+    # As after a change of size in mid-stream: a frame of more crops than the first one's size gives.
+    changed = Decoded("video", "mp4", 8, 8, 3, one.crops, one.regions, one.frame_numbers, 90)
+    item = changed if features else one
+    apart = judged_apart([item], manifest)
+    rows = np.zeros((4 + len(apart), features), np.float32)
+    px = manifest.contract.crop_plan.crop_px
+    middle = (0, 0) if features else ((400 - px) // 2, (300 - px) // 2)
+    assert clips([item], apart, rows, manifest) == [Clip(90, middle)]
+
+
+def test_a_release_without_a_scanner_is_asked_nothing_more(localized_artifact) -> None:
+    items = [video(localized_artifact)]
+    assert judged_apart(items, localized_artifact.manifest) == []
+    assert clips(items, [], np.zeros((4, 5), np.float32), localized_artifact.manifest) == [None]
