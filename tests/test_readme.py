@@ -138,7 +138,7 @@ def test_no_sentence_of_a_page_is_too_long_to_be_read_at_once(name):
 
 
 def test_a_sentence_ends_where_its_item_or_its_cell_does():
-    page = "One, `a b c`. Two\nmore (see x).\n- An item\n  goes on\n\n| a cell | another. One |\n    code is none\n"
+    page = "One, `a b c`. Two\nmore (see x).\n- An item\n  goes on\n\n| a cell | another. One |\n    code\n"
     assert [s.split() for s in sentences(page) if s.strip()] == [
         ["One,", "CODE"],
         ["Two", "more", "(see", "x)."],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deploy.topics import all_topics
+from deploy.layouts import all_topics
 from detector.release.architecture import FEATURE_VERSION
 from detector.settings import DetectorSettings
 from ingest.records import Decoded
