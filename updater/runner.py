@@ -25,18 +25,14 @@ from updater.candidate.initial_weights import begin, begun
 from updater.candidate.parent import load_parent
 from updater.candidate.picture import with_picture_features
 from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
-from updater.data.training_data import (
-    PicturesLackingError,
-    known_label,
-    labelled_since,
-    load_splits,
-    newest_label,
-)
+from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
+from updater.lease import LeaseHeartbeat, UpdateInterruptedError
 from updater.metrics import timed
-from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
+from updater.progress import Progress
 from updater.records import Candidate, UpdateRun
 from updater.runs import Lease, LeaseLostError
+from updater.schedule import known_label, labelled_since, newest_label
 from updater.services import Parts
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
@@ -56,7 +52,7 @@ FOLDERS_KEPT = 3
 log = structlog.get_logger()
 
 
-def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> UpdateRun:
+def work(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
 
     The row ends as proposed, refused or failed. It goes back to the queue, with all that was done

@@ -41,13 +41,13 @@ from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power
 from updater.candidate.scanned import Scanned, scanned
 from updater.candidate.together import learn
+from updater.progress import Progress
 from updater.records import Power
 from updater.training.distorted import with_distorted
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training.weights import PICTURE
 
-Progress = Callable[[str, int, int], None]
 M = TypeVar("M", bound=BaseModel)
 
 PROBE_ITEMS = 4

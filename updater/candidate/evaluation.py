@@ -7,13 +7,14 @@ from detector.release.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_
 from detector.release.map_contract import MapContract
 from detector.serving.session import Session, open_session
 from ingest.durable import write_durably
-from updater.candidate.builder import Calibrated, Exported, Progress, Workshop
+from updater.candidate.builder import Calibrated, Exported, Workshop
 from updater.candidate.evaluate import judge
 from updater.candidate.gates import make_gates
 from updater.candidate.plan import Plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import Judge, measure_robustness
 from updater.outliers.exposure import expose
+from updater.progress import Progress
 from updater.records import Evaluation, Power, RealsMarked, ScannerFound
 from updater.settings import UpdaterSettings
 from updater.training.tuning import NONE

@@ -8,7 +8,7 @@ from updater.candidate.calibrate import fake_probabilities_around, labels_of, sc
 from updater.candidate.picture import vote_of_live
 from updater.candidate.plan import Plan
 from updater.candidate.thresholds import LiveCalls
-from updater.training.step import Progress
+from updater.progress import Progress
 
 
 def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:

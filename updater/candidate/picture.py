@@ -1,6 +1,5 @@
 """The picture branch of a candidate: the parent's backbone or release 0's, and a vote fitted anew."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +9,12 @@ from detector.model.network import Network, PictureBranch
 from updater.candidate.calibrate import output_of
 from updater.candidate.plan import Plan
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.picture_vote import Vote, vote_beside
 from updater.training.schemes import targets
 from updater.training.step import Options
 from updater.training.tuning import tune
-
-Progress = Callable[[str, int, int], None]
 
 
 def with_picture_features(plan: Plan, branch: PictureBranch | None, kept: Path, progress: Progress) -> Plan:

@@ -6,7 +6,7 @@ is said of an item undistorted stands beside, for it is of these crops too.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -27,6 +27,7 @@ from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
 from updater.distortions.methods import distort_crops
 from updater.measures import balanced_weights
+from updater.progress import Steps, uncounted
 from updater.records import Lost, Robustness
 
 log = structlog.get_logger()
@@ -71,7 +72,7 @@ def measure_robustness(
     live: Judge | None,
     items: LabelledCrops,
     seed: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
     max_s: float = MAX_S,
 ) -> tuple[Robustness, Robustness | None]:
     """Measure both on the same held-back items under the same distortions, within max_s seconds.

@@ -11,13 +11,10 @@ from torch import Tensor
 from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress, unsaid
 from updater.training.augmentations import Augment, shift_px
 from updater.training.schedules import Schedule
 from updater.training.weights import Weights
-
-Progress = Callable[[str, int, int], None]
-"""called with (stage, done, of how many)"""
-
 
 Optimizer = Literal["adamw", "sgd"]
 
@@ -133,7 +130,7 @@ class Step:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is a value
     checkpoint: Path | None = None
     start_from: Weights | None = None
-    progress: Progress = lambda stage, done, total: None
+    progress: Progress = unsaid
 
     def __post_init__(self) -> None:
         """Raise ValueError for classes, or a previous network, that do not fit."""

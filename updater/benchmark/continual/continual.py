@@ -12,9 +12,8 @@ from pydantic import BaseModel
 
 from detector.model.network import PictureBranch
 from memory.herding import herd
-from updater.benchmark.continual.items import joined
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.vote import tuned_branch
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
@@ -23,6 +22,7 @@ from updater.benchmark.report.results import Figures, RejectionScores, Step, Uns
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import aa_m, auroc, mean_ap
+from updater.progress import Progress
 from updater.training import schemes, step
 from updater.training.distorted import with_distorted
 from updater.training.learnt_file import load_learnt, save_learnt
@@ -79,8 +79,8 @@ class Continual:
     def _train(self, number: int) -> LabelledCrops:
         """Return the task's items and the exemplars; for joint training, the items of every task so far."""
         if self.setup.learner == "joint":
-            return joined([task.train for task in self.stream.tasks[: number + 1]])
-        return joined([self.stream.tasks[number].train, *self.memory.values()])
+            return LabelledCrops.join([task.train for task in self.stream.tasks[: number + 1]])
+        return LabelledCrops.join([self.stream.tasks[number].train, *self.memory.values()])
 
     def _learnt(self, number: int, previous: Learnt | None, train: LabelledCrops) -> Learnt:
         """Learn one task, or load what was learnt here before."""
@@ -162,7 +162,7 @@ class Continual:
         self.memory = {name: kept for name, kept in (old | new).items() if len(kept)}
 
     def _judge(self, learnt: Learnt, number: int, train: LabelledCrops) -> Judge:
-        held = joined([task.calibration for task in self.stream.tasks[: number + 1]])
+        held = LabelledCrops.join([task.calibration for task in self.stream.tasks[: number + 1]])
         # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
         held = held if len(held) else train
         new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
@@ -181,7 +181,7 @@ class Continual:
         outliers = {one.name: one.at(number, len(self.stream.tasks)) for one in self.stream.outliers}
         unknown = {name: part for name, part in outliers.items() if len(part)}
         if unknown:
-            judged = judge.judged(joined(list(unknown.values())))
+            judged = judge.judged(LabelledCrops.join(list(unknown.values())))
             ends = np.cumsum([len(part) for part in unknown.values()])
             sets = {
                 name: judged.take(slice(end - len(part), end))

@@ -1,6 +1,5 @@
 """How a benchmark trains: the method, the network, the budget of exemplars, and for how long."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
@@ -13,8 +12,6 @@ from updater.training.schedules import Schedule
 from updater.training.step import Optimizer, Options, Recipe
 from updater.training.tuning import Tuning
 from updater.training.weights import Weights
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

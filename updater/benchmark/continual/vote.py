@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from detector.model.network import PictureBranch
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.training import schemes
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.picture_vote import Vote, vote_beside
