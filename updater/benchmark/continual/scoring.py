@@ -31,7 +31,6 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
 from updater.training.pools import backbone_rows, classify_in_parts, crop_features
-from updater.training.regularisers import augmix
 from updater.training.step import Learnt
 
 
@@ -224,10 +223,12 @@ def _augmented(
     learnt: Learnt, setup: Setup, items: LabelledCrops, without: frozenset[str], seed: int
 ) -> tuple[Evidence, ...]:
     """Return the evidence of AugMix's versions of the items."""
+    from updater.benchmark.rejection.heads import augmix
+
     found = []
     for number in range(augmix.VERSIONS):
         rng = np.random.default_rng([seed, 6, number])
-        crops = augmix.augment_all(rng, items.crops, without, as_opencil=True)
+        crops = augmix.augment_all(rng, items.crops, without)
         changed = replace(items, crops=crops, features=None, crop_features=None)
         found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
     return tuple(found)
