@@ -80,21 +80,11 @@ class Learning(TrainingOptions):
         str | None, typer.Option(help="a timm model that looks at whole pictures, and votes")
     ] = None
     picture_checkpoint: Annotated[
-        Path | None, typer.Option(help="its weights: safetensors as timm or its authors name them")
+        Path | None, typer.Option(help="its weights, safetensors; else timm's, which are downloaded")
     ] = None
-    picture_pretrained: Annotated[
-        bool, typer.Option("--picture-pretrained", help="timm's weights instead, which are downloaded")
-    ] = False
     picture_px: Annotated[
         int, typer.Option(min=16, max=1024, help="side of the square that pictures are resized to")
     ] = 224
-    picture_native: Annotated[bool, typer.Option("--picture-native", help="or its middle, unresized")] = False
-    picture_tune: Annotated[
-        str,
-        typer.Option(help="what of it is trained further: none, whole, last-N of its blocks, or adapters"),
-    ] = "none"
-    picture_epochs: Annotated[float, typer.Option(help="times that a picture is drawn to train it")] = 10.0
-    picture_rate: Annotated[float | None, typer.Option(help="highest rate of that; else the default")] = None
     distorted: Annotated[
         float, typer.Option(min=0, max=10, help="distorted copies of each item that are trained on beside it")
     ] = 0.0
