@@ -8,10 +8,10 @@ import pytest
 from prometheus_client import MetricsHandler, generate_latest
 
 from deploy.doctor.diagnosis import examine
-from deploy.server.complaints import complaints
-from deploy.server.health import processes_health
+from deploy.server.status import complaints, processes_health
 from detector import metrics
 from detector.serving.rollout_source import STATES
+from ingest.process.health import Heartbeat, serve_health
 
 
 def metrics_say(state: str, *, unserved_since: float = 0.0, serving: bool = True) -> str:
@@ -79,3 +79,21 @@ def test_doctor_names_the_trouble(served: str, detector: str, monkeypatch: pytes
     assert not finding.ok
     assert finding.found.startswith("detector: ")
     assert finding.advice
+
+
+def test_a_process_that_is_not_ready_lives_and_says_why():
+    heartbeat = Heartbeat(max_age_s=60)
+    heartbeat.beat("no release is served yet")
+    with serve_health("127.0.0.1", 0, heartbeat) as address:
+        (found,) = processes_health({"detector": f"{address}/metrics"})
+        assert (found.alive, found.problem) == (True, "no release is served yet")
+        heartbeat.beat()
+        (found,) = processes_health({"detector": f"{address}/metrics"})
+        assert (found.alive, found.problem) == (True, None)
+
+
+def test_a_process_whose_loop_is_stuck_does_not_live_though_it_answers():
+    with serve_health("127.0.0.1", 0, Heartbeat(max_age_s=-1)) as address:
+        (found,) = processes_health({"memory": f"{address}/metrics"})
+    assert not found.alive
+    assert "the loop has been silent" in str(found.problem)

@@ -7,8 +7,8 @@ import pytest
 import requests
 from jgo.maven import Artifact
 
-from deploy.local import kafka_jars
-from deploy.local.kafka_jars import JarError
+from deploy.local import broker
+from deploy.local.broker import JarError
 
 
 def jar_path(cache: Path, coordinate: str) -> Path:
@@ -27,7 +27,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def pin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
     lock = tmp_path / "kafka.lock"
     lock.write_text(text)
-    monkeypatch.setattr(kafka_jars, "_LOCK", lock)
+    monkeypatch.setattr(broker, "_LOCK", lock)
 
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -42,7 +42,7 @@ def test_a_cached_jar_with_its_pinned_digest_needs_no_network(
     jar.parent.mkdir(parents=True)
     jar.touch()
     counted: list[tuple[int, int]] = []
-    assert kafka_jars.kafka_jars(tmp_path, lambda done, total: counted.append((done, total))) == [jar]
+    assert broker.kafka_jars(tmp_path, lambda done, total: counted.append((done, total))) == [jar]
     assert counted == [(1, 1)]
 
 
@@ -55,7 +55,7 @@ def test_half_a_jar_in_the_cache_is_thrown_away_and_asked_for_again(
     jar.parent.mkdir(parents=True)
     jar.write_bytes(b"half")
     with pytest.raises(JarError, match=r"org\.example:thing:1\.0 could not be fetched: no network"):
-        kafka_jars.kafka_jars(tmp_path)
+        broker.kafka_jars(tmp_path)
     assert not jar.exists()
 
 
@@ -84,7 +84,7 @@ def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_
 
     def fetch(_number: int) -> list[Path]:
         both.wait()
-        return kafka_jars.kafka_jars(tmp_path)
+        return broker.kafka_jars(tmp_path)
 
     monkeypatch.setattr(Artifact, "resolve", resolve)
     with ThreadPoolExecutor(2) as pool:
@@ -93,7 +93,7 @@ def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_
 
 
 def test_the_lock_names_one_version_of_each_jar_with_a_digest() -> None:
-    pins = [line.split() for line in kafka_jars._LOCK.read_text().splitlines()]
+    pins = [line.split() for line in broker._LOCK.read_text().splitlines()]
     assert all(len(pin) == 2 and len(pin[1]) == 64 for pin in pins)
     names = [pin[0].rsplit(":", 1)[0] for pin in pins]
     assert len(names) == len(set(names))

@@ -7,11 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.demo import plan, up
-from deploy.demo.release_zero import updater_by
-from deploy.local.processes import free_port
+from deploy.demo import plan
+from deploy.demo.release_zero import SEED, updater_by
+from deploy.local.processes import free_port, socket_folder
 from deploy.local.record import StackRecord, write_environment, write_record
-from deploy.local.sockets import socket_folder
 from deploy.local.stack import launch_room
 from deploy.local.supervisor import Supervisor, start_supervisor
 
@@ -41,7 +40,7 @@ def test_only_the_making_of_release_0_has_the_demos_training_settings(tmp_path: 
         record = StackRecord.of(supervisor.process, supervisor.folder, supervisor.sockets)
         write_record(tmp_path / "stack.json", record)
         launch_room(supervisor, run, "updater")
-        training = plan.release_zero_settings(up.SEED, plan.DEFAULT_UNSEEN)
+        training = plan.release_zero_settings(SEED, plan.DEFAULT_UNSEEN)
         for_release_0 = {
             f"FORGEWATCH_UPDATER_{what}" for what in ("WITHOUT_KINDS", "LOCALIZER_STEPS", "SCANNER_STEPS")
         }

@@ -1,19 +1,56 @@
-"""A scan as a time line under frames of its clip, to look at. Pure."""
+"""A verdict to look at: a map over its picture, a scan as a time line under its clip. Pure."""
 
+import base64
 from collections.abc import Sequence
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from detector.records import Scan, Segment
+from detector.records import ForgeryMap, Scan, Segment
 
-_WIDTH, _PLOT, _MARGIN, _LANE = 960, 120, 36, 12
 _COLOUR, _PALE, _GREY, _LINE = (255, 40, 40), (255, 205, 205), (150, 150, 150), (30, 60, 160)
 _TRUE = (20, 20, 20)
+_STRONGEST = 0.6
+"""how much of the picture the most certain cell hides"""
+_WIDTH, _PLOT, _MARGIN, _LANE = 960, 120, 36, 12
+"""of a time line, px"""
 
 
-def drawn(
+def cells_of_map(forgery_map: ForgeryMap) -> NDArray[np.uint8]:
+    """Return a map's cells, uint8 [h, w]: 0 real, 255 forged."""
+    return np.asarray(Image.open(BytesIO(base64.b64decode(forgery_map.png)), formats=("PNG",)))
+
+
+def draw_map(picture: NDArray[np.uint8], native_width: int, forgery_map: ForgeryMap) -> Image.Image:
+    """Draw the cells over a picture, the redder the likelier forged, a box around what is marked.
+
+    picture: uint8 RGB [H, W, 3], the whole frame at any size, of native_width px. What was not looked at is
+    darker.
+    """
+    cells = cells_of_map(forgery_map)
+    scale = picture.shape[1] / native_width
+    left, top, width, height = forgery_map.part
+    part = tuple(round(side * scale) for side in (left, top, left + width, top + height))
+    # The cells at the right and lower edge may reach beyond the part, which cuts them.
+    reach = tuple(max(1, round(count * forgery_map.cell_px * scale)) for count in cells.shape[::-1])
+    opacity = Image.fromarray((cells * _STRONGEST).astype(np.uint8)).resize(reach, Image.Resampling.NEAREST)
+    shown = Image.fromarray(picture)
+    dark = Image.eval(shown, lambda level: level // 2)
+    dark.paste(shown.crop(part), part[:2])
+    red = Image.new("RGB", reach, _COLOUR)
+    inside = (0, 0, part[2] - part[0], part[3] - part[1])
+    dark.paste(red.crop(inside), part[:2], opacity.crop(inside))
+    if forgery_map.box is not None:
+        x, y, box_width, box_height = forgery_map.box
+        x0, y0 = x * scale, y * scale
+        corners = [x0, y0, max(x0, x0 + box_width * scale - 1), max(y0, y0 + box_height * scale - 1)]
+        ImageDraw.Draw(dark).rectangle(corners, outline=_COLOUR, width=2)
+    return dark
+
+
+def draw_scan(
     frames: Sequence[NDArray[np.uint8]],
     scan: Scan,
     segments: Sequence[Segment],
@@ -32,7 +69,7 @@ def drawn(
     bottom = max(tile.height for tile in shown) + 4 + (told if truth is None else true)
     picture = Image.new("RGB", (_WIDTH, bottom + _PLOT + 28), "white")
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
-    end_s = max(scan.times_s[-1] + scan.step_s, *(one.end_s for one in segments), 1e-3)
+    end_s = max(scan.times_s[-1] + scan.step_s, *(segment.end_s for segment in segments), 1e-3)
 
     def across(time_s: float) -> float:
         return _MARGIN + (_WIDTH - 2 * _MARGIN) * min(max(time_s, 0.0), end_s) / end_s
@@ -46,9 +83,10 @@ def drawn(
 
     for number, tile in enumerate(shown):
         picture.paste(tile, (_MARGIN + number * tile.width, 0))
-    for one in segments:
-        draw.rectangle([across(one.start_s), bottom, across(one.end_s), bottom + _PLOT], fill=_PALE)
-        bar(one.start_s, one.end_s, told, _COLOUR)
+    for segment in segments:
+        sides = [across(segment.start_s), bottom, across(segment.end_s), bottom + _PLOT]
+        draw.rectangle(sides, fill=_PALE)
+        bar(segment.start_s, segment.end_s, told, _COLOUR)
     if truth is not None:
         for ends in truth:
             bar(*ends, true, _TRUE)
