@@ -43,7 +43,7 @@ class Recipe:
     """most that crops are moved by while the backbone is trained, in each direction; black behind"""
 
     def augmented(self, augment: Augment, crop_px: int) -> "Recipe":
-        """Return the recipe that does this to crops of that side; they are moved by an eighth of it at most."""
+        """Return the recipe that does this to crops of that side, moving them by at most an eighth of it."""
         return replace(self, flip=augment != "none", shift_px=crop_px // 8 if augment == "flip-shift" else 0)
 
 
