@@ -18,7 +18,8 @@ from prometheus_client import Counter, Gauge
 from ingest.kafka.access import refused
 from ingest.kafka.options import kafka_options
 from ingest.kafka.out_of_range import read_on
-from ingest.kafka.source import SESSION_TIMEOUT_MS, fresh_topic_id, in_records
+from ingest.kafka.same_topic import fresh_topic_id
+from ingest.kafka.source import SESSION_TIMEOUT_MS, in_records
 from ingest.lag import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaAdminClient
 
-from ingest.kafka.source import Source, fresh_topic_id
+from ingest.kafka.same_topic import fresh_topic_id
+from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 

@@ -16,8 +16,9 @@ from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from verdicts import unknown_message
 
 from deploy.local.processes import free_port
+from ingest.kafka.same_topic import TopicRenewedError
 from ingest.kafka.sink import TransactionalSink
-from ingest.kafka.source import Source, TopicRenewedError
+from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
@@ -188,7 +189,7 @@ def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one
         make_anew(broker, ingest, ingest.media_topic)
         produce(broker, ingest.media_topic, values(100, 12))
         with pytest.raises(TopicRenewedError, match="made anew"):
-            read(source, 1)
+            answer(ingest, source, 1)
     with Source(ingest, group) as source:
         assert read(source, 12) == values(100, 12)
 
