@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from detector.looks.clips import clips, judged_apart
-from detector.looks.judged_item import Seen, evidence_of
+from detector.looks.judged_item import JudgedItem, evidence_of
+from detector.looks.scan_places import clips, judged_apart
 from detector.records import Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import PICTURE
@@ -36,7 +36,7 @@ from ingest.trace_context import TraceContext
 VERDICT_TYPE = "io.forgewatch.verdict"
 
 Score = Callable[[Artifact, Request], ModelOutput]
-Again = Callable[[Artifact, Sequence[Seen]], Sequence[Seen]]
+Again = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -131,7 +131,7 @@ def open_batch(
     return Batch(tuple(opened(record) for record in records))
 
 
-def _as_seen(_artifact: Artifact, seen: Sequence[Seen]) -> Sequence[Seen]:
+def _as_seen(_artifact: Artifact, seen: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
     return seen
 
 
@@ -255,7 +255,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        Seen(verdict, found, one.media, clip)
+        JudgedItem(verdict, found, one.media, clip)
         for verdict, found, one, clip in zip(said, evidence, part, known, strict=True)
     ]
     judged = {}

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.looks.clips import clips, judged_apart
-from detector.looks.judged_item import Seen, evidence_of
+from detector.looks.judged_item import JudgedItem, evidence_of
+from detector.looks.scan_places import clips, judged_apart
 from detector.records import Timings
 from detector.release.artifact import verify
 from detector.release.inputs import request_for
@@ -96,7 +96,7 @@ class Handler:
         (verdict,) = build([Origin("", item, timings)], [decoded], output, self._artifact)
         (clip,) = clips([decoded], apart, output["features"], manifest)
         (evidence,) = evidence_of([decoded], output)
-        ask, seen = self._session.score, Seen(verdict, evidence, lambda: data, clip)
+        ask, seen = self._session.score, JudgedItem(verdict, evidence, lambda: data, clip)
         (seen,) = looked_again([seen], second_looks(self._artifact, ask, ask, ask), self._sandbox.submit)
         return seen.verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from detector.looks.judged_item import Ask, SecondLook, Seen
+from detector.looks.judged_item import Ask, JudgedItem, SecondLook
 from detector.looks.map_look import MapLook
 from detector.looks.scan_look import ScanLook
 from detector.looks.stretch_look import StretchLook
@@ -47,12 +47,12 @@ def second_looks(
 
 
 def looked_again(
-    seen: Sequence[Seen],
+    seen: Sequence[JudgedItem],
     looks: Sequence[SecondLook],
     look: Look,
     *,
     beat: Callable[[], None] = lambda: None,
-) -> list[Seen]:
+) -> list[JudgedItem]:
     """Return the items in order, each with what those looks add that look at it after the looks before.
 
     beat is called before each look is awaited. Where TorchServe or the sandbox cannot answer now, nothing
@@ -65,7 +65,7 @@ def looked_again(
     return now
 
 
-def _looked(again: SecondLook, now: list[Seen], look: Look, beat: Callable[[], None]) -> bool:
+def _looked(again: SecondLook, now: list[JudgedItem], look: Look, beat: Callable[[], None]) -> bool:
     """Put items that one look looks at in their places anew; False as soon as nobody is there to ask."""
     looking: deque[tuple[int, Future[Decoded]]] = deque()
     for place, one in enumerate(now):
@@ -106,7 +106,7 @@ def _without(again: SecondLook, verdict: Verdict) -> Iterator[list[Exception]]:
         )
 
 
-def _unchanged(one: Seen) -> bytes:
+def _unchanged(one: JudgedItem) -> bytes:
     """Open the media again. Raises ValueError where a claim check's file is another one now."""
     data = one.media()
     if hashlib.sha256(data).hexdigest() != one.verdict.item.digest:

@@ -20,7 +20,7 @@ from detector.batch import (
     open_batch,
     verdict_headers,
 )
-from detector.looks.judged_item import Seen
+from detector.looks.judged_item import JudgedItem
 from detector.release.artifact import Artifact
 from detector.release.contract import CROPS
 from detector.release.tensors import ModelOutput, Request
@@ -140,7 +140,7 @@ class Worker:
         unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
         return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, self._look_again)
 
-    def _look_again(self, artifact: Artifact, seen: Sequence[Seen]) -> Sequence[Seen]:
+    def _look_again(self, artifact: Artifact, seen: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
         looks = second_looks(
             artifact,

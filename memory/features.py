@@ -7,9 +7,9 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from detector.features.feature_columns import WIDTH
 from detector.model.feature_graph import feature_graph
 from detector.release.architecture import FEATURE_VERSION
+from detector.release.architecture import FEATURE_WIDTH as WIDTH
 
 __all__ = ["FEATURE_VERSION", "WIDTH", "ItemFeatures", "features_of"]
 

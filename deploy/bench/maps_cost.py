@@ -14,13 +14,11 @@ from deploy.demo.past_gates import go_back, go_live, without_maps
 from deploy.demo.story import Story
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import MAX_CROPS, PictureMap
+from detector.looks.map_look import MAX_CROPS, PictureMap, forgery_map
 from detector.records import Verdict
 from detector.release.artifact import Artifact
-from detector.release.cells import CELL_PX
 from detector.release.contract import CROPS
-from detector.release.map_contract import OF_PICTURE
+from detector.release.map_contract import CELL_PX, OF_PICTURE
 from detector.release.tensors import Request
 from detector.serving.map_session import MapSession, open_map_session
 from detector.serving.session import Session, open_session

@@ -124,14 +124,11 @@ class Learning(TrainingOptions):
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of its parameter `chosen`, a class of those above, as its options.
-
-    Where it has a parameter `given`, that is the names of the options on the command line.
-    """
+    """Give a command the fields of its parameter `chosen`, a class of those above, as its options."""
     signature = inspect.signature(command, eval_str=True)
     kind = signature.parameters["chosen"].annotation
     hints = get_type_hints(kind, include_extras=True)
-    own = [one for name, one in signature.parameters.items() if name not in ("chosen", "given")]
+    own = [one for name, one in signature.parameters.items() if name != "chosen"]
     options = [
         inspect.Parameter(
             field.name,
@@ -147,8 +144,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(context: typer.Context, **values: Any) -> None:
-        if "given" in signature.parameters:
-            values["given"] = frozenset(name for name in values if _given(context, name))
         chosen = kind(**{option.name: values.pop(option.name) for option in options})
         command(**values, chosen=_with_preset(chosen, context))
 

@@ -14,10 +14,8 @@ from deploy.cli import (
     deeperforensics,
     distortions,
     forgerynet,
-    gate_weights,
     memory,
     newcomer,
-    pretraining,
     releases,
     speed,
     stack,
@@ -72,7 +70,7 @@ _PANELS = {
         releases.reject,
         releases.rollback,
     ),
-    "Research": (pretraining.pretrain, distortions.distort),
+    "Research": (distortions.distort,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
@@ -82,7 +80,6 @@ app.command("bench", hidden=True)(stack.throughput)
 benchmark.app.command()(newcomer.newcomer)
 benchmark.app.command()(forgerynet.forgerynet)
 benchmark.app.command()(speed.speed)
-benchmark.app.command()(gate_weights.weights)
 benchmark.app.command()(deeperforensics.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.

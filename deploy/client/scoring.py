@@ -13,7 +13,7 @@ from deploy.client.http import Client
 from deploy.client.kafka import event_headers
 from deploy.settings import DeploySettings
 from detector.batch import judge, open_batch
-from detector.looks.judged_item import Seen
+from detector.looks.judged_item import JudgedItem
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.manifest import ArtifactError
@@ -117,7 +117,7 @@ class Scorer:
         plan = MediaPlan(crops=crops, pictures={_SHOWN: PicturePlan(width_px=width_px, height_px=height_px)})
         return self._sandbox.submit(path.read_bytes(), plan).result()
 
-    def _again(self, artifact: Artifact, seen: Sequence[Seen], *, dense: bool) -> Sequence[Seen]:
+    def _again(self, artifact: Artifact, seen: Sequence[JudgedItem], *, dense: bool) -> Sequence[JudgedItem]:
         ask = self._session.score
         looks = second_looks(artifact, ask, ask, ask, also_real=dense)
         return looked_again(seen, looks, self._sandbox.submit)

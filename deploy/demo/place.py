@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from deploy.client.map_picture import cells_of_map
-from detector.looks.maps import cells_of
+from detector.looks.map_look import cells_of
 from detector.records import ForgeryMap, Verdict
 from memory.records import REAL
 from updater.localizer.calibrate import FORGED_FROM, MARKED_SHARE

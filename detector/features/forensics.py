@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from detector.features.colour import Colour
 from detector.features.edge_detail import EdgeDetail
-from detector.features.feature_columns import WIDTH
 from detector.features.filters import SQUARE_3, SQUARE_5
 from detector.features.local_noise import LocalFilters, LocalNoise, NoiseLevels
 from detector.features.spectrum import Spectrum
+from detector.release.architecture import FEATURE_WIDTH
 
 _LAGS = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))
 _TRUNCATED_AT = (1.0, 2.0, 4.0, 8.0)
@@ -61,7 +61,7 @@ class ForensicFeatures(nn.Module):
         self.local_filters, self.local_noise = LocalFilters(), LocalNoise(crop_px)
         self.noise_levels = NoiseLevels(crop_px - 4)
         self.colour = Colour(crop_px, kernels[1:5, :, 1:4, 1:4])
-        self.width = WIDTH
+        self.width = FEATURE_WIDTH
 
     def _constant(self, name: str, value: Tensor) -> None:
         # Not in the state dict: they follow from the feature version.

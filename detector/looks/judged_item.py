@@ -7,23 +7,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.looks.following import Corner
+from detector.looks.scan_places import Clip
 from detector.records import Verdict
 from detector.release.tensors import ModelOutput, Request
 from ingest.records import Decoded, Plan
 
 Ask = Callable[[Request], ModelOutput]
 """What one of the release's graphs says of a request."""
-
-
-@dataclass(frozen=True)
-class Clip:
-    """What the first look knows of a video beside its verdict."""
-
-    length: int
-    """how many frames the container holds"""
-    elsewhere: Corner
-    """where to look where no face was found"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,7 @@ def evidence_of(items: Sequence[Decoded], output: ModelOutput) -> list[Evidence]
 
 
 @dataclass(frozen=True)
-class Seen:
+class JudgedItem:
     """An item after a look: what is said of it and by what, and its media to decode again."""
 
     verdict: Verdict
@@ -64,14 +54,14 @@ class SecondLook(Protocol):
         """What it adds to a verdict, for the log; so many seconds it took by the timings' field `…_s`."""
         ...
 
-    def looks_at(self, one: Seen) -> bool:
+    def looks_at(self, one: JudgedItem) -> bool:
         """Whether an item is looked at."""
         ...
 
-    def plan(self, one: Seen) -> Plan:
+    def plan(self, one: JudgedItem) -> Plan:
         """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
         ...
 
-    def added(self, one: Seen, decoded: Decoded) -> Seen:
+    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
         """Return the item with what was seen there. Raises whatever goes wrong."""
         ...

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.looks.judged_item import Ask, Seen
+from detector.looks.judged_item import Ask, JudgedItem
 from detector.looks.scan_places import places_along
 from detector.looks.stretches import stretches
 from detector.records import Scan, Segment
@@ -28,11 +28,11 @@ class ScanLook:
     ask: Ask
     adds: str = "scan"
 
-    def looks_at(self, one: Seen) -> bool:
+    def looks_at(self, one: JudgedItem) -> bool:
         """Whether an item is scanned."""
         return one.clip is not None
 
-    def plan(self, one: Seen) -> PlacesPlan:
+    def plan(self, one: JudgedItem) -> PlacesPlan:
         """Return one crop of each frame that is scanned: on the largest face, or where the clip says.
 
         Raises ValueError for what is no video.
@@ -49,7 +49,7 @@ class ScanLook:
             contract.frames,
         )
 
-    def added(self, one: Seen, decoded: Decoded) -> Seen:
+    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
         """Return the item with its scan and its segments. Raises ValueError for scores that are none."""
         scores = self.ask({CROPS: decoded.crops})[FRAME_SCORE]
         if scores.shape != (len(decoded.regions),) or not np.isfinite(scores).all():

@@ -1,19 +1,68 @@
 """Which crop of which frame of a video is scanned: on the largest face, or where it changes most. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.looks.following import Corner, corners_along, most_restless
 from detector.records import RegionPrediction
+from detector.release.manifest import Manifest
 from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Region
-from ingest.sandbox.crops import Box, grid
+from ingest.sandbox.crops import Box, face_grid, grid
 from ingest.sandbox.decode import sample
+
+Corner = tuple[int, int]
+"""left and top of a crop, px"""
+Apart = list[tuple[int, Region]]
+"""Single crops that are judged beside the items' regions: the item's place, and the crop as a region."""
 
 _MOST_PIXELS = 600_000_000
 """of all frames that are scanned together, unless they are as few as the first look's"""
 _FEWEST = 8
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What the first look knows of a video beside its verdict."""
+
+    length: int
+    """how many frames the container holds"""
+    elsewhere: Corner
+    """where to look where no face was found"""
+
+
+def judged_apart(items: Sequence[Decoded], manifest: Manifest) -> Apart:
+    """Return each crop of the frames of the videos without a face, where the release has a scanner."""
+    if manifest.scanner is None:
+        return []
+    return [
+        (place, Region("frame", region.box, region.frame, region.time_s, (row,)))
+        for place, item in enumerate(items)
+        if item.kind == "video" and all(region.kind != "face" for region in item.regions)
+        for region in item.regions
+        for row in region.crops
+    ]
+
+
+def clips(
+    items: Sequence[Decoded], apart: Apart, features: NDArray[np.float32], manifest: Manifest
+) -> list[Clip | None]:
+    """Return what is known of each item that is a video; None for others, and without a scanner.
+
+    features: float32 (M, F), of the request's rows, the last of which are those of apart.
+    """
+    if manifest.scanner is None:
+        return [None] * len(items)
+    of_item = np.array([place for place, _ in apart], np.int64)
+    single = features[len(features) - len(apart) :]
+    plan = manifest.contract.crop_plan
+    return [
+        Clip(item.length, most_restless_corner(item, single[of_item == place], plan))
+        if item.kind == "video"
+        else None
+        for place, item in enumerate(items)
+    ]
 
 
 def places_along(
@@ -46,6 +95,41 @@ def most_restless_corner(item: Decoded, features: NDArray[np.float32], plan: Cro
     if frames != item.frames or rest or not features.shape[1]:
         return max(0, (item.width - plan.crop_px) // 2), max(0, (item.height - plan.crop_px) // 2)
     return corners[most_restless(features.reshape(frames, len(corners), -1))]
+
+
+def face_followed(faces: Mapping[int, Box], frames: Sequence[int]) -> list[Box]:
+    """Return a box for each of these frames, by number: as found, between two found ones their mixture.
+
+    faces: number of a searched frame → the largest face in it, (left, top, width, height) in px; at least
+    one. Before the first and after the last the face stays where it is. Raises ValueError without a face.
+    """
+    if not faces:
+        raise ValueError("no face to follow")
+    numbers = sorted(faces)
+    boxes = np.array([faces[number] for number in numbers], float)
+    sides = [np.interp(frames, numbers, column) for column in boxes.T]
+    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in np.rint(np.stack(sides, 1))]
+
+
+def corners_along(
+    faces: Mapping[int, Box], frames: Sequence[int], size: tuple[int, int], crop_px: int, elsewhere: Corner
+) -> list[Corner]:
+    """Return where the one crop of each frame lies: on the face, or at `elsewhere` where none was found.
+
+    frames: their numbers; size: their width and height, px.
+    """
+    if not faces:
+        return [elsewhere] * len(frames)
+    return [face_grid(box, *size, crop_px, 1)[0] for box in face_followed(faces, frames)]
+
+
+def most_restless(by_place: NDArray[np.float32]) -> int:
+    """Return the place that changes most over time, by its features in some frames, float32 [L, P, F].
+
+    That is where they deviate most from the median over the frames, in units of all places' deviation.
+    """
+    deviation = np.abs(by_place - np.median(by_place, 0))
+    return int((deviation / (deviation.mean((0, 1)) + 1e-6)).mean((0, 2)).argmax())
 
 
 def _faces(regions: Iterable[Region | RegionPrediction]) -> dict[int, Box]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from detector.looks.judged_item import Ask, Seen, evidence_of
+from detector.looks.judged_item import Ask, JudgedItem, evidence_of
 from detector.release.artifact import Artifact
 from detector.release.inputs import request_for
 from detector.verdicts import Origin, build
@@ -23,11 +23,11 @@ class StretchLook:
     ask: Ask
     adds: str = "stretch"
 
-    def looks_at(self, one: Seen) -> bool:
+    def looks_at(self, one: JudgedItem) -> bool:
         """Whether an item is judged anew."""
         return one.verdict.label == "real" and bool(one.verdict.segments)
 
-    def plan(self, one: Seen) -> MediaPlan:
+    def plan(self, one: JudgedItem) -> MediaPlan:
         """Return the release's own plan for frames of the stretch. Raises ValueError where none is told."""
         if not one.verdict.segments:
             raise ValueError("no stretch is told")
@@ -36,7 +36,7 @@ class StretchLook:
         frames = tuple(first + number for number in sample(last + 1 - first, plan.crops.frames))
         return plan.model_copy(update={"frames": frames})
 
-    def added(self, one: Seen, decoded: Decoded) -> Seen:
+    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
         """Return the item as its stretch is judged; what the video is, and its stretches, stay."""
         output = self.ask(request_for([decoded], self.artifact.manifest.contract))
         before = one.verdict

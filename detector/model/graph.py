@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.model.network import Network
-from detector.model.picture import PictureBranch
+from detector.model.network import Network, PictureBranch
 from detector.model.scores import novelty
 from detector.model.scores.fused import fused
 from detector.model.scores.registry import fitted

@@ -7,9 +7,9 @@ import torch
 
 from detector.model.export import ExportError, run, write_onnx
 from detector.model.localizer import LocalizerGraph
-from detector.release.cells import CELL_PX
 from detector.release.contract import ROWS, TensorSpec, conform
 from detector.release.map_contract import (
+    CELL_PX,
     CELLS,
     MAX_DIFFERENCE,
     OF_PICTURE,

@@ -1,11 +1,30 @@
 """What a network is made of. No torch here: whoever only serves a release reads it too."""
 
+import itertools
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FEATURE_VERSION = "2"
 """Of the forensic features: raise it with every change after which old rows mean something else."""
+
+_WIDTHS = {
+    "residuals": 42,
+    "autocorrelation": 30,
+    "spectrum": 37,
+    "blocks": 127,
+    "grid": 28,
+    "local noise": 18,
+    "edges": 18,
+    "colour": 42,
+}
+"""Of the groups of features, in their order."""
+FEATURE_WIDTH = sum(_WIDTHS.values())
+_TRACES = ("residuals", "spectrum", "local noise", "edges")
+_ENDS = dict(zip(_WIDTHS, itertools.accumulate(_WIDTHS.values()), strict=True))
+TRACE_COLUMNS: tuple[slice, ...] = tuple(slice(_ENDS[name] - _WIDTHS[name], _ENDS[name]) for name in _TRACES)
+"""The columns of those groups that each see one kind of trace: a forgery that disturbs one group alone is
+drowned in a distance over all columns."""
 
 NO_BACKBONE = "none"
 

@@ -5,13 +5,13 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from detector.release.cells import CELL_PX
 from detector.release.contract import CROPS, ROWS, TensorSpec
 from detector.release.tensors import ModelOutput
 
 OF_PICTURE = "of_picture"
 CELLS = "cells"
-
+CELL_PX: Literal[8] = 8
+"""side of a cell of a map, pixels of the picture; as large as a block of JPEG"""
 
 MAX_DIFFERENCE = 2 / 255
 """Two maps are equal where no cell differs by more: what a map as a picture of 8 bits hardly shows."""

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from detector import batch as batch_module
 from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
-from detector.looks.judged_item import Evidence, Seen
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.judged_item import Evidence, JudgedItem
+from detector.looks.map_look import PictureMap, forgery_map
 from detector.release.artifact import Artifact, load, seal
 from detector.release.inputs import request_for
 from detector.release.tensors import ModelOutput, Request, encode
@@ -113,13 +112,13 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
 def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(
     untrained_artifact: Artifact,
 ) -> None:
-    def again(artifact: Artifact, seen: Sequence[Seen]) -> list[Seen]:
+    def again(artifact: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
         assert artifact == untrained_artifact
         assert [one.media() for one in seen] == [PNG + bytes([number]) for number in range(3)]
         where = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
         found = [one.verdict.model_copy(update={"map": where, "label": "unknown"}) for one in seen]
         rows = np.ones(3, np.float32), np.zeros(2, np.float32)
-        return [Seen(one, Evidence(decoded(9), *rows), lambda: b"") for one in found]
+        return [JudgedItem(one, Evidence(decoded(9), *rows), lambda: b"") for one in found]
 
     model = Model(untrained_artifact)
     batch = opened(3, Route(untrained_artifact))

@@ -16,9 +16,8 @@ from PIL import Image
 from scipy import ndimage
 from verdicts import make_evidence, make_item, make_verdict
 
-from detector.looks.judged_item import Seen
-from detector.looks.map_look import MapLook, forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.judged_item import JudgedItem
+from detector.looks.map_look import MapLook, PictureMap, forgery_map
 from detector.records import RegionPrediction, Verdict
 from detector.release.map_contract import CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import ModelOutput, Request
@@ -33,7 +32,13 @@ CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, ex
 
 
 def with_maps(
-    given: list[Seen], contract: MapContract, look: Any, ask: Any, *, also_real: bool = False, **more: Any
+    given: list[JudgedItem],
+    contract: MapContract,
+    look: Any,
+    ask: Any,
+    *,
+    also_real: bool = False,
+    **more: Any,
 ) -> list[Verdict]:
     looks = [MapLook(contract, ask, also_real=also_real)]
     return [one.verdict for one in looked_again(given, looks, look, **more)]
@@ -67,12 +72,12 @@ def white(request: Request) -> ModelOutput:
 
 def seen(
     label: str = "fake", data: bytes | None = None, offset: int = 0, now: bytes | None = None, **changes: Any
-) -> Seen:
+) -> JudgedItem:
     """An item; now: what its media has become since the first look."""
     first = data or picture()
     item = make_item(offset, digest=hashlib.sha256(first).hexdigest())
     usual = {"label": label, "width": 200, "height": 136}
-    return Seen(make_verdict(item, **usual | changes), make_evidence(), lambda: now or first)
+    return JudgedItem(make_verdict(item, **usual | changes), make_evidence(), lambda: now or first)
 
 
 def cells_of(png: str) -> Any:

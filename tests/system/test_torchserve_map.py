@@ -18,8 +18,8 @@ from prometheus_client import REGISTRY
 
 from deploy.local.torchserve import TorchServe as Server
 from detector.batch import judge, open_batch
-from detector.looks.judged_item import Seen
-from detector.looks.maps import assembled, covering
+from detector.looks.judged_item import JudgedItem
+from detector.looks.map_look import assembled, covering
 from detector.records import Verdict
 from detector.release.artifact import LOCALIZER_PROBE, SCANNER_PROBE, Artifact
 from detector.release.map_contract import CELLS
@@ -127,7 +127,7 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
 
     here = ReleaseSession(artifact, 1).score
 
-    def again(of: Artifact, seen: Sequence[Seen]) -> list[Seen]:
+    def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
         return looked_again(seen, second_looks(of, here, here, here), sandbox.submit)
 
     settings = DetectorSettings()
@@ -187,7 +187,7 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
     assert contract is not None
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
 
-        def again(of: Artifact, seen: Sequence[Seen]) -> list[Seen]:
+        def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
             parts = (client.predict, client.map, client.scan)
             looks = second_looks(of, *(partial(ask, of) for ask in parts))
             return looked_again(seen, looks, sandbox.submit)

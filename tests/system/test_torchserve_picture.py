@@ -14,8 +14,7 @@ from deploy.local.torchserve import TorchServe as Server
 from detector.batch import judge, open_batch
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
-from detector.model.network import Network
-from detector.model.picture import PictureBranch
+from detector.model.network import Network, PictureBranch
 from detector.release.architecture import Architecture, Picture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import crops_and_pooling, picture_and_pooling

@@ -19,7 +19,7 @@ from memory.store import Store
 from updater.settings import UpdaterSettings
 
 _ROOM = Path(__file__).parent
-_TRAIN_NETWORKS = ("training", "pretraining", "benchmark", "test_runner")
+_TRAIN_NETWORKS = ("training", "benchmark", "test_runner")
 
 
 def pytest_collection_modifyitems(items):

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
-from detector.model.network import Network
-from detector.model.picture import PictureBranch
+from detector.model.network import Network, PictureBranch
 from detector.release.architecture import FEATURE_VERSION
 from detector.release.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling, picture_and_pooling

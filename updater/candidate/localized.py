@@ -9,9 +9,8 @@ from safetensors.torch import save_file
 
 from detector.model.map_export import export_localizer
 from detector.release.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS
-from detector.release.cells import CELL_PX
 from detector.release.contract import CROPS
-from detector.release.map_contract import OF_PICTURE, MapContract
+from detector.release.map_contract import CELL_PX, OF_PICTURE, MapContract
 from detector.release.probe import write_probe
 from detector.release.tensors import Request
 from detector.serving.map_session import MapSession

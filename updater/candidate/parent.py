@@ -6,8 +6,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor
 
-from detector.model.network import Network
-from detector.model.picture import PictureBranch
+from detector.model.network import Network, PictureBranch
 from detector.release.architecture import FEATURE_VERSION, Architecture, Picture
 from detector.release.artifact import WEIGHTS, Artifact
 from updater.candidate.plan import CandidateRefusedError, Parent

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from detector.model.network import Network
-from detector.model.picture import PictureBranch
+from detector.model.network import Network, PictureBranch
 from updater.candidate.calibrate import output_of
 from updater.candidate.plan import Plan
 from updater.data.training_data import LabelledCrops

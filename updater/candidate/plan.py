@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from detector.model.backbone import BackboneError, architecture_of
-from detector.model.network import Network
-from detector.model.picture import PictureBranch
+from detector.model.network import Network, PictureBranch
 from detector.release.architecture import NO_BACKBONE, Architecture
 from detector.release.artifact import Artifact
 from ingest.records import CropPlan, PicturePlan

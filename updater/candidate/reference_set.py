@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.features.feature_columns import TRACES, WIDTH
 from detector.model.scores.score import NetworkOutput
+from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
 from detector.release.reference import Reference
 from updater.whitening import within_class_whitening
 
@@ -31,7 +31,7 @@ def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence
     mean, whitening = within_class_whitening(features, np.array(families))
     embedding_mean, embedding_whitening = within_class_whitening(embeddings, np.array(families))
     width = features.shape[1]
-    groups = TRACES if width == WIDTH else (slice(0, width),)
+    groups = TRACE_COLUMNS if width == FEATURE_WIDTH else (slice(0, width),)
     blocks = [np.zeros((width, columns.stop - columns.start), np.float32) for columns in groups]
     for columns, block in zip(groups, blocks, strict=True):
         block[columns] = within_class_whitening(features[:, columns], np.array(families))[1]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits as _cross_entropy
 
 from detector.model.localizer import Localizer
-from detector.release.cells import CELL_PX
+from detector.release.map_contract import CELL_PX
 from updater.data.training_data import LabelledCrops
 from updater.localizer.looks import looked_otherwise
 from updater.outliers.local_forgeries import forge_locally, processed, saved_again

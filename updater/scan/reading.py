@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.features.feature_columns import WIDTH
-from detector.looks.following import Corner, corners_along, most_restless
+from detector.looks.scan_places import Corner, corners_along, most_restless
+from detector.release.architecture import FEATURE_WIDTH
 from ingest.sandbox.crops import Box, cut, grid
 from ingest.sandbox.faces import find_faces
 from updater.distortions.media.clip import Clip, ClipError
@@ -61,5 +61,7 @@ def _most_restless(pictures: list[Picture], features: SeenFrames) -> Corner:
     looked = pictures[:: -(-len(pictures) // _LOOKS)]
     height, width = looked[0].shape[:2]
     corners = grid(width, height, CROP_PX, _PLACES)
-    found = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[:, :WIDTH]
+    found = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[
+        :, :FEATURE_WIDTH
+    ]
     return corners[most_restless(found.reshape(len(looked), len(corners), -1))]

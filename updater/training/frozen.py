@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from detector.model.backbone import Shown
-from detector.model.picture import PictureBranch
+from detector.model.network import PictureBranch
 from detector.release.architecture import Picture
 from ingest.durable import write_durably
 from updater.data.stored_rows import StoredRows

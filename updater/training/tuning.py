@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from detector.model.picture import PictureBranch
+from detector.model.network import PictureBranch
 from updater.data.training_data import LabelledCrops
 from updater.training.allocation import keep_freed_memory
 from updater.training.checkpoint import Checkpoint

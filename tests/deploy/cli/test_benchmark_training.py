@@ -59,13 +59,6 @@ def test_a_preset_is_of_a_learner_and_speed_has_none(fails: Callable[..., str]) 
     assert "--preset" in fails("speed", "--preset", "cddb-lucir", code=2)
 
 
-def test_speed_of_a_task_takes_no_option_that_it_would_not_heed(fails: Callable[..., str]) -> None:
-    words = ("speed", "--task", "image", "--batch", "64", "--crop-px", "64", "--seed", "1")
-    line = fails(*words, code=2)
-    assert "--batch, --crop-px: a --task has its own recipe, so leave this out" in line
-    assert "--seed" not in line
-
-
 def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(
     fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

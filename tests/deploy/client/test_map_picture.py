@@ -3,8 +3,7 @@
 import numpy as np
 
 from deploy.client.map_picture import drawn
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.map_look import PictureMap, forgery_map
 
 GREY = np.full((40, 60, 3), 100, np.uint8)
 

@@ -18,8 +18,7 @@ from deploy.demo.claims import (
     shares,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Label, Verdict
 
 OLD, NEW = "0" * 64, "1" * 64

@@ -8,8 +8,7 @@ from verdicts import make_item, make_verdict
 
 from deploy.demo.pictures import Shown, caption, sheet, to_look_at
 from deploy.demo.place import Answered
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.map_look import PictureMap, forgery_map
 
 SIDE = 64
 GREY = np.full((SIDE, SIDE, 3), 100, np.uint8)

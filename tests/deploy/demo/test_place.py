@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from verdicts import make_item, make_verdict
 
 from deploy.demo.place import Answered, forged_cells, overlap, place_report, regions
-from detector.looks.map_look import forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import ForgeryMap, Verdict
 
 SIDE = 64

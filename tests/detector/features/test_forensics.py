@@ -3,8 +3,8 @@ import pytest
 import scipy.fft
 import torch
 
-from detector.features.feature_columns import TRACES
 from detector.features.forensics import ForensicFeatures
+from detector.release.architecture import TRACE_COLUMNS
 
 
 def crops(seed: int, count: int = 2, side: int = 64) -> torch.Tensor:
@@ -32,7 +32,7 @@ def test_the_columns_of_each_kind_of_trace_are_its_own(features: ForensicFeature
     luma = planes[:, :1] - 128
     local = features.local_noise(luma, planes[:, 1:], features.local_filters(luma))
     everything = features(images)
-    residuals, spectrum, noise, edges = (everything[:, columns] for columns in TRACES)
+    residuals, spectrum, noise, edges = (everything[:, columns] for columns in TRACE_COLUMNS)
     assert residuals.shape[1] == 6 * 7  # the first group: seven statistics of each residual
     assert torch.allclose(spectrum, features.spectrum(planes[:, 0]), atol=1e-4)
     assert torch.allclose(noise[:, -10:], local, atol=1e-4)

@@ -13,9 +13,8 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from verdicts import make_evidence, make_item, make_verdict
 
-from detector.looks.judged_item import Clip, Seen
-from detector.looks.map_look import MapLook, forgery_map
-from detector.looks.maps import PictureMap
+from detector.looks.judged_item import Clip, JudgedItem
+from detector.looks.map_look import MapLook, PictureMap, forgery_map
 from detector.looks.scan_look import ScanLook, found_in
 from detector.looks.stretches import stretches
 from detector.records import RegionPrediction, Verdict
@@ -58,15 +57,15 @@ def white(request: Request) -> ModelOutput:
     return {FRAME_SCORE: request["crops"].mean((1, 2, 3)).astype(np.float32) / 255}
 
 
-def seen(label: str = "fake", known: Clip | None = None, offset: int = 0, **changes: Any) -> Seen:
+def seen(label: str = "fake", known: Clip | None = None, offset: int = 0, **changes: Any) -> JudgedItem:
     data = clip()
     item = make_item(offset, digest=hashlib.sha256(data).hexdigest())
     usual = {"label": label, "kind": "video", "width": 200, "height": 136}
     verdict = make_verdict(item, **usual | changes)
-    return Seen(verdict, make_evidence(), lambda: data, known or Clip(24, (80, 40)))
+    return JudgedItem(verdict, make_evidence(), lambda: data, known or Clip(24, (80, 40)))
 
 
-def scanned(one: Seen, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
+def scanned(one: JudgedItem, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
     (now,) = looked_again([one], [ScanLook(contract, ask)], look)
     return now.verdict
 
@@ -125,7 +124,7 @@ def test_a_picture_is_not_scanned() -> None:
     def refuse(*_: object) -> "Future[Decoded]":
         raise AssertionError("looked at again")
 
-    picture = Seen(seen().verdict, make_evidence(), lambda: b"")
+    picture = JudgedItem(seen().verdict, make_evidence(), lambda: b"")
     assert looked_again([picture], [ScanLook(CONTRACT, white)], refuse) == [picture]
 
 

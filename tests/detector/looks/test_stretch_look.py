@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from verdicts import make_evidence, make_item, make_verdict
 
-from detector.looks.judged_item import Clip, Seen
+from detector.looks.judged_item import Clip, JudgedItem
 from detector.looks.stretch_look import StretchLook
 from detector.records import Scan, Segment, Verdict
 from detector.release.artifact import Artifact
@@ -44,12 +44,12 @@ def segment(first: int, last: int, score: float = 0.9) -> Segment:
     )
 
 
-def seen(segments: tuple[Segment, ...] | None, label: str = "real") -> Seen:
+def seen(segments: tuple[Segment, ...] | None, label: str = "real") -> JudgedItem:
     data = clip()
     item = make_item(digest=hashlib.sha256(data).hexdigest())
     said = {"label": label, "kind": "video", "format": "mp4", "width": 160, "height": 96}
     verdict = make_verdict(item, **said, segments=segments, scan=SCAN)
-    return Seen(verdict, make_evidence(), lambda: data, Clip(30, (0, 0)))
+    return JudgedItem(verdict, make_evidence(), lambda: data, Clip(30, (0, 0)))
 
 
 def with_gate(artifact: Artifact, unknown_threshold: float, fake_threshold: float) -> Artifact:
@@ -59,7 +59,7 @@ def with_gate(artifact: Artifact, unknown_threshold: float, fake_threshold: floa
     return replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
 
 
-def judged(artifact: Artifact, one: Seen) -> Seen:
+def judged(artifact: Artifact, one: JudgedItem) -> JudgedItem:
     (now,) = looked_again([one], [StretchLook(artifact, ReleaseSession(artifact, 1).score)], look)
     return now
 

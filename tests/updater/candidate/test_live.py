@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.model.picture import PictureBranch
+from detector.model.network import PictureBranch
 from detector.release.architecture import Picture
 from detector.release.gate import decide
 from detector.serving.session import open_session

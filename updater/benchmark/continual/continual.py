@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from detector.model.picture import PictureBranch
+from detector.model.network import PictureBranch
 from memory.herding import herd
 from updater.benchmark.continual.items import joined
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.picture import PictureBranch
+from detector.model.network import PictureBranch
 from detector.model.scores.energy import energy
 from detector.model.scores.score import NetworkOutput
 from detector.release.gate import GateParameters

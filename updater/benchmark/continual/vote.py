@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from detector.model.picture import PictureBranch
+from detector.model.network import PictureBranch
 from updater.benchmark.continual.setup import Progress, Setup
 from updater.data.training_data import LabelledCrops
 from updater.training import schemes

@@ -18,7 +18,7 @@ from updater.benchmark.forgerynet.families import KINDS, class_names, class_of, 
 from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.recipes import Recipe
 from updater.benchmark.forgerynet.sights import Sight
-from updater.benchmark.forgerynet.training import Example, Source, Trained, as_input, cross_entropy, train
+from updater.benchmark.forgerynet.training import Example, Source, as_input, cross_entropy, train
 from updater.benchmark.measures import images
 from updater.benchmark.report.outcome import Outcome, Table, Values, values
 from updater.training.loop import item_weights
@@ -82,12 +82,6 @@ def measure(job: Job, prepared: Prepared) -> Outcome:
         },
         notes=notes,
     )
-
-
-def trained(job: Job, prepared: Prepared) -> Trained:
-    """Return what is trained on all files. Raises LayoutError without reals or without forgeries."""
-    source = source_of(job, prepared.train_on, prepared.views)
-    return Trained(prepared.make, source, prepared.recipe, cross_entropy)
 
 
 def scores(

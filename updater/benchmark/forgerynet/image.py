@@ -13,7 +13,6 @@ from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.pictures import test_crops, training_crop
 from updater.benchmark.forgerynet.recipes import recipe_of
 from updater.benchmark.forgerynet.sights import sights
-from updater.benchmark.forgerynet.training import Trained
 from updater.benchmark.networks.images import check, front_of, make_image_network, published_px
 from updater.benchmark.report.outcome import Outcome
 
@@ -21,11 +20,6 @@ from updater.benchmark.report.outcome import Outcome
 def measure(job: Job) -> Outcome:
     """Train a network and test it. Raises what `prepared` raises."""
     return classes.measure(job, prepared(job))
-
-
-def trained(job: Job) -> Trained:
-    """Return what the task trains, on all pictures. Raises what `prepared` raises."""
-    return classes.trained(job, prepared(job))
 
 
 def prepared(job: Job) -> classes.Prepared:

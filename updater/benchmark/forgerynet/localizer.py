@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from detector.looks.maps import assembled, cells_of, covering
+from detector.looks.map_look import assembled, cells_of, covering
 from detector.model.localizer import LocalizerGraph
 from ingest.sandbox.crops import cut
 from memory.records import REAL

@@ -19,7 +19,6 @@ from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.maps import Map, Mapped, Shown, with_truth
 from updater.benchmark.forgerynet.plots import MapBeside, maps_beside_truths
 from updater.benchmark.forgerynet.sights import sights
-from updater.benchmark.forgerynet.training import Trained
 from updater.benchmark.measures.maps import figures
 from updater.benchmark.networks import maps
 from updater.benchmark.networks.maps import DECODERS, HRNET, REGRESSION
@@ -84,18 +83,6 @@ def _beside(parts: Sequence[Mapped], test: Sequence[Shown], families: Sequence[s
                 pixels = test[number].pixels()
                 found[name] = MapBeside(name, pixels, part.true[place], part.said[place])
     return [found[name] for name in sorted(found)]
-
-
-def trained(job: Job) -> Trained:
-    """Return what a network with maps trains. Raises ChoiceError for a model that is none of these."""
-    if METHODS.get(job.choices.model.partition(":")[0]) is not map_networks.measure:
-        raise ChoiceError(
-            f"--model {job.choices.model} trains by itself: choose {REGRESSION}:BACKBONE, unet:BACKBONE"
-        )
-    tally = Tally()
-    progress = partial(job.progress, "look at train")
-    seen = with_truth(sights(job.train, job.choices.input, job.cache, tally, progress), tally)
-    return map_networks.trained(job, seen)
 
 
 def outcome(parts: Sequence[Mapped], families: Sequence[str], notes: tuple[str, ...] = ()) -> Outcome:

@@ -8,7 +8,6 @@ from pathlib import Path
 from updater.benchmark.data.forgerynet_rows import Medium
 from updater.benchmark.forgerynet import image, spatial, temporal, video
 from updater.benchmark.forgerynet.job import Job, Progress
-from updater.benchmark.forgerynet.training import Trained
 from updater.benchmark.networks import images, videos
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
@@ -29,8 +28,6 @@ class Task:
     measure: Callable[[Job], Outcome]
     check: Callable[[str], None] = lambda model: None
     """raises for a model's name that is none, before any media are made or read"""
-    trained: Callable[[Job], Trained] | None = None
-    """what of it `benchmark speed` measures, where its training loads media"""
 
 
 TASKS: Mapping[str, Task] = {
@@ -40,12 +37,9 @@ TASKS: Mapping[str, Task] = {
         "highpass:mobilenetv3_small_100",
         image.measure,
         images.check,
-        image.trained,
     ),
-    "spatial": Task("image", "localizer", "localizer", spatial.measure, spatial.check, spatial.trained),
-    "video": Task(
-        "video", "x3d_m", "frames:highpass:mobilenetv3_small_100", video.measure, videos.check, video.trained
-    ),
+    "spatial": Task("image", "localizer", "localizer", spatial.measure, spatial.check),
+    "video": Task("video", "x3d_m", "frames:highpass:mobilenetv3_small_100", video.measure, videos.check),
     "temporal": Task("video", "convolutions", "convolutions", temporal.measure, temporal.check),
 }
 

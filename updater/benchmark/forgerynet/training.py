@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 Batches = Iterator[tuple[Tensor, Tensor]]
 """of each step: what is shown, uint8 [b, ..., S, S, 3], and the targets, [b, ...]"""
-Draw = Callable[["Source", int, range, int], AbstractContextManager[Batches]]
-"""(source, items of a batch, steps, seed) → the batches of these steps"""
 
 _STAGE = "training"
 _SAVE_EVERY = 50
@@ -78,13 +76,11 @@ def train(
     device: torch.device,
     checkpoint: Path | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    draw: Draw | None = None,
 ) -> nn.Module:
     """Return a network that was trained by the recipe, ready to be asked.
 
     The same arguments give the same weights on a device with the same number of threads, interrupted or not:
-    with a checkpoint, training goes on behind the last of every 50 steps. draw: where batches come from, if
-    not from `drawn`. Several processes share a batch,
+    with a checkpoint, training goes on behind the last of every 50 steps. Several processes share a batch,
     and draw what one of them would. The global random state is left as it was. Raises what `source` raises,
     and torch.OutOfMemoryError where the device does not hold a step.
     """
@@ -101,7 +97,7 @@ def train(
             parameters, lr=recipe.rate, momentum=MOMENTUM, nesterov=True, weight_decay=recipe.weight_decay
         )
         first = saved.resume(_STAGE, network, optimiser) or 0
-        with (draw or drawn)(source, recipe.batch, range(first, recipe.steps), seed) as batches:
+        with drawn(source, recipe.batch, range(first, recipe.steps), seed) as batches:
             for step, (shown, targets) in zip(range(first, recipe.steps), batches, strict=True):
                 # What a network draws by itself follows from the step, so that a resumed run repeats it.
                 torch.manual_seed(int(np.random.default_rng([seed, step]).integers(2**62)))

@@ -13,7 +13,6 @@ from updater.benchmark.forgerynet.clips import test_clips, training_clip, video_
 from updater.benchmark.forgerynet.families import class_names
 from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.recipes import recipe_of
-from updater.benchmark.forgerynet.training import Trained
 from updater.benchmark.networks.videos import check, make_video_network, sampling_of
 from updater.benchmark.report.outcome import Outcome
 
@@ -21,11 +20,6 @@ from updater.benchmark.report.outcome import Outcome
 def measure(job: Job) -> Outcome:
     """Train a network and test it. Raises what `prepared` raises."""
     return classes.measure(job, prepared(job))
-
-
-def trained(job: Job) -> Trained:
-    """Return what the task trains, on all videos. Raises what `prepared` raises."""
-    return classes.trained(job, prepared(job))
 
 
 def prepared(job: Job) -> classes.Prepared:

@@ -1,9 +1,8 @@
-"""Clips that are forged in stretches, each beside the truth of when: rendered scenes, and pieces of films.
+"""Rendered clips that are forged in stretches, each beside the truth of when.
 
-A rendered clip is a scene larger than the frame, seen through a window that moves along a smooth path by one
-camera in one state, with noise anew in each frame. A filmed one is a piece of a film as it was shot. Most
-rendered clips were coded once as H.264 before they were forged, as films were; all are coded after it. A
-forged clip has one family, whose drawn strengths and region are the clip's: the region moves along.
+A clip is a scene larger than the frame, seen through a window that moves along a smooth path by one camera in
+one state, with noise anew in each frame. Most clips are coded as H.264 before they are forged, and all after
+it. A forged clip has one family, whose drawn strengths and region are the clip's: the region moves along.
 """
 
 import hashlib
@@ -17,8 +16,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
-from updater.benchmark.synthetic.families import FAMILIES, Family
-from updater.benchmark.synthetic.films import Film, piece_of_film
+from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample
@@ -36,14 +34,14 @@ RATE_FACTORS_BEFORE, RATE_FACTORS_AFTER = (16, 26), (18, 28)
 
 @dataclass(frozen=True)
 class ClipSample:
-    """One file. Samples of one `group` show the same scene or film: no split may part them."""
+    """One file. Samples of one `group` show the same scene: no split may part them."""
 
     data: bytes
     family: str
     group: str
     name: str
-    camera: int | None
-    """the number of the camera in CAMERAS; None of a film"""
+    camera: int
+    """its number in CAMERAS"""
     frames: int
     segments: tuple[Stretch, ...]
     """what is forged, in order; none of a real clip"""
@@ -69,19 +67,15 @@ def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:
     frames = _filmed_scene(rng, camera, moves)
     if rng.random() < CODED_BEFORE_SHARE:
         frames = through_h264(frames, _drawn(rng, RATE_FACTORS_BEFORE))
-    # What stands in the scene goes the other way than the window does.
-    return _finished(rng, frames, -moves, forge, f"scene-{scene}", camera)
-
-
-def film_clip(seed: int, film: Film, family: str, index: int) -> ClipSample:
-    """Cut the `index`-th piece out of a film, and forge it as `make_clip` does; always the same bytes.
-
-    Raises KeyError for an unknown family, and ClipError where the film cannot be read.
-    """
-    forge = None if family == REAL else FAMILIES[family]
-    rng = np.random.default_rng([seed, zlib.crc32(f"film-{film.path.name}-{family}".encode()), index])
-    frames = piece_of_film(rng, film, FRAMES, SIDE_PX)
-    return _finished(rng, frames, smooth_path(rng, FRAMES, REACH_PX), forge, f"film-{film.group}", None)
+    segments: tuple[Stretch, ...] = ()
+    if forge is not None:
+        segments = draw_stretches(rng, len(frames))
+        # What stands in the scene goes the other way than the window does.
+        frames = forged_along(rng, frames, segments, -moves, partial(forge_in_part, forge))
+    data = to_h264(frames, _drawn(rng, RATE_FACTORS_AFTER), "mp4")
+    # The name is the content's: it must not tell the family.
+    name = f"{hashlib.sha256(data).hexdigest()[:20]}.mp4"
+    return ClipSample(data, family, f"scene-{scene}", name, camera, len(frames), segments)
 
 
 def numbers_of(count: int, families: Sequence[str] = tuple(FAMILIES)) -> list[tuple[str, int]]:
@@ -124,25 +118,6 @@ def _filmed_scene(rng: np.random.Generator, camera: int, moves: Path) -> Picture
         window = scene[:, down : down + SIDE_PX, across : across + SIDE_PX]
         frames.append(photograph(np.random.default_rng(state), window, CAMERAS[camera], rng))
     return np.stack(frames)
-
-
-def _finished(
-    rng: np.random.Generator,
-    frames: Picture,
-    moves: Path,
-    forge: Family | None,
-    group: str,
-    camera: int | None,
-) -> ClipSample:
-    segments: tuple[Stretch, ...] = ()
-    if forge is not None:
-        segments = draw_stretches(rng, len(frames))
-        frames = forged_along(rng, frames, segments, moves, partial(forge_in_part, forge))
-    data = to_h264(frames, _drawn(rng, RATE_FACTORS_AFTER), "mp4")
-    family = REAL if forge is None else forge.name
-    # The name is the content's: it must not tell the family.
-    name = f"{hashlib.sha256(data).hexdigest()[:20]}.mp4"
-    return ClipSample(data, family, group, name, camera, len(frames), segments)
 
 
 def _drawn(rng: np.random.Generator, bounds: tuple[int, int]) -> int:

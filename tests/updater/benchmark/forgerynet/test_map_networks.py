@@ -16,7 +16,6 @@ from updater.benchmark.forgerynet.map_networks import trained
 from updater.benchmark.forgerynet.maps import Shown
 from updater.benchmark.forgerynet.sights import Sight
 from updater.benchmark.forgerynet.spatial import measure
-from updater.benchmark.forgerynet.spatial import trained as trained_by
 from updater.benchmark.networks.classifier import NetworkError
 
 PX = 72
@@ -88,5 +87,3 @@ def test_a_model_that_is_none_is_one_line(tmp_path: Path) -> None:
         measure(job_of(tmp_path, replace(CHOICES, model="resnet18")))
     with pytest.raises(NetworkError, match="unet:BACKBONE"):
         measure(job_of(tmp_path, replace(CHOICES, model="unet")))
-    with pytest.raises(ChoiceError, match="trains by itself"):
-        trained_by(job_of(tmp_path, replace(CHOICES, model="localizer")))

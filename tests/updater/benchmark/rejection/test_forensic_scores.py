@@ -9,9 +9,9 @@ from pytorch_ood.detector import Mahalanobis
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
-from detector.features.feature_columns import TRACES, WIDTH
 from detector.model.scores.neighbours import nearest, own_distance
 from detector.model.scores.registry import SCORES
+from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic_knn, fused, mahalanobis
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
 from updater.benchmark.rejection.methods import POST_HOC
@@ -78,9 +78,9 @@ def test_the_forensic_distance_is_the_numerator_of_the_gates_novelty() -> None:
 
 
 def test_each_group_of_traces_is_whitened_and_measured_alone() -> None:
-    many, fresh = known(width=WIDTH), items(2, 12, WIDTH)
+    many, fresh = known(width=FEATURE_WIDTH), items(2, 12, FEATURE_WIDTH)
     alone = []
-    for columns in TRACES:
+    for columns in TRACE_COLUMNS:
         part = Known(
             replace(many.evidence, features=many.evidence.features[:, columns]),
             many.targets,

@@ -2,7 +2,6 @@
 
 import io
 from functools import partial
-from pathlib import Path
 
 import av
 import numpy as np
@@ -15,15 +14,12 @@ from updater.benchmark.synthetic.clips import (
     REACH_PX,
     SIDE_PX,
     ClipSample,
-    film_clip,
     make_clip,
     numbers_of,
 )
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.films import films_in
 from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.stream import FROZEN, REAL, digest
-from updater.distortions.media.h264 import to_h264
 from updater.scan.moving import forged_along, smooth_path
 from updater.scan.stretches import MOST, SHORTEST, Stretch, draw_stretches
 
@@ -118,22 +114,3 @@ def test_half_of_the_clips_are_real_and_the_others_of_all_families():
     assert [family for family, _ in wanted].count(REAL) == 16
     assert all([family for family, _ in wanted].count(name) == 2 for name in FAMILIES)
     assert len(set(wanted)) == 32
-
-
-def test_films_are_cut_where_they_have_room_and_others_are_counted(tmp_path: Path):
-    rng = np.random.default_rng(0)
-    long = rng.integers(0, 256, (FRAMES + 4, 36, 40, 1), np.uint8).repeat(4, 1).repeat(4, 2).repeat(3, 3)
-    (tmp_path / "long.mp4").write_bytes(to_h264(long, 30, "mp4"))
-    (tmp_path / "short.mp4").write_bytes(to_h264(long[:20], 30, "mp4"))
-    (tmp_path / "text.txt").write_text("no film")
-    (film,), notes = films_in(tmp_path, FRAMES, SIDE_PX)
-    assert (film.path.name, film.frames, film.height, film.width) == ("long.mp4", FRAMES + 4, 144, 160)
-    assert notes == (
-        f"{tmp_path / 'short.mp4'} is shorter than 96 frames or smaller than 128 px",
-        f"{tmp_path / 'text.txt'} is no video of MP4, MOV, Matroska, WebM, AVI",
-    )
-    real, forged = film_clip(1, film, REAL, 0), film_clip(1, film, "sharpened", 0)
-    assert real == film_clip(1, film, REAL, 0)
-    assert (real.segments, real.group) == ((), forged.group)
-    assert forged.segments
-    assert decoded(forged).shape == (FRAMES, SIDE_PX, SIDE_PX, 3)

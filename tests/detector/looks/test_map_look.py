@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.looks.maps import MAX_CROPS, assembled, cells_of, covering
-from detector.release.cells import CELL_PX
+from detector.looks.map_look import MAX_CROPS, assembled, cells_of, covering
+from detector.release.map_contract import CELL_PX
 
 SIDES = st.integers(1, 3000)
 
