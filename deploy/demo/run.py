@@ -21,7 +21,6 @@ from deploy.demo.traffic import Traffic
 from deploy.demo.when import AnsweredClip
 from deploy.local.commands import down, terminated_as_interrupt
 from deploy.local.stack import Stack
-from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.clips import make_clips
 from updater.benchmark.synthetic.families import FAMILIES
@@ -111,7 +110,7 @@ def _tell(story: Story) -> DemoReport:
 
 def _open_traffic(stack: Stack) -> Traffic:
     settings = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-    return Traffic(settings, DetectorSettings().verdicts_topic)
+    return Traffic(settings)
 
 
 def _samples(story: Story, split: str, wanted: plan.Wanted) -> Iterator[MediaSample]:

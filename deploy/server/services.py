@@ -13,6 +13,7 @@ from deploy.releases.ledger import Ledger
 from deploy.releases.publish import Publisher
 from deploy.server.importer import Importer
 from deploy.settings import DeploySettings
+from detector.records import RELEASES
 from detector.settings import DetectorSettings
 from ingest.kafka.options import kafka_options
 from ingest.settings import IngestSettings
@@ -82,7 +83,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         publisher = Publisher(
             ledger,
             kafka_options(ingest),
-            detector.releases_topic,
+            ingest.topic(RELEASES),
             interval_s=settings.recheck_interval_s,
             timeout_s=settings.kafka_timeout_s,
         )

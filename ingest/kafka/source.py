@@ -18,7 +18,7 @@ from kafka.errors import (
 
 from ingest import metrics
 from ingest.kafka.access import refused
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.kafka.out_of_range import read_on
 from ingest.kafka.same_topic import SameTopic, TopicRenewedError
 from ingest.kafka.sink import CommitError
@@ -45,7 +45,7 @@ class Source:
 
     def __init__(self, settings: IngestSettings, group: str) -> None:
         self._topic, self._options = settings.media_topic, kafka_options(settings)
-        self._timeout_ms = int(settings.request_timeout_s * 1000)
+        self._timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         self._consumer = KafkaConsumer(
             **self._options,
             group_id=group,

@@ -20,6 +20,7 @@ import structlog
 
 from ingest import metrics
 from ingest.records import Decoded, PlacesPlan, Plan
+from ingest.sandbox import child as children
 from ingest.sandbox.child import Child, KilledError, SandboxUnavailableError
 from ingest.sandbox.decode import DecodeError, DecodeReason
 from ingest.settings import IngestSettings
@@ -104,7 +105,7 @@ class Sandbox:
         for _ in self._threads:
             self._put(_END, None)
         for thread in self._threads:
-            thread.join(self._settings.decode_timeout_s + _CLOSE_TIMEOUT_S)
+            thread.join(children.DECODE_TIMEOUT_S + _CLOSE_TIMEOUT_S)
         with contextlib.suppress(queue.Empty):
             while True:
                 *_, item = self._items.get_nowait()
@@ -205,7 +206,7 @@ class _Server:
             self._child = None
 
     def _judged(self, error: KilledError) -> DecodeError | KilledError:
-        if error.held_bytes < _BLAMED_SHARE * self._settings.max_decode_memory_bytes:
+        if error.held_bytes < _BLAMED_SHARE * children.MAX_DECODE_MEMORY_BYTES:
             return error
         held = error.held_bytes / 1e6
         return DecodeError(

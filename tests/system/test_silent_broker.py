@@ -22,7 +22,7 @@ def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_agai
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = uuid.uuid4().hex
-    settings = IngestSettings(bootstrap_servers=broker, media_topic=f"media-{name}")
+    settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(settings, ingest_topics(settings, partitions=2))
     producer = KafkaProducer(bootstrap_servers=broker)
     for number in range(12):
