@@ -152,7 +152,7 @@ def test_no_package_of_others_loads_it_in_a_light_process(module):
 
 @pytest.mark.slow
 def test_what_is_loaded_would_be_seen():
-    assert "jgo" in loaded_by("deploy.local.kafka_jars")
+    assert "jgo" in loaded_by("deploy.local.broker")
 
 
 def test_no_module_is_too_long_to_read():

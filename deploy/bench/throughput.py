@@ -15,12 +15,10 @@ from deploy.bench.model_cost import ModelCost, model_cost
 from deploy.bench.rate import WARM_UP, await_release, streamed
 from deploy.bench.stock import go_live_with_stock
 from deploy.demo import plan
-from deploy.demo.operator import Operator
+from deploy.demo.operator import Operator, Story
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.run import alone
-from deploy.demo.scrape import seconds_spent
-from deploy.demo.story import Story
-from deploy.demo.traffic import Traffic
+from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
 from detector.release.contract import CROPS

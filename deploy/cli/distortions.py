@@ -49,9 +49,9 @@ def distort(
     Each file has draws of its own, by the seed and by its path below IN.
     """
     from ingest.settings import IngestSettings
+    from updater.distortions.clip import ClipError
     from updater.distortions.distortion import DistortionError
     from updater.distortions.files import distort_file, generator_of
-    from updater.distortions.media.clip import ClipError
     from updater.distortions.meta import meta_line, missing, read_meta, steps_for
 
     if from_meta and (kind, level, mix) != (None, None, None):
@@ -94,9 +94,9 @@ def distort(
 
 def _drawing(kind: str, level: str, mix: int | None) -> "Callable[[np.random.Generator], tuple[Step, ...]]":
     """What draws a file's distortions, by the options. Raises UsageError where they name none."""
+    from updater.distortions.deeperforensics import DEEPERFORENSICS
     from updater.distortions.distortion import LEVELS, DistortionError
-    from updater.distortions.methods import AUGMENTATIONS, DEEPERFORENSICS, step
-    from updater.distortions.mixes import drawn, drawn_by_the_law_of_files
+    from updater.distortions.methods import AUGMENTATIONS, drawn, drawn_by_the_law_of_files, step
 
     if level != RANDOM and not level.isdecimal():
         raise UsageError(f"--level {level!r} is no level: they are {LEVELS[0]} to {LEVELS[-1]}, and {RANDOM}")

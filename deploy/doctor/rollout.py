@@ -8,7 +8,7 @@ from deploy.client.records import LedgerEntry
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api
 from deploy.releases.publish import PublishError, read_topic
-from deploy.server.health import processes_health
+from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.records import RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of

@@ -11,11 +11,11 @@ from kafka.errors import KafkaError
 from deploy.client.http import Client, ClientError
 from deploy.client.records import PartitionLag
 from deploy.doctor.host import CheckError
+from deploy.layouts import all_topics
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, kept_alive
-from deploy.server.health import processes_health
+from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
-from deploy.topics import all_topics
 from detector.release.artifact import version_of
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings

@@ -18,15 +18,20 @@ from typing import Literal, Self
 import httpx
 from rich.console import Console
 
+from deploy.layouts import all_topics
 from deploy.local import prometheus
-from deploy.local.addresses import Ports, free_ports, stack_settings
 from deploy.local.broker import CACHE, start_broker
-from deploy.local.processes import Child, StackError, wait_until
-from deploy.local.record import StackRecord, write_environment, write_record
-from deploy.local.sockets import socket_folder
+from deploy.local.processes import Child, StackError, socket_folder, wait_until
+from deploy.local.record import (
+    Ports,
+    StackRecord,
+    free_ports,
+    stack_settings,
+    write_environment,
+    write_record,
+)
 from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.local.torchserve import management_address, model_store, start_torchserve
-from deploy.topics import all_topics
 from ingest.kafka.topics import ensure_topics
 from ingest.settings import IngestSettings
 

@@ -36,16 +36,16 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
 
 
 @pytest.fixture
-def parts(settings: DeploySettings) -> Iterator[Services]:
+def services(settings: DeploySettings) -> Iterator[Services]:
     with open_services(settings) as opened:
         yield opened
 
 
 @pytest.fixture
-def http(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
+def http(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
     """The API in this process, asked by an operator called ada."""
     with TestClient(
-        create_app(settings, parts),
+        create_app(settings, services),
         base_url="http://127.0.0.1:8700",
         headers={"X-Forgewatch-Actor": "ada"},
         raise_server_exceptions=False,
@@ -71,10 +71,10 @@ def outputs(classes: int) -> tuple[TensorSpec, ...]:
 
 
 @pytest.fixture
-def served(settings: DeploySettings, parts: Services) -> Iterator[str]:
+def served(settings: DeploySettings, services: Services) -> Iterator[str]:
     """The address of a real server of the API, in a thread of this process."""
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(create_app(settings, parts), port=port, log_config=None))
+    server = uvicorn.Server(uvicorn.Config(create_app(settings, services), port=port, log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.topics import all_topics
+from deploy.layouts import all_topics
 from ingest.kafka.topics import ensure_topics
 from ingest.settings import IngestSettings
 

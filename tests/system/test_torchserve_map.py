@@ -40,7 +40,7 @@ from ingest.records import InRecord
 from ingest.sandbox.crops import cut
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 
 pytestmark = pytest.mark.system
 

@@ -33,6 +33,7 @@ from updater.candidate.thresholds import LiveCalls
 from updater.data.stored_rows import chosen_rows, joined_rows
 from updater.data.training_data import LabelledCrops
 from updater.outliers.exposure import expose
+from updater.progress import Progress
 from updater.records import Caught, Power
 from updater.training import loop, schemes
 from updater.training.batches import TrainingSet
@@ -40,7 +41,7 @@ from updater.training.crop_rows import Rows
 from updater.training.losses import classification
 from updater.training.picture_vote import vote_beside
 from updater.training.pools import backbone_rows, classify_items, crop_features, joined_tensors
-from updater.training.step import FIRST, Progress, Step
+from updater.training.step import FIRST, Step
 
 RECIPE = replace(FIRST, balanced_steps=500, pseudo_share=0.1)
 """shorter than a candidate's own, for there is one training a family"""

@@ -6,7 +6,7 @@ is said of an item undistorted stands beside, for it is of these crops too.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -23,10 +23,11 @@ from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.paired_loss import lost_on
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
-from updater.distortions.crops import distort_crops
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
-from updater.distortions.methods import DEEPERFORENSICS
+from updater.distortions.methods import distort_crops
 from updater.measures import balanced_weights
+from updater.progress import Steps, uncounted
 from updater.records import Lost, Robustness
 
 log = structlog.get_logger()
@@ -71,7 +72,7 @@ def measure_robustness(
     live: Judge | None,
     items: LabelledCrops,
     seed: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
     max_s: float = MAX_S,
 ) -> tuple[Robustness, Robustness | None]:
     """Measure both on the same held-back items under the same distortions, within max_s seconds.

@@ -1,7 +1,7 @@
 """The third graph of a candidate, which says when a video is forged: trained anew, or its parent's."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from detector.serving.scan_session import ScanSession
 from ingest.durable import rename_durably
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.candidate.scanned_clips import ScannedClips, real_crops
+from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
 from updater.scan.calibrate import fared, share_told, threshold_of, told
 from updater.scan.features import SeenFrames
@@ -41,7 +42,7 @@ class Scanned(BaseModel):
     """None of a parent's of which nothing is known"""
 
 
-def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) -> Scanned | None:
+def scanned(plan: Plan, draft: Path, progress: Progress) -> Scanned | None:
     """Put a scanner's files into draft and return what it is; None for a candidate without.
 
     It is trained where the plan has steps for it: on clips that are simulated from the train split's reals

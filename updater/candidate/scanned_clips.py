@@ -1,6 +1,5 @@
 """The clips that a scanner learns from, is set and tested on: simulated, and of the library's videos."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,6 +9,7 @@ from updater.candidate.plan import Plan
 from updater.data.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.scan.clips import ScannedClip
 from updater.scan.library import library_clips, real_clips
 from updater.scan.simulated import Features, simulate_clips
@@ -24,7 +24,7 @@ FULL_STEPS = 600
 class ScannedClips:
     """Makes a plan's clips, as the head over time sees them; no clip's group is in two splits."""
 
-    def __init__(self, plan: Plan, features: Features, progress: Callable[[str, int, int], None]) -> None:
+    def __init__(self, plan: Plan, features: Features, progress: Progress) -> None:
         self._plan, self._features, self._progress = plan, features, progress
 
     def to_learn(self) -> tuple[list[ScannedClip], int]:

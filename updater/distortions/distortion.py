@@ -9,6 +9,17 @@ from updater.filters import Picture
 
 LEVELS = (1, 2, 3, 4, 5)
 
+CODED = frozenset({"compression"})
+RESAMPLED = frozenset({"resampling"})
+SMOOTH = frozenset({"smoothing"})
+SHARPENED = frozenset({"sharpening"})
+NOISY = frozenset({"noise"})
+TONE = frozenset({"tone"})
+PATCHED = frozenset({"blending"})
+QUANTISATION = frozenset({"quantisation"})
+SPECTRAL = frozenset({"spectral"})
+PERIODIC = frozenset({"periodic"})
+
 Apply = Callable[[np.random.Generator, Picture, int], Picture]
 
 

@@ -1,37 +1,35 @@
 """Distortions of files: pictures, and videos of which each step is stored again as the data set's were.
 
 A video's step reads what the step before wrote, distorts its frames and stores them by the codec that they
-came in (`updater/distortions/media/writing.py`; H.264 at rate factor 23), the sound copied. A step that is
+came in (`updater/distortions/clip_writing.py`; H.264 at rate factor 23), the sound copied. A step that is
 H.264 itself codes the frames as they were decoded, with no detour over RGB. Through XVID, as DeeperForensics
 did it, every other step goes through MPEG-4 part 2 in an AVI first, whose frames are then handed on to H.264;
 its sound is lost.
 """
 
 import shutil
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from PIL import Image, JpegImagePlugin
 
+from ingest.sandbox.decode import DecodeError, image_frames
 from ingest.sandbox.video import demuxer
-from updater.distortions.apply import distort, seeds_of
+from updater.distortions.clip import BROKEN, Clip, pieces, to_frame, to_plain_frame, to_rgb
+from updater.distortions.clip_writing import CONTAINERS, STORED_AS, USUAL_RATE_FACTOR, h264, write_clip
 from updater.distortions.distortion import DistortionError, Step
-from updater.distortions.media.clip import BROKEN, Clip
-from updater.distortions.media.rgb import pieces, to_frame, to_plain_frame, to_rgb
-from updater.distortions.media.writing import (
-    CONTAINERS,
-    STORED_AS,
-    USUAL_RATE_FACTOR,
-    h264,
-    write_clip,
-)
-from updater.distortions.methods import DISTORTIONS
-from updater.distortions.stills import read_still, write_still
+from updater.distortions.methods import DISTORTIONS, distort, seeds_of
 from updater.filters import Picture
 
+_QUALITY = 95
+_JPEG = ("JPEG", "MPO")
 _HEAD_BYTES = 64
 
 
@@ -126,3 +124,47 @@ def _distorted(clip: Clip, step: Step, seed: int) -> Iterator[tuple[Any, Any]]:
             rng = np.random.default_rng(seed)
         pictures = np.stack([to_rgb(frame) for frame in piece])
         yield from zip(distortion.apply(rng, pictures, step.level), piece, strict=True)
+
+
+@dataclass(frozen=True)
+class Still:
+    """A picture, uint8 RGB [H, W, 3], and with what a JPEG was coded."""
+
+    pixels: Picture
+    coded_with: dict[str, Any] = field(default_factory=dict)
+
+
+def read_still(path: Path, max_pixels: int) -> Still:
+    """Read a picture, upright. Raises DistortionError where it is none, or an animation, and OSError."""
+    data = path.read_bytes()
+    try:
+        (frame,) = image_frames(data, 1, max_pixels)
+    except DecodeError as error:
+        raise DistortionError(f"{path}: {error}") from error
+    if frame.time_s is not None:
+        raise DistortionError(f"{path} is an animation: give a picture or a video")
+    if frame.format != "JPEG":
+        return Still(frame.pixels)
+    with warnings.catch_warnings(action="ignore"), Image.open(BytesIO(data), formats=_JPEG) as image:
+        sampling = JpegImagePlugin.get_sampling(image)
+        tables = getattr(image, "quantization", {})
+    # Pillow knows three samplings, and says -1 of any other.
+    known = {"subsampling": sampling} if sampling >= 0 else {}
+    return Still(frame.pixels, {"qtables": tables, **known})
+
+
+def write_still(path: Path, pixels: Picture, still: Still) -> None:
+    """Write uint8 RGB [H, W, 3] in the format that the name ends with: a JPEG with the tables that it had.
+
+    What is lossy and was coded otherwise gets quality 95. Raises DistortionError for a name of no format.
+    """
+    form = Image.registered_extensions().get(path.suffix.lower())
+    if form is None or form not in Image.SAVE:
+        raise DistortionError(
+            f"{path.name}: no format of pictures that can be written ends so: choose .png, .jpg or .webp"
+        )
+    options = (still.coded_with if form == "JPEG" else {}) or {"quality": _QUALITY}
+    try:
+        Image.fromarray(pixels).save(path, form, **options)
+    except (ValueError, KeyError) as error:
+        raise DistortionError(f"{path.name} cannot be written as {form}: {error}") from error

@@ -1,122 +1,20 @@
-"""The distortions by name. To add one is a file in the folder of its group, and a line."""
+"""The distortions by name, and mixes of them: drawn, and applied to frames, to maps and to crops.
 
-from updater.distortions.capture import (
-    aberration,
-    defocus,
-    elastic,
-    gaussian_noise,
-    glass_blur,
-    iso_noise,
-    median,
-    motion_blur,
-    multiplicative_noise,
-    optical_distortion,
-    poisson,
-    sharpen,
-)
-from updater.distortions.capture import gaussian_blur as capture_blur
-from updater.distortions.colour import (
-    brightness,
-    channel_shuffle,
-    clahe,
-    contrast,
-    gamma,
-    grey,
-    hue,
-    posterise,
-    rgb_shift,
-    saturation,
-)
-from updater.distortions.compression import (
-    double_jpeg,
-    h264,
-    jpeg,
-    jpeg2000,
-    rescale,
-    rescale_nearest,
-    webp,
-)
-from updater.distortions.deeperforensics import (
-    block_wise,
-    color_contrast,
-    color_saturation,
-    gaussian_blur,
-    gaussian_noise_color,
-    jpeg_compression,
-    video_compression,
-)
-from updater.distortions.distortion import LEVELS, Distortion, DistortionError, Step
-from updater.distortions.transmission import (
-    block_loss,
-    block_shift,
-    impulses,
-    line_loss,
-    pixel_dropout,
-    row_jitter,
-)
+To add a distortion is a function in its group's file, and a line in the table at that file's end.
+"""
 
-_CODED = frozenset({"compression"})
-_RESAMPLED = frozenset({"resampling"})
-_SMOOTH = frozenset({"smoothing"})
-_NOISY = frozenset({"noise"})
-_TONE = frozenset({"tone"})
-_PATCHED = frozenset({"blending"})
+from collections.abc import Sequence
 
-DEEPERFORENSICS = {
-    "CS": Distortion(color_saturation.apply, _TONE),
-    "CC": Distortion(color_contrast.apply, _TONE),
-    "BW": Distortion(block_wise.apply, _PATCHED, each_frame=True),
-    "GNC": Distortion(gaussian_noise_color.apply, _NOISY, each_frame=True),
-    "GB": Distortion(gaussian_blur.apply, _SMOOTH),
-    "JPEG": Distortion(jpeg_compression.apply, _RESAMPLED | _SMOOTH),
-    "VC": Distortion(video_compression.apply, _CODED, rate_factors=video_compression.RATE_FACTORS),
-}
-"""The seven, by the codes of the published metas. They are upper case; "JPEG" is not our "jpeg"."""
+import numpy as np
 
-COMPRESSION = {
-    "jpeg": Distortion(jpeg.apply, _CODED),
-    "webp": Distortion(webp.apply, _CODED),
-    "jpeg2000": Distortion(jpeg2000.apply, _CODED | {"spectral"}),
-    "h264": Distortion(h264.apply, _CODED, rate_factors=h264.RATE_FACTORS),
-    "double_jpeg": Distortion(double_jpeg.apply, _CODED),
-    "rescale": Distortion(rescale.apply, _RESAMPLED | _SMOOTH),
-    "rescale_nearest": Distortion(rescale_nearest.apply, _RESAMPLED | {"periodic"}),
-}
-TRANSMISSION = {
-    "block_loss": Distortion(block_loss.apply, _PATCHED, each_frame=True),
-    "block_shift": Distortion(block_shift.apply, _PATCHED, each_frame=True),
-    "line_loss": Distortion(line_loss.apply, each_frame=True),
-    "row_jitter": Distortion(row_jitter.apply, each_frame=True, move=row_jitter.move),
-    "impulses": Distortion(impulses.apply, _NOISY, each_frame=True),
-    "pixel_dropout": Distortion(pixel_dropout.apply, _NOISY, each_frame=True),
-}
-CAPTURE = {
-    "gaussian_blur": Distortion(capture_blur.apply, _SMOOTH),
-    "motion_blur": Distortion(motion_blur.apply, _SMOOTH),
-    "defocus": Distortion(defocus.apply, _SMOOTH),
-    "median": Distortion(median.apply, _SMOOTH),
-    "glass_blur": Distortion(glass_blur.apply, _SMOOTH | _NOISY),
-    "gaussian_noise": Distortion(gaussian_noise.apply, _NOISY, each_frame=True),
-    "iso_noise": Distortion(iso_noise.apply, _NOISY, each_frame=True),
-    "multiplicative_noise": Distortion(multiplicative_noise.apply, _NOISY, each_frame=True),
-    "poisson": Distortion(poisson.apply, _NOISY, each_frame=True),
-    "optical_distortion": Distortion(optical_distortion.apply, _RESAMPLED, move=optical_distortion.move),
-    "elastic": Distortion(elastic.apply, _RESAMPLED, move=elastic.move),
-    "sharpen": Distortion(sharpen.apply, frozenset({"sharpening"})),
-    "aberration": Distortion(aberration.apply, _RESAMPLED, move=aberration.move),
-}
-COLOUR = {
-    "brightness": Distortion(brightness.apply, _TONE),
-    "contrast": Distortion(contrast.apply, _TONE),
-    "gamma": Distortion(gamma.apply, _TONE),
-    "saturation": Distortion(saturation.apply, _TONE),
-    "hue": Distortion(hue.apply, _TONE),
-    "rgb_shift": Distortion(rgb_shift.apply, _TONE),
-    "channel_shuffle": Distortion(channel_shuffle.apply, _TONE),
-    "grey": Distortion(grey.apply, _TONE),
-    "clahe": Distortion(clahe.apply, _TONE),
-    "posterise": Distortion(posterise.apply, frozenset({"quantisation"})),
-}
+from updater.distortions.capture import CAPTURE
+from updater.distortions.colour import COLOUR
+from updater.distortions.compression import COMPRESSION
+from updater.distortions.deeperforensics import DEEPERFORENSICS
+from updater.distortions.distortion import LEVELS, DistortionError, Step
+from updater.distortions.transmission import TRANSMISSION
+from updater.filters import Picture
+
 GROUPS = {
     "compression": COMPRESSION,
     "transmission": TRANSMISSION,
@@ -135,12 +33,105 @@ AUGMENTATIONS = {
 }
 """What training with weak, normal or enhanced augmentation may distort by."""
 
+MIXED = (2, 3, 4)
+"""How many distortions a mix may have."""
+SHARE_OF_MIXES, SHARE_OF_SINGLES = 0.98, 0.01
+"""Of ForgeryNet's files; the rest have none."""
+
+_SEEDS = 2**63
+_WHOLE_PX = 256
+"""BW counts its blocks by so many whole pixels of the shorter side."""
+
 
 def step(name: str, level: int) -> Step:
     """Name a distortion at a level. Raises DistortionError where either is none."""
     if name not in DISTORTIONS:
-        known = f"{', '.join(DEEPERFORENSICS)}; {', '.join(FORGERYNET)}"
-        raise DistortionError(f"{name} is no distortion: choose of {known}")
+        choices = f"{', '.join(DEEPERFORENSICS)}; {', '.join(FORGERYNET)}"
+        raise DistortionError(f"{name} is no distortion: choose of {choices}")
     if level not in LEVELS:
         raise DistortionError(f"{level} is no level of {name}: they are {LEVELS[0]} to {LEVELS[-1]}")
     return Step(name, level)
+
+
+def drawn(
+    rng: np.random.Generator,
+    count: int = 1,
+    level: int | None = None,
+    names: Sequence[str] = tuple(DEEPERFORENSICS),
+) -> tuple[Step, ...]:
+    """Draw so many different distortions, in the order drawn, each at `level` or at a level of its own.
+
+    All names and levels are equally likely, as in the published metas. Raises DistortionError where there
+    are fewer names than asked for.
+    """
+    if count > len(names):
+        raise DistortionError(f"a mix of {count} cannot be drawn from {len(names)} distortions")
+    chosen = [names[place] for place in rng.choice(len(names), count, replace=False)] if count else []
+    return tuple(step(name, int(rng.choice(LEVELS)) if level is None else level) for name in chosen)
+
+
+def drawn_by_the_law_of_files(rng: np.random.Generator, names: Sequence[str]) -> tuple[Step, ...]:
+    """Draw what one of ForgeryNet's files carries: 98 % a mix of 2 to 4, 1 % a single one, 1 % none.
+
+    A mix has no more than there are names. Without names there is none.
+    """
+    share = rng.random()
+    count = int(share < SHARE_OF_MIXES + SHARE_OF_SINGLES)
+    if share < SHARE_OF_MIXES:
+        count = int(rng.choice(MIXED))
+    return drawn(rng, min(count, len(names)), names=names)
+
+
+def without_kinds(names: Sequence[str], kinds: frozenset[str]) -> tuple[str, ...]:
+    """Keep the names of the distortions that have nothing of these kinds."""
+    return tuple(name for name in names if not DISTORTIONS[name].kinds & kinds)
+
+
+def seeds_of(rng: np.random.Generator, steps: Sequence[Step]) -> list[int]:
+    """Draw what each step's own generator begins from: frames, maps and pieces of a clip then agree."""
+    return [int(seed) for seed in rng.integers(_SEEDS, size=len(steps))]
+
+
+def distort(rng: np.random.Generator, frames: Picture, steps: Sequence[Step]) -> Picture:
+    """Apply the steps in order to one clip's frames, uint8 RGB [T, H, W, 3]; a picture is a clip of one.
+
+    Nothing is coded between the steps: a file's distortion is, `updater/distortions/files.py`.
+    """
+    for step, seed in zip(steps, seeds_of(rng, steps), strict=True):
+        frames = DISTORTIONS[step.name].apply(np.random.default_rng(seed), frames, step.level)
+    return frames
+
+
+def distort_with_maps(
+    rng: np.random.Generator, frames: Picture, maps: Picture, steps: Sequence[Step]
+) -> tuple[Picture, Picture]:
+    """Apply the steps to frames as `distort` does, and move their maps, uint8 [T, H, W] (0..255), alike."""
+    for step, seed in zip(steps, seeds_of(rng, steps), strict=True):
+        distortion = DISTORTIONS[step.name]
+        frames = distortion.apply(np.random.default_rng(seed), frames, step.level)
+        if distortion.move:
+            maps = distortion.move(np.random.default_rng(seed), maps, step.level)
+    return frames, maps
+
+
+def distort_crops(rng: np.random.Generator, crops: Picture, steps: Sequence[Step]) -> Picture:
+    """Apply the steps in order to one item's crops, uint8 RGB [N, S, S, 3], by draws that all of them share.
+
+    A crop stands in for the part of its picture: what draws for each place (noise, blocks) draws for each
+    crop, H.264 codes each crop as a clip of one frame, filters mirror at its border, and blocks, of
+    which a picture below 256 px gets none, lie as densely as on one of 256 px.
+    """
+    for step, seed in zip(steps, seeds_of(rng, steps), strict=True):
+        own = np.random.default_rng(seed)
+        if DISTORTIONS[step.name].rate_factors:
+            crops = np.concatenate([_on_crops(own, crop[None], step) for crop in crops])
+        else:
+            crops = _on_crops(own, crops, step)
+    return crops
+
+
+def _on_crops(rng: np.random.Generator, crops: Picture, step: Step) -> Picture:
+    apply, side = DISTORTIONS[step.name].apply, crops.shape[1]
+    times = -(-_WHOLE_PX // side) if step.name == "BW" else 1
+    whole = np.tile(crops, (1, times, times, 1)) if times > 1 else crops
+    return apply(rng, whole, step.level)[:, :side, :side]

@@ -16,8 +16,7 @@ from detector.looks.scan_places import Corner, corners_along, most_restless
 from detector.release.architecture import FEATURE_WIDTH
 from ingest.sandbox.crops import Box, cut, grid
 from ingest.sandbox.faces import find_faces
-from updater.distortions.media.clip import Clip, ClipError
-from updater.distortions.media.rgb import to_rgb
+from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
 from updater.scan.features import SeenFrames
 

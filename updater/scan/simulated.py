@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from updater.distortions.media.h264 import through_h264
+from updater.distortions.clip_writing import through_h264
 from updater.filters import Picture, gaussian, to_picture
 from updater.outliers.local_forgeries import forge_locally
 from updater.outliers.masks import Forged

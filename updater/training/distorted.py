@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from updater.data.stored_rows import collected, joined_rows
 from updater.data.training_data import LabelledCrops
-from updater.distortions.crops import distort_crops
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
-from updater.distortions.methods import DEEPERFORENSICS
-from updater.distortions.mixes import drawn, without_kinds
+from updater.distortions.methods import distort_crops, drawn, without_kinds
 from updater.training.augmentations import Distorted, Strength
 from updater.training.pools import with_crop_features
 

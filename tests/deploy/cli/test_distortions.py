@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from deploy.cli.main import main
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.meta import read_meta
-from updater.distortions.methods import DEEPERFORENSICS, FORGERYNET
+from updater.distortions.methods import FORGERYNET
 
 
 @pytest.fixture

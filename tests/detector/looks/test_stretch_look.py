@@ -18,7 +18,7 @@ from detector.second_look import looked_again
 from detector.serving.release_session import ReleaseSession
 from ingest.records import Decoded, Plan
 from ingest.sandbox.extract import extract
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 
 pytestmark = pytest.mark.slow
 

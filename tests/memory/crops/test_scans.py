@@ -13,7 +13,7 @@ from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.places import cut_places
 from memory.crops.lossless import unpacked
 from memory.crops.scans import FEWEST_FRAMES, Measure, RealVideo, is_scanned, measured, scans
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 
 PLAN = CropPlan(crop_px=64)
 SIZE = (200, 144)

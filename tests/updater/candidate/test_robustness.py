@@ -10,7 +10,7 @@ from detector.release.gate import GateParameters, Term
 from updater.candidate import robustness
 from updater.candidate.figures import under_distortions
 from updater.candidate.robustness import Judge, measure_robustness
-from updater.distortions.methods import DEEPERFORENSICS
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 
 GATE = GateParameters(
     terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=0.5, fake_threshold=0.5

@@ -8,9 +8,8 @@ import pytest
 from av.video.reformatter import ColorRange, Colorspace
 from PIL import Image
 
-from updater.distortions.media.clip import Clip, ClipError
-from updater.distortions.media.rgb import TAGS, to_frame, to_rgb
-from updater.distortions.media.writing import STORED_AS, h264, write_clip
+from updater.distortions.clip import TAGS, Clip, ClipError, to_frame, to_rgb
+from updater.distortions.clip_writing import STORED_AS, h264, write_clip
 
 LIMIT = 10_000_000
 

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from updater.distortions import clip as clip_module
 from updater.distortions import files
-from updater.distortions.apply import distort
+from updater.distortions.clip import Clip, ClipError, to_frame, to_plain_frame, to_rgb
+from updater.distortions.clip_writing import STORED_AS, h264, write_clip
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import distort_file, generator_of
-from updater.distortions.media import rgb
-from updater.distortions.media.clip import Clip, ClipError
-from updater.distortions.media.writing import STORED_AS, h264, write_clip
-from updater.distortions.methods import step
+from updater.distortions.methods import distort, step
 
 LIMIT = 10_000_000
 
@@ -23,7 +22,7 @@ def made(source, target, *steps, seed=0, via_xvid=False):
 
 
 def pictures(path):
-    return np.stack([rgb.to_rgb(frame) for frame in Clip(path, LIMIT).frames()]).astype(float)
+    return np.stack([to_rgb(frame) for frame in Clip(path, LIMIT).frames()]).astype(float)
 
 
 @pytest.mark.parametrize("level", [1, 5])
@@ -34,7 +33,7 @@ def test_vc_codes_the_decoded_frames_with_no_detour(write, tmp_path, level):
     factor = {1: 30, 5: 40}[level]
     for name, frames in {
         "straight.mp4": clip.frames(),
-        "detour.mp4": (rgb.to_frame(rgb.to_rgb(frame), frame) for frame in clip.frames()),
+        "detour.mp4": (to_frame(to_rgb(frame), frame) for frame in clip.frames()),
     }.items():
         write_clip(tmp_path / name, "mp4", frames, clip, h264(factor), sound=True)
     assert found.read_bytes() == (tmp_path / "straight.mp4").read_bytes()
@@ -49,7 +48,7 @@ def test_through_xvid_is_two_encodings_without_a_detour_between_them(write, tmp_
     write_clip(
         tmp_path / "1.avi",
         "avi",
-        map(rgb.to_plain_frame, dark),
+        map(to_plain_frame, dark),
         clip,
         STORED_AS["mpeg4"],
         sound=False,
@@ -85,7 +84,7 @@ def test_each_step_of_a_mix_reads_what_the_one_before_wrote(write, tmp_path):
 def test_a_long_clip_in_pieces_is_the_clip_at_once(write, tmp_path, monkeypatch, name):
     source = write("a.mp4", 7)
     whole = made(source, tmp_path / "whole.mp4", step(name, 3))
-    monkeypatch.setattr(rgb, "_BYTES_AT_A_TIME", 2 * 64 * 96 * 3)
+    monkeypatch.setattr(clip_module, "_BYTES_AT_A_TIME", 2 * 64 * 96 * 3)
     assert made(source, tmp_path / "pieces.mp4", step(name, 3)).read_bytes() == whole.read_bytes()
 
 

@@ -1,27 +1,40 @@
-"""Every distortion keeps what all promise: shape, seed, levels, one draw a clip, maps that move along."""
+"""Every distortion keeps what all promise: shape, seed, levels, one draw a clip, maps that move along.
 
-from pathlib import Path
+And mixes: what a file gets, and what is left of it on crops.
+"""
+
+import inspect
+from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.distortions import methods
-from updater.distortions.apply import distort, distort_with_maps, seeds_of
+from updater.distortions import capture, colour, compression, deeperforensics, transmission
+from updater.distortions.deeperforensics import DEEPERFORENSICS, GREY, block_wise
 from updater.distortions.distortion import LEVELS, DistortionError, Step
 from updater.distortions.methods import (
     AUGMENTATIONS,
-    DEEPERFORENSICS,
     DISTORTIONS,
     FORGERYNET,
     GROUPS,
+    MIXED,
+    distort,
+    distort_crops,
+    distort_with_maps,
+    drawn,
+    drawn_by_the_law_of_files,
+    seeds_of,
     step,
+    without_kinds,
 )
 from updater.outliers.pseudo_forgeries import OPERATIONS
 
-FOLDER = Path(methods.__file__).parent
-HELPERS = {"ycbcr", "stills", "displacement", "luma"}
+MODULES = (deeperforensics, compression, transmission, capture, colour)
 MOVED = [name for name, distortion in DISTORTIONS.items() if distortion.move]
+CALM = ("CS", "CC", "GB", "JPEG")
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +62,21 @@ def test_there_are_seven_and_thirty_six():
     assert len(DISTORTIONS) == 43
 
 
-@pytest.mark.parametrize("group", [*GROUPS, "deeperforensics"])
-def test_each_file_is_one_distortion_with_a_line(group):
-    files = {path.stem for path in (FOLDER / group).glob("*.py")} - HELPERS - {"__init__"}
-    found = {
-        distortion.apply.__module__.rpartition(".")[2]
-        for distortion in (GROUPS.get(group) or DEEPERFORENSICS).values()
+@pytest.mark.parametrize("module", MODULES)
+def test_each_function_of_a_group_is_one_distortion_with_a_line(module):
+    group = module.__name__.rpartition(".")[2]
+    table = GROUPS.get(group) or DEEPERFORENSICS
+    functions = {
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and [*inspect.signature(value).parameters][::2] == ["rng", "level"]
+        and not name.startswith("_")
     }
-    assert found == files
-    assert group == "deeperforensics" or found == set(GROUPS[group])
+    applied_functions = {distortion.apply.__name__ for distortion in table.values()}
+    assert functions - {"aberration_maps"} == applied_functions
+    assert group == "deeperforensics" or applied_functions == set(table)
 
 
 def test_the_augmentations_are_sets_of_ours():
@@ -168,3 +187,101 @@ def test_a_mix_moves_the_maps_through_all_of_its_steps(clip):
 def test_what_is_no_distortion_or_no_level_is_refused(name, level, told):
     with pytest.raises(DistortionError, match=told):
         step(name, level)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(MIXED))
+def test_a_mix_never_has_a_type_twice(seed, count):
+    steps = drawn(np.random.default_rng(seed), count)
+    assert len({step.name for step in steps}) == count
+    assert {step.name for step in steps} <= DEEPERFORENSICS.keys()
+    assert {step.level for step in steps} <= set(LEVELS)
+
+
+def test_types_levels_and_orders_are_equally_likely():
+    rng = np.random.default_rng(0)
+    mixes = [drawn(rng, 2) for _ in range(4200)]
+    for place in (0, 1):
+        names = Counter(mix[place].name for mix in mixes)
+        assert names.keys() == DEEPERFORENSICS.keys()
+        assert min(names.values()) > 500
+        assert min(Counter(mix[place].level for mix in mixes).values()) > 700
+    assert len({tuple(step.name for step in mix) for mix in mixes}) == 42
+
+
+def test_a_level_that_is_given_is_everyones():
+    assert {step.level for step in drawn(np.random.default_rng(0), 4, 3)} == {3}
+
+
+def test_more_than_there_are_cannot_be_mixed():
+    with pytest.raises(DistortionError, match="a mix of 3 cannot be drawn from 2 distortions"):
+        drawn(np.random.default_rng(0), 3, names=("CS", "CC"))
+
+
+def test_the_law_of_files():
+    rng = np.random.default_rng(1)
+    files = [drawn_by_the_law_of_files(rng, AUGMENTATIONS["enhanced"]) for _ in range(10_000)]
+    counts = Counter(map(len, files))
+    assert 60 < counts[0] < 140
+    assert 60 < counts[1] < 140
+    assert all(3000 < counts[count] < 3500 for count in MIXED)
+    assert {step.name for steps in files for step in steps} == FORGERYNET.keys()
+    assert all(len({step.name for step in steps}) == len(steps) for steps in files)
+    assert drawn_by_the_law_of_files(rng, AUGMENTATIONS["weak"]) == ()
+
+
+def test_kinds_of_a_family_that_is_unseen_stay_out():
+    kept = without_kinds([*FORGERYNET], frozenset({"compression", "noise"}))
+    assert {"sharpen", "rescale"} < set(kept)
+    assert not {"jpeg", "webp", "h264", "gaussian_noise", "impulses"} & set(kept)
+
+
+@pytest.fixture(scope="module")
+def crops():
+    """Three crops of 64 px with edges, no two alike."""
+    rng = np.random.default_rng(0)
+    return rng.integers(20, 236, (3, 8, 8, 3)).repeat(8, 1).repeat(8, 2).astype(np.uint8)
+
+
+def rng():
+    return np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("name", DEEPERFORENSICS)
+def test_every_distortion_changes_every_crop_by_the_seed_alone_and_keeps_what_it_was_given(crops, name):
+    before = crops.copy()
+    once, again = (distort_crops(rng(), crops, [Step(name, 3)]) for _ in range(2))
+    assert once.shape == crops.shape
+    assert once.dtype == np.uint8
+    assert (once == again).all()
+    assert (crops == before).all()
+    assert [bool((new != old).any()) for new, old in zip(once, crops, strict=True)] == [True] * 3
+
+
+@pytest.mark.parametrize("name", CALM)
+def test_what_draws_nothing_is_what_it_is_on_a_picture_of_that_size(crops, name):
+    first = crops[:1]
+    assert (distort_crops(rng(), first, [Step(name, 4)]) == distort(rng(), first, [Step(name, 4)])).all()
+
+
+def test_video_compression_codes_each_crop_alone_whatever_is_beside_it(crops):
+    together = distort_crops(rng(), crops, [Step("VC", 3)])
+    alone = np.concatenate([distort_crops(rng(), crop[None], [Step("VC", 3)]) for crop in crops])
+    assert (together == alone).all()
+    # As one clip, later frames are predicted from earlier ones.
+    assert (distort(rng(), crops, [Step("VC", 3)]) != together).any()
+
+
+@pytest.mark.parametrize("level", [1, 5])
+def test_blocks_lie_on_crops_as_densely_as_on_a_picture_of_256_px(level):
+    crops = np.zeros((200, 64, 64, 3), np.uint8)
+    grey = (distort_crops(rng(), crops, [Step("BW", level)]) == GREY).mean()
+    whole = (block_wise(rng(), np.zeros((20, 256, 256, 3), np.uint8), level) == GREY).mean()
+    assert grey == pytest.approx(whole, rel=0.15)
+    assert not (block_wise(rng(), crops, level) == GREY).any()
+
+
+def test_a_mix_on_crops_applies_its_steps_in_order(crops):
+    steps = [Step("GNC", 5), Step("CC", 5)]
+    forth, back = distort_crops(rng(), crops, steps), distort_crops(rng(), crops, steps[::-1])
+    assert forth.max() <= 255 * 0.35  # darkened last
+    assert back.max() > 255 * 0.35

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from updater.distortions.media.clip import Clip, ClipError
-from updater.distortions.media.h264 import to_h264
-from updater.distortions.media.rgb import to_rgb
+from updater.distortions.clip import Clip, ClipError, to_rgb
+from updater.distortions.clip_writing import to_h264
 from updater.scan.features import SeenFrames
 from updater.scan.reading import CROP_PX, frame_features
 

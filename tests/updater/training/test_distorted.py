@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
-from updater.distortions.methods import DEEPERFORENSICS, DISTORTIONS
+from updater.distortions.methods import DISTORTIONS
 from updater.training.augmentations import Distorted
 from updater.training.distorted import steps_of, with_distorted
 from updater.training.pools import with_crop_features

@@ -29,9 +29,9 @@ from updater.benchmark.data.listed import (
     refuse_another_release,
 )
 from updater.benchmark.data.tasks import LayoutError
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, DistortionError, Step
 from updater.distortions.meta import parsed
-from updater.distortions.methods import DEEPERFORENSICS
 
 FAMILY = "DF-VAE"
 VARIANTS = {

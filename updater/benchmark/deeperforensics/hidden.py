@@ -13,8 +13,7 @@ from updater.benchmark.data.deeperforensics import load_deeperforensics
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.tasks import LayoutError
 from updater.distortions.distortion import Step
-from updater.distortions.methods import FORGERYNET
-from updater.distortions.mixes import MIXED, drawn
+from updater.distortions.methods import FORGERYNET, MIXED, drawn
 
 OTHER_METHOD = "reenact"
 """the variant of the data set that another method made"""

@@ -9,8 +9,8 @@ from updater.benchmark.forgerynet.results import Measured
 from updater.benchmark.report.outcome import nested_over_seeds
 from updater.benchmark.report.page import Picture
 from updater.benchmark.report.plots import new_figure, shaded_table, svg
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS
-from updater.distortions.methods import DEEPERFORENSICS
 
 
 def pictures(runs: Sequence[Measured]) -> list[Picture]:

@@ -19,11 +19,11 @@ from updater.benchmark.deeperforensics.hidden import drawn_others
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
+from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of
-from updater.distortions.media.h264 import to_h264
 from updater.distortions.meta import meta_line
-from updater.distortions.mixes import drawn
+from updater.distortions.methods import drawn
 from updater.filters import Picture
 
 REALS_FOLDER, HIDDEN_FOLDER = "faceforensics", "hidden"

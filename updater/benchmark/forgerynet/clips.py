@@ -26,10 +26,9 @@ from updater.benchmark.forgerynet.sights import (
     resized,
     square_about,
 )
-from updater.distortions.apply import distort
+from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError
-from updater.distortions.media.clip import Clip, ClipError
-from updater.distortions.media.rgb import to_rgb
+from updater.distortions.methods import distort
 from updater.filters import Picture
 from updater.training.processes import is_first, wait
 

@@ -25,7 +25,7 @@ from updater.benchmark.forgerynet.recipes import recipe_of
 from updater.benchmark.forgerynet.sights import resized
 from updater.benchmark.forgerynet.training import Example, Source, Trained, as_input, train
 from updater.benchmark.networks.maps import check, make_map_network, map_of
-from updater.distortions.apply import distort_with_maps
+from updater.distortions.methods import distort_with_maps
 from updater.filters import Picture
 from updater.training.loop import item_weights
 from updater.training.precision import half_precision

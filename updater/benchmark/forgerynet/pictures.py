@@ -5,10 +5,8 @@ import numpy as np
 from ingest.sandbox.crops import cut, grid
 from updater.benchmark.forgerynet.choices import Augmentation, Choices, Input
 from updater.benchmark.forgerynet.sights import Sight, cut_to, picture_of, resized
-from updater.distortions.apply import distort
 from updater.distortions.distortion import Step
-from updater.distortions.methods import AUGMENTATIONS
-from updater.distortions.mixes import drawn_by_the_law_of_files
+from updater.distortions.methods import AUGMENTATIONS, distort, drawn_by_the_law_of_files
 from updater.filters import Picture
 
 LARGEST = 8 / 7

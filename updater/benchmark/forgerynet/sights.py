@@ -24,7 +24,7 @@ from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.listed import Tally
 from updater.benchmark.forgerynet.choices import Input
 from updater.distortions.distortion import DistortionError
-from updater.distortions.stills import read_still
+from updater.distortions.files import read_still
 from updater.filters import Picture
 from updater.training.processes import is_first, wait
 

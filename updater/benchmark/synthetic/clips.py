@@ -20,7 +20,7 @@ from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample
-from updater.distortions.media.h264 import through_h264, to_h264
+from updater.distortions.clip_writing import through_h264, to_h264
 from updater.filters import Picture
 from updater.scan.moving import Path, forged_along, smooth_path
 from updater.scan.stretches import Stretch, draw_stretches

@@ -17,7 +17,7 @@ from ingest.durable import write_durably
 from ingest.settings import IngestSettings
 from updater.benchmark.data.entries import Entry, Segment, SegmentsError, with_frames
 from updater.benchmark.data.listed import Tally
-from updater.distortions.media.clip import ClipError
+from updater.distortions.clip import ClipError
 from updater.scan.clips import ScannedClip, scanned
 from updater.scan.features import SeenFrames
 from updater.scan.reading import CROP_PX, frame_features

@@ -12,8 +12,8 @@ from updater.benchmark.deeperforensics.tree import (
     clips_of,
     steps_of,
 )
+from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.meta import read_meta
-from updater.distortions.methods import DEEPERFORENSICS
 
 COUNTS = {"sing": 1, "rand": 1, "mix2": 2, "mix3": 3, "mix4": 4}
 

@@ -11,7 +11,7 @@ from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices
 from updater.benchmark.forgerynet.results import Measured
 from updater.benchmark.forgerynet.run import read, run
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 
 FRAMES, SIDE = 48, 64
 FIGURES = {"ap_0.5", "ap_0.75", "ap_0.9", "ap", "ar_2", "ar_5", "ar_share_2", "ar_share_5", "frame_auc"}

@@ -9,7 +9,7 @@ from updater.benchmark.data.entries import Entry, Segment
 from updater.benchmark.data.listed import Tally
 from updater.benchmark.temporal import videos as module
 from updater.benchmark.temporal.videos import videos
-from updater.distortions.media.h264 import to_h264
+from updater.distortions.clip_writing import to_h264
 
 
 @pytest.fixture

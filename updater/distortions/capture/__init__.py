@@ -1,1 +1,0 @@
-"""Our perturbations by lens, sensor and camera."""

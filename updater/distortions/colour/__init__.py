@@ -1,1 +1,0 @@
-"""Our perturbations of levels and colours."""

@@ -1,1 +1,0 @@
-"""Our perturbations by coding and resampling."""

@@ -1,1 +1,0 @@
-"""Video files read and written by FFmpeg (PyAV), for distortions that are codecs and for those of files."""

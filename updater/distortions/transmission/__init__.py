@@ -1,1 +1,0 @@
-"""Our perturbations by what is lost on the way."""
