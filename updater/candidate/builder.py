@@ -43,7 +43,6 @@ from updater.candidate.scanned import Scanned, scanned
 from updater.candidate.together import learn
 from updater.progress import Progress
 from updater.records import Power
-from updater.training.distorted import with_distorted
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training.weights import PICTURE
@@ -120,9 +119,7 @@ class Workshop:
         if weights.is_file():
             return load_network(weights, plan.architecture, plan.classes).to(plan.device)
         parent = plan.parent
-        train = with_distorted(
-            plan.splits.train, plan.training.distorted, plan.without, plan.seed, plan.device, progress
-        )
+        train = plan.splits.train
         step = Step(
             train=train,
             classes=plan.classes,

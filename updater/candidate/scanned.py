@@ -21,6 +21,7 @@ from detector.serving.scan_session import ScanSession
 from ingest.durable import rename_durably
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.candidate.scanned_clips import ScannedClips, real_crops
+from updater.draws import RandomStream
 from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
 from updater.scan.calibrate import fared, share_told, threshold_of, told
@@ -87,7 +88,7 @@ def _put(
     held: what it says of held-back real clips.
     """
     crop = real_crops(plan.splits.calibration)[np.zeros(1, np.int64)][0]
-    rng = np.random.default_rng([plan.seed, 24])
+    rng = RandomStream.CLIP_OF_PROBE.generator(plan.seed)
     shown = simulate_clip(rng, crop, plan.without, forged=True).frames
     asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
     graph, probe, weights = (draft.parent / name for name in _FILES)

@@ -26,6 +26,7 @@ from updater.candidate.calibrate import (
 )
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
 from updater.training.picture_vote import Vote, vote_beside
@@ -226,7 +227,7 @@ def _augmented(
 
     found = []
     for number in range(augmix.VERSIONS):
-        rng = np.random.default_rng([seed, 6, number])
+        rng = RandomStream.AUGMIX_VERSIONS.generator(seed, number)
         crops = augmix.augment_all(rng, items.crops, without)
         changed = replace(items, crops=crops, features=None, crop_features=None)
         found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
