@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -23,7 +24,7 @@ from detector.batch import (
 from detector.looks.judged_item import JudgedItem
 from detector.records import UNKNOWNS, VERDICTS
 from detector.release.artifact import Artifact
-from detector.release.contract import CROPS
+from detector.release.graph_contract import CROPS
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again, second_looks
 from detector.serving.pause import FIRST_PAUSE_S
@@ -148,12 +149,7 @@ class Worker:
 
     def _look_again(self, artifact: Artifact, seen: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
-        looks = second_looks(
-            artifact,
-            lambda request: self.torchserve.predict(artifact, request),
-            lambda request: self.torchserve.map(artifact, request),
-            lambda request: self.torchserve.scan(artifact, request),
-        )
+        looks = second_looks(artifact, partial(self.torchserve.predict, artifact))
         if not any(look.looks_at(one) for look in looks for one in seen):
             return seen
         with metrics.SECOND_LOOK.time():

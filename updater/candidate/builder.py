@@ -24,9 +24,9 @@ from detector.release.architecture import FEATURE_VERSION
 from detector.release.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling, picture_and_pooling
 from detector.release.gate import GateParameters
+from detector.release.graph_contract import write_probe
 from detector.release.manifest import Manifest, ReferenceEntry
 from detector.release.map_contract import MapContract
-from detector.release.probe import write_probe
 from detector.release.reference import Reference, load_reference
 from detector.release.scan_contract import ScanContract
 from detector.serving.session import Session
