@@ -161,8 +161,8 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation
     from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, REFERENCE, WEIGHTS, seal
     from detector.release.contract import crops_and_pooling
     from detector.release.gate import GateParameters, Term
+    from detector.release.graph_contract import write_probe
     from detector.release.manifest import Manifest, ReferenceEntry
-    from detector.release.probe import write_probe
     from detector.serving.session import Session
     from ingest.records import CropPlan
 

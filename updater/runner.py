@@ -23,7 +23,7 @@ from updater.candidate.builder import Workshop, identity, with_features
 from updater.candidate.evaluation import evaluated
 from updater.candidate.initial_weights import begin, begun
 from updater.candidate.parent import load_parent
-from updater.candidate.picture import with_picture_features
+from updater.candidate.picture import new_branch, with_picture_features
 from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
 from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
@@ -36,7 +36,6 @@ from updater.schedule import known_label, labelled_since, newest_label
 from updater.services import Parts
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
-from updater.training.tuning import TuningError
 from updater.training.weights import WeightsError
 
 RELEASES = "releases"
@@ -75,7 +74,6 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> U
             CandidateRefusedError,
             BackboneError,
             WeightsError,
-            TuningError,
             PicturesLackingError,
         ) as error:
             log.info("update refused", run=lease.run, reason=str(error))
@@ -106,11 +104,11 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         splits = load_splits(
             parts.store, parts.crops, resting, report_at, picture=shown, with_clips=with_clips
         )
-        plan = begun(make_plan(settings, parent, splits), beginning, settings)
+        plan = begun(make_plan(settings, parent, splits), beginning)
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
         plan = with_features(plan, report_at)
-        branch = workshop.tuned(plan, report_at)
+        branch = new_branch(plan)
         plan = with_picture_features(plan, branch, settings.work_dir / FROZEN, report_at)
         network = workshop.learnt(plan, report_at)
         branch = workshop.pictured(plan, branch, network, report_at)

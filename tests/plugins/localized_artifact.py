@@ -15,11 +15,12 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
     import torch
     from safetensors.torch import save_file
 
+    from detector.model.export import export_proven
     from detector.model.localizer import Localizer, LocalizerGraph
-    from detector.model.map_export import export_localizer
-    from detector.release.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, seal, verify
-    from detector.release.probe import write_probe
-    from detector.serving.map_session import MapSession
+    from detector.release.artifact import LOCALIZER, seal, verify
+    from detector.release.graph_contract import write_probe
+    from detector.release.map_contract import MapContract
+    from detector.serving.session import Session
 
     folder = tmp_path_factory.mktemp("localized") / "artifact"
     shutil.copytree(untrained_artifact.folder, folder)
@@ -32,12 +33,12 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
 
     torch.manual_seed(0)
     graph = LocalizerGraph(Localizer(), 0.0, 1.0, 0.0).eval()
-    measured = {"threshold": 0.2, "reals_marked": 0.0, "reals": 1}
+    contract = MapContract(crop_px=px, threshold=0.2, reals_marked=0.0, reals=1)
     requests = [request(2, 3), request(1, 1)]
-    contract = export_localizer(graph, px, folder / LOCALIZER, requests, **measured)
-    probe = MapSession(folder / LOCALIZER, contract, threads=1).score(requests[0])
-    write_probe(folder / LOCALIZER_PROBE, requests[0], probe)
-    save_file(graph.state_dict(), folder / LOCALIZER_WEIGHTS)
+    contract = export_proven(graph, contract, folder / LOCALIZER.model, requests)
+    probe = Session(folder / LOCALIZER.model, contract, threads=1).score(requests[0])
+    write_probe(folder / LOCALIZER.probe, requests[0], probe)
+    save_file(graph.state_dict(), folder / LOCALIZER.weights)
     gate = untrained_artifact.manifest.gate.model_copy(update={"unknown_threshold": -99.0})
     draft = untrained_artifact.manifest.model_copy(update={"localizer": contract, "gate": gate})
     return verify(seal(folder, draft).folder)

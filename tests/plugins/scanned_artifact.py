@@ -17,11 +17,12 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     from safetensors.torch import save_file
 
     from detector.features.cell_traces import FrameFeatures
-    from detector.model.scan_export import export_scanner
-    from detector.model.scanner import Scanner, over_time
-    from detector.release.artifact import SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, seal, verify
-    from detector.release.probe import write_probe
-    from detector.serving.scan_session import ScanSession
+    from detector.model.export import export_proven
+    from detector.model.scanner import Scanner, ScannerGraph, over_time
+    from detector.release.artifact import SCANNER, seal, verify
+    from detector.release.graph_contract import write_probe
+    from detector.release.scan_contract import ScanContract
+    from detector.serving.session import Session
 
     folder = tmp_path_factory.mktemp("scanned") / "artifact"
     shutil.copytree(localized_artifact.folder, folder)
@@ -34,10 +35,11 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     scanner = Scanner(features.width).eval()
     crops = torch.from_numpy(requests[1]["crops"]).permute(0, 3, 1, 2).float()
     scanner.standardise(over_time(features(crops)))
-    measured = {"threshold": 0.01, "reals_told": 0.0, "reals": 1}
-    contract = export_scanner(scanner, px, folder / SCANNER, requests, **measured)
-    probe = ScanSession(folder / SCANNER, contract, threads=1).score(requests[0])
-    write_probe(folder / SCANNER_PROBE, requests[0], probe)
-    save_file(scanner.state_dict(), folder / SCANNER_WEIGHTS)
+    contract = ScanContract(crop_px=px, threshold=0.01, reals_told=0.0, reals=1)
+    graph = ScannerGraph(scanner, px)
+    contract = export_proven(graph, contract, folder / SCANNER.model, requests)
+    probe = Session(folder / SCANNER.model, contract, threads=1).score(requests[0])
+    write_probe(folder / SCANNER.probe, requests[0], probe)
+    save_file(scanner.state_dict(), folder / SCANNER.weights)
     draft = localized_artifact.manifest.model_copy(update={"scanner": contract})
     return verify(seal(folder, draft).folder)

@@ -79,14 +79,14 @@ def draw(
     trained, on crops. A pseudo-forgery that is drawn then makes way for a fresh one.
     """
     at_most = step.recipe.crops_an_item
-    rng = np.random.default_rng([step.seed, 3, int(on_crops), number])
+    rng = draws.RandomStream.BATCHES.generator(step.seed, int(on_crops), number)
     torch_seed = int(rng.integers(2**31))
     items = draws.draw(rng, chances, step.recipe.batch)
     outliers, outlier_pooling = None, torch.zeros(0, 0)
     if on_crops and data.exposure is not None:
         known = data.targets[items] < len(data.fake)
         if not known.all():
-            fresh = np.random.default_rng([step.seed, 4, number])
+            fresh = draws.RandomStream.FRESH_FORGERIES.generator(step.seed, number)
             outliers, outlier_pooling = _anew(fresh, data, data.exposure, items[~known], at_most)
         items = items[known]
     rows, pooling = draw_crops(rng, items, data.starts, at_most)

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from detector.release.architecture import Architecture
-from updater import draws
 from updater.benchmark.learners.methods import LEARNERS
 from updater.data import stored_rows
 from updater.data.stored_rows import StoredRows, stored
@@ -50,12 +48,3 @@ def test_nothing_that_grows_with_the_crops_is_held_by_a_training_set(labelled, m
     assert isinstance(data.crops, StoredRows)
     assert isinstance(data.features, StoredRows)
     assert len(data.crops) == len(data.features) == data.starts[-1] == 30
-
-
-def test_draws_by_running_sums_are_those_by_chances():
-    chances = np.random.default_rng(0).random(1000) ** 3
-    chances /= chances.sum()
-    one, other = np.random.default_rng(5), np.random.default_rng(5)
-    found = draws.draw(one, draws.cumulative(chances), 500)
-    assert np.array_equal(found, other.choice(1000, 500, p=chances))
-    assert one.random() == other.random()

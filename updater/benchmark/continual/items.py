@@ -31,7 +31,7 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
         progress,
     )
     picture, weights = setup.architecture.picture, setup.picture_from
-    if picture is None or weights is None or setup.picture_tuning is not None:
+    if picture is None or weights is None:
         return with_crops
     branch = frozen_branch(picture, weights)
 

@@ -19,7 +19,6 @@ from updater.benchmark.continual.outlier_sets import means_over_sets
 from updater.benchmark.continual.resampled import resampled
 from updater.benchmark.continual.scoring import output_of, rightly_told
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.continual.vote import tuned_branch, vote_of
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.bootstrap import interval
@@ -29,6 +28,7 @@ from updater.benchmark.report.run_folder import RUN_FILE, ResultsError, load_run
 from updater.data.training_data import LabelledCrops
 from updater.measures import af, af_paper
 from updater.progress import Progress
+from updater.training.picture_vote import vote_beside
 from updater.training.processes import is_first
 from updater.training.step import Step
 
@@ -245,10 +245,7 @@ def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progr
         if setup.architecture.picture is not None:
             held = LabelledCrops.join([task.calibration for task in stream.tasks])
             logits = output_of(learnt, held, setup.torch_device).logits
-            branch = tuned_branch(
-                setup, train, step.classes, seed, parts / "joint-picture.safetensors", step.progress
-            )
-            vote = vote_of(learnt, setup, train, held, logits, branch)
+            vote = vote_beside(logits, train, held, learnt.classes, setup.options)
         told = [rightly_told(learnt, setup, task.test, vote) for task in stream.tasks]
         joint_aa = 100 * float(np.mean(told))
         if is_first():

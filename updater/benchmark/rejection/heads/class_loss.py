@@ -24,6 +24,7 @@ from updater.benchmark.rejection.heads.fine_tuning import (
     new_and_exemplars,
     pick,
 )
+from updater.draws import RandomStream
 
 LOGIT_TEMPERATURE = 0.04
 FEATURE_TEMPERATURE = 0.1
@@ -84,7 +85,7 @@ def fit_regmixup(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: Fine
     crops and passes them through the frozen backbone; here frozen embeddings are mixed. old: as `fit` has it.
     """
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
-    rng = np.random.default_rng([seed, 7])
+    rng = RandomStream.REGMIXUP.generator(seed)
 
     def loss(head: nn.Linear, items: Tensor, generator: torch.Generator) -> Tensor:
         partner = torch.from_numpy(rng.permutation(len(items)))
