@@ -90,8 +90,8 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation
     from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, REFERENCE, WEIGHTS, seal
     from detector.release.contract import crops_and_pooling
     from detector.release.gate import GateParameters, Term
+    from detector.release.graph_contract import write_probe
     from detector.release.manifest import Manifest, ReferenceEntry
-    from detector.release.probe import write_probe
     from detector.serving.session import Session
     from ingest.records import CropPlan
 
@@ -166,11 +166,12 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
     import torch
     from safetensors.torch import save_file
 
+    from detector.model.export import export_proven
     from detector.model.localizer import Localizer, LocalizerGraph
-    from detector.model.map_export import export_localizer
-    from detector.release.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS, seal, verify
-    from detector.release.probe import write_probe
-    from detector.serving.map_session import MapSession
+    from detector.release.artifact import LOCALIZER, seal, verify
+    from detector.release.graph_contract import write_probe
+    from detector.release.map_contract import MapContract
+    from detector.serving.session import Session
 
     folder = tmp_path_factory.mktemp("localized") / "artifact"
     shutil.copytree(untrained_artifact.folder, folder)
@@ -183,12 +184,12 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
 
     torch.manual_seed(0)
     graph = LocalizerGraph(Localizer(), 0.0, 1.0, 0.0).eval()
-    measured = {"threshold": 0.2, "reals_marked": 0.0, "reals": 1}
+    contract = MapContract(crop_px=px, threshold=0.2, reals_marked=0.0, reals=1)
     requests = [request(2, 3), request(1, 1)]
-    contract = export_localizer(graph, px, folder / LOCALIZER, requests, **measured)
-    probe = MapSession(folder / LOCALIZER, contract, threads=1).score(requests[0])
-    write_probe(folder / LOCALIZER_PROBE, requests[0], probe)
-    save_file(graph.state_dict(), folder / LOCALIZER_WEIGHTS)
+    contract = export_proven(graph, contract, folder / LOCALIZER.model, requests)
+    probe = Session(folder / LOCALIZER.model, contract, threads=1).score(requests[0])
+    write_probe(folder / LOCALIZER.probe, requests[0], probe)
+    save_file(graph.state_dict(), folder / LOCALIZER.weights)
     gate = untrained_artifact.manifest.gate.model_copy(update={"unknown_threshold": -99.0})
     draft = untrained_artifact.manifest.model_copy(update={"localizer": contract, "gate": gate})
     return verify(seal(folder, draft).folder)
@@ -204,11 +205,12 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     from safetensors.torch import save_file
 
     from detector.features.cell_traces import FrameFeatures
-    from detector.model.scan_export import export_scanner
-    from detector.model.scanner import Scanner, over_time
-    from detector.release.artifact import SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, seal, verify
-    from detector.release.probe import write_probe
-    from detector.serving.scan_session import ScanSession
+    from detector.model.export import export_proven
+    from detector.model.scanner import Scanner, ScannerGraph, over_time
+    from detector.release.artifact import SCANNER, seal, verify
+    from detector.release.graph_contract import write_probe
+    from detector.release.scan_contract import ScanContract
+    from detector.serving.session import Session
 
     folder = tmp_path_factory.mktemp("scanned") / "artifact"
     shutil.copytree(localized_artifact.folder, folder)
@@ -221,10 +223,11 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     scanner = Scanner(features.width).eval()
     crops = torch.from_numpy(requests[1]["crops"]).permute(0, 3, 1, 2).float()
     scanner.standardise(over_time(features(crops)))
-    measured = {"threshold": 0.01, "reals_told": 0.0, "reals": 1}
-    contract = export_scanner(scanner, px, folder / SCANNER, requests, **measured)
-    probe = ScanSession(folder / SCANNER, contract, threads=1).score(requests[0])
-    write_probe(folder / SCANNER_PROBE, requests[0], probe)
-    save_file(scanner.state_dict(), folder / SCANNER_WEIGHTS)
+    contract = ScanContract(crop_px=px, threshold=0.01, reals_told=0.0, reals=1)
+    graph = ScannerGraph(scanner, px)
+    contract = export_proven(graph, contract, folder / SCANNER.model, requests)
+    probe = Session(folder / SCANNER.model, contract, threads=1).score(requests[0])
+    write_probe(folder / SCANNER.probe, requests[0], probe)
+    save_file(scanner.state_dict(), folder / SCANNER.weights)
     draft = localized_artifact.manifest.model_copy(update={"scanner": contract})
     return verify(seal(folder, draft).folder)
