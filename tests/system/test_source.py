@@ -1,4 +1,4 @@
-"""A source on a real broker: its lag, a narrow topic, a broker that is silent, a group that is formed anew."""
+"""A source on a real broker: its lag, a narrow topic, a silent broker, a group that is formed anew."""
 
 import time
 import uuid
