@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from deploy.releases.artifact_bucket import ArtifactBucket
 from deploy.releases.artifact_folder import ArtifactFolder
 from deploy.releases.ledger import Ledger
-from deploy.releases.publish import Publisher
+from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.settings import DeploySettings
 from detector.records import RELEASES
 from detector.settings import DetectorSettings
@@ -164,7 +164,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             ledger,
             kafka_options(ingest),
             ingest.topic(RELEASES),
-            interval_s=settings.recheck_interval_s,
+            interval_s=RECHECK_INTERVAL_S,
             timeout_s=settings.kafka_timeout_s,
         )
         yield Services(
