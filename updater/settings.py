@@ -167,7 +167,6 @@ class UpdaterSettings(BaseSettings):
         0.5, description="gate: smallest share of each new family that is named as it"
     )
 
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(9103, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
 
     @field_validator("schedule_cron")

@@ -173,7 +173,7 @@ def _measure(story: Story) -> ThroughputReport:
             rendering = render(library, stack.run / "library")
             make_release_zero(story, operator, library, stack.run, rendering)
         kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-        traffic = parts.enter_context(Traffic(kafka, DetectorSettings().verdicts_topic))
+        traffic = parts.enter_context(Traffic(kafka))
         wanted = plan.after(story.seed, story.unseen)[:IMAGES]
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         digest = operator.approve_newest()

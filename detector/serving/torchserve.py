@@ -21,6 +21,10 @@ from detector.release.tensors import (
 from detector.serving.mar import MODEL_NAME, mar_name
 from detector.settings import DetectorSettings
 
+SCORES_TIMEOUT_S = 30.0
+"""The wait for the scores of one request before it is tried again."""
+_READY_TIMEOUT_S = 120.0
+"""The wait until a registered release has a ready worker, which loads its graphs."""
 _MANAGEMENT_TIMEOUT_S = 10.0
 
 
@@ -68,10 +72,9 @@ class TorchServe:
 
     def __init__(self, settings: DetectorSettings) -> None:
         """Connect to the addresses of the settings; nothing is sent yet."""
-        self._register_timeout_s = settings.register_timeout_s
         # trust_env would send loopback traffic through a proxy that the environment names.
         self._inference = httpx.Client(
-            base_url=settings.torchserve_url, timeout=settings.torchserve_timeout_s, trust_env=False
+            base_url=settings.torchserve_url, timeout=SCORES_TIMEOUT_S, trust_env=False
         )
         address = settings.torchserve_management_url
         if address.startswith("unix:"):
@@ -132,7 +135,7 @@ class TorchServe:
             "synchronous": "true",
         }
         try:
-            _send(self._management, "POST", "/models", params=parameters, timeout_s=self._register_timeout_s)
+            _send(self._management, "POST", "/models", params=parameters, timeout_s=_READY_TIMEOUT_S)
         except TorchServeUnavailableError as error:
             with contextlib.suppress(TorchServeUnavailableError):
                 self.unregister(artifact.version)

@@ -58,7 +58,7 @@ def test_text_that_yaml_takes_for_a_number_or_a_truth_stays_text(render: Any) ->
     over = {
         "fullnameOverride": "true",
         "env": {"NO": "x"},
-        "settings": {"detector": {"group_id": "123457"}, "ingest": {"media_topic": "123458"}},
+        "settings": {"detector": {"group_id": "123457"}, "ingest": {"topic_prefix": "123458"}},
         "monitoring": {"dashboards": {"label": "on"}},
     }
     found = render("production", over=over, name="4711", namespace="815")

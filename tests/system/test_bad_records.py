@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,10 @@ def within(seconds: float, work: Callable[[], Any]) -> Any:
     return done[0]
 
 
-def test_the_detector_reads_and_answers_each(settings: IngestSettings, topic: str) -> None:
-    settings = settings.model_copy(update={"media_topic": topic})
+def test_the_detector_reads_and_answers_each(
+    settings: IngestSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
 
     def read() -> list[int]:
         offsets: list[int] = []
@@ -91,8 +94,9 @@ def test_the_detector_reads_and_answers_each(settings: IngestSettings, topic: st
 def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str) -> None:
     def read() -> list[int]:
         offsets: list[int] = []
-        memory = MemorySettings(unknowns_topic=topic, group_id=f"group-{topic}", max_batch_messages=3)
-        with StoredSource(settings, memory, unknowns(memory), dict, lambda offsets, topic_id: None) as source:
+        memory = MemorySettings(group_id=f"group-{topic}", max_batch_messages=3)
+        reading = replace(unknowns(settings, memory), topic=topic)
+        with StoredSource(settings, memory, reading, dict, lambda offsets, topic_id: None) as source:
             while not offsets or offsets[-1] < 8:
                 for record in source.poll():
                     offsets.append(record.offset)
@@ -104,12 +108,13 @@ def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str)
 
 
 def test_the_publisher_and_the_worker_find_the_rollout_behind_it(
-    settings: IngestSettings, topic: str
+    settings: IngestSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
     assert within(60, lambda: read_topic(kafka_options(settings), topic, 30).newest) == ROLLOUT
 
     def follow() -> Rollout | None:
-        with ReleaseFollower(settings, topic) as follower:
+        with ReleaseFollower(settings) as follower:
             while follower.poll(0.2) is None:
                 pass
             return follower.newest

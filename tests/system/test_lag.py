@@ -19,9 +19,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def settings(broker: str) -> IngestSettings:
     name = uuid.uuid4().hex
-    settings = IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
-    )
+    settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(settings, ingest_topics(settings, partitions=2))
     return settings
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaAdminClient
 
-from ingest.kafka.source import Source, fresh_topic_id
+from ingest.kafka.same_topic import fresh_topic_id
+from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 
@@ -22,7 +23,7 @@ def await_that(holds: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outside(broker: str) -> None:
-    settings = IngestSettings(bootstrap_servers=broker, media_topic=f"media-{uuid.uuid4().hex}")
+    settings = IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex)
     topic = settings.media_topic
     ensure_topics(settings, [Topic(topic, 1_200_000)])
     with Source(settings, f"g-{uuid.uuid4().hex}") as source:

@@ -33,7 +33,7 @@ def test_the_newest_rollout_is_the_last_one_written_whatever_lies_between(
         b"[" * 100_000,
     ]
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
-    with ReleaseFollower(settings, topic) as follower:
+    with ReleaseFollower(settings) as follower:
         assert follower.poll(timeout_s=0.1) is None
         for value in values:
             producer.send(topic, key=b"stable", value=value, headers=[("\u00e4", b"\xff")]).get(10)

@@ -96,7 +96,6 @@ def client(torchserve: Server, artifact: Artifact) -> Iterator[TorchServe]:
         torchserve_url=torchserve.inference_url,
         torchserve_management_url=torchserve.management,
         model_store_dir=Path(torchserve.model_store),
-        register_timeout_s=60,
     )
     with TorchServe(settings) as opened:
         pack(artifact, torchserve.model_store)

@@ -38,7 +38,6 @@ def settings(torchserve: Server) -> DetectorSettings:
         torchserve_url=torchserve.inference_url,
         torchserve_management_url=torchserve.management,
         model_store_dir=torchserve.model_store,
-        register_timeout_s=60,
     )
 
 

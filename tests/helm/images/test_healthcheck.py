@@ -75,7 +75,7 @@ def test_it_asks_whether_the_loop_goes_on(
 ) -> None:
     monkeypatch.setattr(healthcheck, "module_run", lambda: "memory")
     with serve_health("127.0.0.1", 0, Heartbeat(max_age_s)) as url:
-        monkeypatch.setenv("FORGEWATCH_MEMORY_METRICS_HOST", "0.0.0.0")
+        monkeypatch.setenv("FORGEWATCH_METRICS_HOST", "0.0.0.0")
         monkeypatch.setenv("FORGEWATCH_MEMORY_METRICS_PORT", url.rpartition(":")[2])
         assert healthcheck.main() == code
 
