@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -33,7 +34,7 @@ _CREDIT_S = 60.0
 
 
 class LookBudget:
-    """Bounds the time of a worker's second looks while records wait for it: as long as all else, and a minute.
+    """Bounds the time of a worker's second looks while records wait: as long as all else takes, and a minute.
 
     Where most items are unknown, second looks take longer than first ones, and lag would grow by them alone.
     Where nothing waits they are never bounded, so that what is said then does not depend on any clock.
@@ -94,6 +95,14 @@ def looked_again(
     return now
 
 
+class _Shown(NamedTuple):
+    """An item that was decoded for a look: its place, and the seconds that were waited for it."""
+
+    place: int
+    decoded: Decoded
+    waited_s: float
+
+
 @dataclass(frozen=True)
 class _Pass:
     """One look at all items that it looks at; they are put into their places anew."""
@@ -106,27 +115,24 @@ class _Pass:
     def done(self, look: Look) -> bool:
         """Look; False as soon as nobody is there to ask."""
         queue = self._queued(look)
-        places, decoded, crops, began = [], [], 0, time.perf_counter()
+        together: list[_Shown] = []
         there = True
         while there and queue and time.monotonic() < self.until:
             place, decoding = queue.popleft()
             self.beat()
+            began = time.perf_counter()
             try:
-                shown = decoding.result()
+                shown = _Shown(place, decoding.result(), time.perf_counter() - began)
             except Exception as error:
                 there = self._logged(error, place)
                 continue
-            if places and crops + len(shown.crops) > self.again.most_crops:
-                there = self._asked(places, decoded, began)
-                places, decoded, crops, began = [], [], 0, time.perf_counter()
-            places.append(place)
-            decoded.append(shown)
-            crops += len(shown.crops)
-            if crops >= self.again.most_crops and there:
+            if together and _crops([*together, shown]) > self.again.most_crops:
+                there, together = self._asked(together), []
+            together.append(shown)
+            if there and _crops(together) >= self.again.most_crops:
                 # What was decoded is let go of once it was looked at.
-                there = self._asked(places, decoded, began)
-                places, decoded, crops, began = [], [], 0, time.perf_counter()
-        there = there and self._asked(places, decoded, began)
+                there, together = self._asked(together), []
+        there = there and self._asked(together)
         for place, decoding in queue:
             decoding.cancel()
             if there:
@@ -147,19 +153,26 @@ class _Pass:
                 self._logged(error, place)
         return queue
 
-    def _asked(self, places: Sequence[int], decoded: Sequence[Decoded], began: float) -> bool:
+    def _asked(self, together: Sequence[_Shown]) -> bool:
         """Put what was seen of these items into their places; where that fails of several, of each alone."""
+        items, decoded = (
+            [self.items[shown.place] for shown in together],
+            [shown.decoded for shown in together],
+        )
+        began = time.perf_counter()
         try:
-            added = self.again.added([self.items[place] for place in places], decoded) if places else []
+            added = self.again.added(items, decoded) if together else []
         except Exception as error:
-            if len(places) > 1 and not isinstance(error, TorchServeUnavailableError | MemoryError):
-                alone = [([place], [shown]) for place, shown in zip(places, decoded, strict=True)]
-                return all(self._asked(*each, time.perf_counter()) for each in alone)
-            return all([self._logged(error, place) for place in places])
-        for place, item in zip(places, added, strict=True):
-            took = {f"{self.again.adds}_s": (time.perf_counter() - began) / len(places)}
-            timings = item.verdict.timings.model_copy(update=took)
-            self.items[place] = replace(item, verdict=item.verdict.model_copy(update={"timings": timings}))
+            if len(together) > 1 and not isinstance(error, TorchServeUnavailableError | MemoryError):
+                return all(self._asked([shown]) for shown in together)
+            logged = [self._logged(error, shown.place) for shown in together]
+            return all(logged)
+        for shown, item in zip(together, added, strict=True):
+            took_s = shown.waited_s + (time.perf_counter() - began) / len(together)
+            timings = item.verdict.timings.model_copy(update={f"{self.again.adds}_s": took_s})
+            self.items[shown.place] = replace(
+                item, verdict=item.verdict.model_copy(update={"timings": timings})
+            )
         return True
 
     def _leave_out(self, place: int) -> None:
@@ -177,6 +190,10 @@ class _Pass:
             error=f"{type(error).__name__}: {error}",
         )
         return not isinstance(error, TorchServeUnavailableError | SandboxUnavailableError)
+
+
+def _crops(together: Sequence[_Shown]) -> int:
+    return sum(len(shown.decoded.crops) for shown in together)
 
 
 def _unchanged(item: JudgedItem) -> bytes:
