@@ -64,10 +64,6 @@ class Served:
     ready: bool
 
 
-class SharingRefusedError(TorchServeRefusedError):
-    """Its handler cannot read what a request names. The same request goes as a body."""
-
-
 class TorchServe:
     """One TorchServe, over its inference and its management address. Use as a context manager.
 
@@ -108,9 +104,11 @@ class TorchServe:
         with self._shared.put(data) as named:
             try:
                 reply = self._asked(artifact, data, named)
-            except SharingRefusedError as error:
+            except TorchServeRefusedError as error:
+                if named is None:
+                    raise
+                reply = self._asked(artifact, data, None)  # refused again where it is wrong itself
                 self._shared.give_up(str(error))
-                reply = self._asked(artifact, data, None)
         try:
             output = decode(reply.content)
             conform(output, contract.outputs, conform(request, contract.inputs))
@@ -232,8 +230,6 @@ def _send(
         raise VersionMissingError(said)
     if reply.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
         raise RequestTooLargeError(said)
-    if reply.status_code == httpx.codes.FAILED_DEPENDENCY:
-        raise SharingRefusedError(said)
     raise TorchServeRefusedError(said)
 
 
