@@ -17,10 +17,11 @@ from pathlib import Path
 
 import structlog
 
-from detector.serving.torchserve_launch import MAX_REQUEST_BYTES
 from detector.settings import DetectorSettings
 
 SHARED_TYPE = "application/x-forgewatch-shared"
+MAX_REQUEST_BYTES = 67_108_864
+"""Of any request to the TorchServe that this package starts."""
 LEAST_BYTES = 262_144
 """A smaller request goes as a body: a file costs as much."""
 

