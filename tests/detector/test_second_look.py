@@ -9,19 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from PIL import Image
-from scipy import ndimage
 from verdicts import make_evidence, make_item, make_verdict
 
 from detector.looks.judged_item import JudgedItem
-from detector.looks.map_look import MapLook, PictureMap, forgery_map
+from detector.looks.map_look import MapLook
 from detector.records import RegionPrediction, Verdict
 from detector.release.map_contract import CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import ModelOutput, Request
-from detector.second_look import LookBudget, looked_again
+from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavailableError
 from ingest.records import Decoded, MediaError, PlacesPlan
 from ingest.sandbox.decode import DecodeError
@@ -261,29 +257,6 @@ def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says
     assert [decoding.cancelled() for decoding in queued] == [False, True, True]
 
 
-def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("detector.second_look.time.monotonic", lambda: clock[0])
-    budget = LookBudget()
-    looking = 0.0
-    for _ in range(100):
-        clock[0] += 1.0
-        allowed = budget.seconds(waiting=True)
-        # Each batch would take five seconds to look at again, and only whole seconds can be taken.
-        took = min(5.0, np.ceil(allowed))
-        clock[0] += took
-        budget.spent()
-        looking += took
-    assert 60 + 100 - 1 <= looking <= 60 + 100 + 1
-    assert budget.seconds(waiting=False) == np.inf
-    clock[0] += 500.0
-    budget.spent()
-    assert budget.seconds(waiting=False) == np.inf
-    assert budget.seconds(waiting=True) == 60.0
-
-
 def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for() -> None:
     asked = []
 
@@ -304,32 +277,3 @@ def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for() -
     assert [decoding.cancelled() for decoding in queued] == [False, True, True]
     assert looked_again(items, [MapLook(CONTRACT, down)], look) == items
     assert len(asked) == 2
-
-
-CELL_GRIDS = arrays(np.float32, (6, 9), elements=st.floats(0, 1, width=32))
-
-
-@given(cells=CELL_GRIDS, threshold=st.floats(0.05, 1))
-def test_what_is_marked_can_be_read_from_the_png(cells: Any, threshold: float) -> None:
-    found = forgery_map(PictureMap(cells, (16, 8, 70, 45)), threshold, 0)
-    marked = cells_of(found.png) >= threshold * 255
-    np.testing.assert_allclose(cells_of(found.png), cells * 255, atol=0.501)
-    assert found.share == pytest.approx(marked.mean())
-    if not marked.any():
-        assert found.box is None
-        return
-    assert found.box is not None
-    left, top, width, height = found.box
-    assert 16 <= left < left + width <= 16 + 70
-    assert 8 <= top < top + height <= 8 + 45
-    groups, _ = ndimage.label(marked)
-    inside = groups[
-        (top - 8) // 8 : -(-(top - 8 + height) // 8), (left - 16) // 8 : -(-(left - 16 + width) // 8)
-    ]
-    largest = np.bincount(groups[groups > 0]).max()
-    assert np.bincount(inside[inside > 0]).max() == largest
-
-
-def test_a_map_of_the_largest_part_takes_less_than_16_kb() -> None:
-    cells = np.random.default_rng(0).random((96, 96), np.float32)
-    assert len(forgery_map(PictureMap(cells, (0, 0, 768, 768)), 0.5, 0).model_dump_json()) < 16_000

@@ -1,3 +1,4 @@
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from verdicts import make_item, make_verdict
 from detector.batch import Batch, Judged
 from detector.records import Verdict
 from detector.routing import Route
+from detector.second_look import LookBudget
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
@@ -106,6 +108,29 @@ def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(
     asked_for(0.001, monkeypatch, behind)
     assert len(told) > 5
     assert set(told[1:]) == {behind}
+
+
+def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("detector.second_look.time.monotonic", lambda: clock[0])
+    budget = LookBudget()
+    looking = 0.0
+    for _ in range(100):
+        clock[0] += 1.0
+        allowed = budget.seconds(waiting=True)
+        # Each batch would take five seconds to look at again, and only whole seconds can be taken.
+        took = min(5.0, math.ceil(allowed))
+        clock[0] += took
+        budget.spent()
+        looking += took
+    assert 60 + 100 - 1 <= looking <= 60 + 100 + 1
+    assert budget.seconds(waiting=False) == math.inf
+    clock[0] += 500.0
+    budget.spent()
+    assert budget.seconds(waiting=False) == math.inf
+    assert budget.seconds(waiting=True) == 60.0
 
 
 class Topics:
