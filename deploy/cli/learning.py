@@ -16,7 +16,6 @@ from deploy.cli.output import UsageError, say
 if TYPE_CHECKING:
     import torch
 
-    from detector.release.architecture import Architecture
     from updater.benchmark.continual.setup import Setup
     from updater.training.schedules import Augment, Schedule
     from updater.training.step import Optimizer
@@ -35,13 +34,14 @@ class Learning:
     """What a benchmark of a stream is told. A field that is no option belongs to presets."""
 
     preset: Annotated[
-        str | None, _option(_METHOD, "a published run: its options, where they are not given; such as cddb-lucir")
+        str | None,
+        _option(_METHOD, "a published run, such as cddb-lucir; options given beside it count"),
     ] = None
     learner: Annotated[str, _option(_METHOD, "how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, _option(_METHOD, "exemplars of earlier tasks, all together", min=0)] = 500
     scheme: Annotated[
         str,
-        _option(_METHOD, "bc (real or fake), mc (a class a family), or mt:SUM with sumlog, sumlogit, sumfeat, max"),
+        _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit and its like: both"),
     ] = "mc"
     head: Annotated[str, _option(_METHOD, "linear or cosine")] = "linear"
     distillation: Annotated[float, _option(_METHOD, "weight of its loss; 0 for none", min=0)] = 1.0
@@ -175,6 +175,8 @@ def setup_of(chosen: Learning) -> "Setup":
         exposure=cast(Any, chosen.exposure),
     )
     backbone = chosen.backbone or NO_BACKBONE
+    if backbone == NO_BACKBONE and chosen.preset is not None:
+        raise UsageError(f"--preset {chosen.preset} trains a backbone, and --backbone none is none: name one")
     if backbone == NO_BACKBONE and not chosen.forensic:
         raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
     try:
@@ -204,8 +206,6 @@ def setup_of(chosen: Learning) -> "Setup":
         setup = setup.trained_epochs(epochs)
     if chosen.head_epochs is not None:
         setup = replace(setup, head_epochs=chosen.head_epochs, least_steps=0)
-    if setup.bare and chosen.preset is not None:
-        raise UsageError(f"--preset {chosen.preset} trains a backbone: name one, or leave out --backbone none")
     if chosen.calibration_share == 0 and chosen.leave_out:
         raise UsageError(f"--preset {chosen.preset} holds no item back to set thresholds by: no --leave-out")
     return setup
