@@ -14,6 +14,7 @@ from memory.herding import herd
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream
+from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.clock import seconds_in, timed
 from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
@@ -22,7 +23,6 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import aa_m, auroc, mean_ap
 from updater.progress import Progress
 from updater.training import schemes, step
-from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.processes import by_turns, first_ones, is_first
 from updater.training.step import Learnt
 
