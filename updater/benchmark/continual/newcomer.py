@@ -21,7 +21,7 @@ from memory.records import REAL
 from memory.shelves import split_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
-from updater.benchmark.data.tasks import hold_back
+from updater.benchmark.data.tasks import LayoutError, hold_back
 from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import STAGES, build
 from updater.candidate.calibrate import reals
@@ -83,6 +83,26 @@ def load_media(folder: Path, reader: CropReader, progress: Progress, *, reals: i
     fresh = load_library(reader, "after", reals // 4, each // 4)
     parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
     return Media(**{name: _featured(name, items, progress) for name, items in parts.items()})
+
+
+def go_all(
+    data: Path | None,
+    seeds: Sequence[int],
+    folder: Path,
+    settings: UpdaterSettings,
+    progress: Progress,
+    reals: int,
+    each: int,
+) -> list[Way]:
+    """Go the newcomer's way once a seed, with a library of so many reals and so many of each family.
+
+    Raises LayoutError, also where no data is given, and what `load_media` raises.
+    """
+    if data is None:
+        raise LayoutError("newcomer needs the folder of its data, and there is no --data")
+    with CropReader(cache=folder.parent / "crops", progress=progress) as reader:
+        media = load_media(data, reader, progress, reals=reals, each=each)
+    return [go(media, seed, folder, settings, progress) for seed in seeds]
 
 
 def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progress: Progress) -> Way:
