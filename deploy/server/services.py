@@ -154,7 +154,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             crops = CropStore(memory.crops_url)
             engine = open_engine(updater.database_url)
             stack.callback(engine.dispose)
-            runs = RunTable(engine, lease_s=updater.lease_s, max_takeovers=updater.max_takeovers)
+            runs = RunTable(engine, lease_s=updater.lease_s)
             artifacts = open_artifacts(settings.artifacts_url, settings.max_file_bytes)
         except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
             raise ServicesError(str(error).splitlines()[0]) from error
