@@ -86,6 +86,7 @@ def test_an_index_of_one_size_is_not_made_anew(tmp_path: Path, store: Store, fil
     assert not renewal.under_way
 
 
+@pytest.mark.slow
 def test_places_that_retention_left_empty_make_an_index_outgrown(
     tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def test_suspects_of_one_kind_cohere_and_as_many_reals_do_not() -> None:
     assert scattered > 0.1
 
 
+@pytest.mark.slow
 def test_its_p_value_is_small_no_more_often_than_it_says() -> None:
     rng = np.random.default_rng(1)
     found = [cohesion(drawn(rng, 8), drawn(rng, 20), seed) for seed in range(120)]
