@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,7 +7,10 @@ import pytest
 
 from detector.release.architecture import FEATURE_VERSION
 from memory import rows
+from memory.index import index as module
+from memory.index import snapshot
 from memory.index.index import Index
+from memory.index.snapshot import SnapshotError
 from memory.intake import Arrival
 from memory.store import Store
 
@@ -28,6 +32,10 @@ def opened_ids(path: Path, store: Store) -> list[str]:
     assert [m[0].id for m in matches] == [f"media-0-{i}" for i in range(40)]
     assert all(m[0].distance < 1e-3 for m in matches)
     return sorted(index.ids)
+
+
+def reopened(path: Path, store: Store) -> Index:
+    return Index.open(path, store, FEATURE_VERSION, WIDTH)
 
 
 def rng_features(number: int) -> np.ndarray:
@@ -107,7 +115,7 @@ def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> N
     query = rng_features(99)[None]
     expected = np.sort(np.linalg.norm(scaled - index.scaled(query), axis=1))[:5]
     (found,) = index.search(query, 5)
-    np.testing.assert_allclose([m.distance for m in found], expected, rtol=1e-4)
+    np.testing.assert_allclose([m.distance for m in found], expected, rtol=1e-3)
 
 
 def test_an_empty_memory_has_an_index_that_finds_nothing(tmp_path: Path, store: Store) -> None:
@@ -115,3 +123,93 @@ def test_an_empty_memory_has_an_index_that_finds_nothing(tmp_path: Path, store: 
     assert index.search(np.zeros((2, WIDTH), np.float32), 3) == [[], []]
     index.save(tmp_path / "index")
     assert not (tmp_path / "index").exists()
+
+
+def test_every_byte_of_a_snapshot_is_vouched_for(saved: Path) -> None:
+    content = saved.read_bytes()
+    with snapshot.opened(saved):
+        pass
+    for place in [*range(0, 48), *range(48, len(content), 997), len(content) - 1]:
+        saved.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(SnapshotError, match="damaged"), snapshot.opened(saved):
+            pass
+
+
+def test_a_snapshot_is_written_where_enough_changed_and_a_start_reads_no_row_that_it_holds(
+    tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    fill([make(i) for i in range(300)])
+    index = reopened(path, store)
+    index.save(path)
+    before = path.read_bytes()
+    index.save(path)
+    fill([make(i) for i in range(300, 303)])
+    with store.write() as connection:
+        rows.drop(connection, ["media-0-7"])
+    with store.read() as connection:
+        index.catch_up(connection)
+    index.save(path)
+    assert path.read_bytes() == before  # four of 302 are fewer than a fiftieth
+    fill([make(i) for i in range(303, 306)])
+    with store.read() as connection:
+        index.catch_up(connection)
+    index.save(path)
+    assert path.read_bytes() != before
+    path.unlink()
+    index.save(path)  # whatever became of it
+
+    fill([make(306)])
+    read: list[str] = []
+
+    def watched(*given: object) -> object:
+        for block in changed(*given):  # type: ignore[arg-type]
+            read.extend(block.ids)
+            yield block
+
+    changed = rows.changed_features
+    monkeypatch.setattr(module, "changed_features", watched)
+    monkeypatch.setattr(Index, "_build", None)
+    again = reopened(path, store)
+    assert read == ["media-0-306"]
+    assert set(again.ids) == {f"media-0-{i}" for i in range(307)} - {"media-0-7"}
+    assert again.search(make(301).features[None], 1)[0][0].id == "media-0-301"
+    assert again.search(make(7).features[None], 1)[0][0].id != "media-0-7"
+
+
+def test_a_snapshot_of_a_history_that_a_restore_undid_is_rebuilt(
+    tmp_path: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    path, database = tmp_path / "index", store._engine.url.database
+    assert database is not None
+    fill([make(i) for i in range(40)])
+    store.close()
+    shutil.copy(database, tmp_path / "backup")
+    fill([make(40)])
+    reopened(path, store).save(path)
+    revision = store.revision()
+    store.close()
+    for suffix in ("-wal", "-shm"):
+        Path(database + suffix).unlink(missing_ok=True)
+    shutil.copy(tmp_path / "backup", database)
+    fill([make(50)])
+    assert store.revision() == revision
+    index = reopened(path, store)
+    assert "media-0-50" in index.ids
+    assert "media-0-40" not in index.ids
+
+
+def test_two_processes_that_save_in_one_place_do_not_mix_theirs(
+    tmp_path: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    path = tmp_path / "index"
+    fill([make(i) for i in range(40)])
+    first, second = reopened(path, store), reopened(path, store)
+    for turn, index in enumerate([first, second, first, first, second]):
+        fill([make(100 + turn)])
+        with store.read() as connection:
+            index.catch_up(connection)
+        index.save(path)
+        assert set(reopened(path, store).ids) == {
+            f"media-0-{i}" for i in [*range(40), *range(100, 101 + turn)]
+        }

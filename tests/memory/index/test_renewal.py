@@ -5,6 +5,7 @@ import pytest
 
 from detector.release.architecture import FEATURE_VERSION
 from memory.index import index as module
+from memory.index import ivf_index
 from memory.index.index import Index
 from memory.index.renewal import Renewal
 from memory.intake import Arrival
@@ -17,7 +18,7 @@ WIDTH = 24
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 300)
+    monkeypatch.setattr(ivf_index, "ONE_CELL", 300)
     monkeypatch.setattr(module, "_IN_PLACE", 100)
 
 
@@ -51,7 +52,7 @@ def test_an_outgrown_index_is_made_anew_aside_and_takes_in_what_came_meanwhile(
         after.catch_up(connection)
     assert set(after.ids) == names(range(410))
     assert all(after.search(make(i).features[None], 1)[0][0].id == f"media-0-{i}" for i in range(0, 410, 40))
-    # The new one's snapshot is in place, and is added to.
+    # The new one's snapshot is in place.
     assert len(opened(tmp_path / "index", store)) == 410
 
 
@@ -102,30 +103,3 @@ def test_places_that_retention_left_empty_make_an_index_outgrown(
     assert set(index.ids) == names(range(600, 750))
     assert index.outgrown
     assert set(Index.built(store, FEATURE_VERSION, WIDTH).ids) == names(range(600, 750))
-
-
-def test_a_snapshot_of_cells_grows_by_a_quarter_and_is_then_written_whole(
-    tmp_path: Path, store: Store, fill: Fill, make: Make
-) -> None:
-    from memory.index.snapshot import read
-
-    def codes() -> list[int]:
-        """Say for each save in the file whether it has codes."""
-        return [len(record.tensors["codes"]) for record, _ in read(path) if "codes" in record.tensors]
-
-    path = tmp_path / "index"
-    fill([make(i) for i in range(400)])
-    index = opened(path, store)
-    index.save(path)
-    inode, (whole,) = path.stat().st_ino, codes()
-    for start, grows in ((400, True), (500, True), (600, False)):
-        fill([make(i) for i in range(start, start + 66)])
-        with store.read() as connection:
-            index.catch_up(connection)
-        index.save(path)
-        assert (path.stat().st_ino == inode) is grows
-        again = opened(path, store)
-        assert set(again.ids) == set(index.ids)
-        some = [make(i).features for i in range(0, 400, 50)]
-        assert all(again.search(f[None], 3) == index.search(f[None], 3) for f in some)
-    assert codes()[0] > whole
