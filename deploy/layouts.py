@@ -1,4 +1,4 @@
-"""Every room's tables brought to today's layout, one room after the other, before any process starts."""
+"""What must be there before any process starts: each room's tables in today's layout, and every topic."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,8 +8,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.settings import DeploySettings
+from detector.records import RELEASES, UNKNOWNS, VERDICTS
+from detector.unknowns import MAX_MESSAGE_BYTES
+from ingest.kafka.topics import Topic, ingest_topics
+from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from memory.database import cause_of, open_engine, require_openable
 from memory.migrate import UnknownLayoutError, migrate
+from memory.records import ALARMS, MAX_ALARM_BYTES
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import open_runs
@@ -84,4 +89,18 @@ def _rooms() -> tuple[_Room, ...]:
             "deploy_ledger",
             lambda: Ledger(deploy.database_url).close(),
         ),
+    )
+
+
+def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
+    """The topics that the processes use; `partitions` is that of the media and all that follows from it.
+
+    The releases topic has one partition and is compacted: the newest rollout is all that counts.
+    """
+    return (
+        *ingest_topics(ingest, partitions),
+        Topic(ingest.topic(VERDICTS), ingest.max_record_bytes, partitions),
+        Topic(ingest.topic(UNKNOWNS), MAX_MESSAGE_BYTES + HEADER_ROOM_BYTES, partitions),
+        Topic(ingest.topic(ALARMS), MAX_ALARM_BYTES),
+        Topic(ingest.topic(RELEASES), ingest.max_media_bytes, compacted=True),
     )

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from deploy.demo.story import Story
+from deploy.demo.operator import Story
 from deploy.demo.traffic import Traffic
 from detector.records import Verdict
 from updater.benchmark.synthetic.stream import MediaSample

@@ -15,15 +15,14 @@ from deploy.bench.model_cost import ModelCost, model_cost
 from deploy.bench.rate import WARM_UP, await_release, streamed
 from deploy.bench.stock import go_live_with_stock
 from deploy.demo import plan
-from deploy.demo.operator import Operator
+from deploy.demo.operator import Operator, Story
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.run import alone
-from deploy.demo.scrape import seconds_spent
-from deploy.demo.story import Story
-from deploy.demo.traffic import Traffic
+from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
-from detector.release.contract import CROPS
+from detector.release.contract import Contract
+from detector.release.graph_contract import CROPS
 from detector.release.inputs import request_for
 from detector.serving.fetch import fetch
 from detector.serving.session import Session, open_session
@@ -174,7 +173,7 @@ def _measure(story: Story) -> ThroughputReport:
             rendering = render(library, stack.run / "library")
             make_release_zero(story, operator, library, stack.run, rendering)
         kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-        traffic = parts.enter_context(Traffic(kafka, DetectorSettings().verdicts_topic))
+        traffic = parts.enter_context(Traffic(kafka))
         wanted = plan.after(story.seed, story.unseen)[:IMAGES]
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         digest = operator.approve_newest()
@@ -237,7 +236,9 @@ def _rounds(
     return Measured(rates, bare, busy_s, crops / (ROUNDS * len(samples)))
 
 
-def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) -> tuple[float, float, int]:
+def _bare(
+    artifact: Artifact, session: Session[Contract], samples: Sequence[MediaSample]
+) -> tuple[float, float, int]:
     """The same bytes decoded, cropped and scored here: images per second, seconds in the model, crops."""
     contract, limit = artifact.manifest.contract, IngestSettings().max_pixels
     size = DetectorSettings().max_batch_items

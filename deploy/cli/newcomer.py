@@ -1,7 +1,7 @@
 """`forgewatch benchmark newcomer`: the newcomer's way gone with several seeds, and its figures as tables."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +9,7 @@ import typer
 
 from deploy.cli.benchmark import HOME, Data, one_line
 from deploy.cli.output import print_table, progress_bar, writable
+from updater.progress import Progress
 
 if TYPE_CHECKING:
     from updater.benchmark.continual.newcomer_figures import Both, Figure, Figures
@@ -39,7 +40,7 @@ def figures_of(
     seeds: range,
     own: tuple[int, int],
     folder: Path,
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
 ) -> "Figures":
     """Go the newcomer's way once a seed; own: the library's reals, and its forgeries of each family.
 

@@ -22,7 +22,7 @@ def up(
     if empty:
         return commands.up()
     from deploy.demo.operator import OperatorError
-    from deploy.demo.up import up as up_with_release
+    from deploy.demo.release_zero import up as up_with_release
 
     try:
         up_with_release()
@@ -35,18 +35,16 @@ def topics(
     replication: Annotated[int, typer.Option(min=1, help="copies of each partition")] = 1,
 ) -> None:
     """Create the topics that are missing on the broker of the settings, as wide as they must be."""
-    from deploy.topics import all_topics
-    from detector.settings import DetectorSettings
+    from deploy.layouts import all_topics
     from ingest.kafka.access import barred
-    from ingest.kafka.options import kafka_options
+    from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
     from ingest.kafka.topics import ensure_topics
     from ingest.settings import IngestSettings
-    from memory.settings import MemorySettings
 
     ingest = IngestSettings()
-    if problem := barred(kafka_options(ingest), ingest.request_timeout_s):
+    if problem := barred(kafka_options(ingest), REQUEST_TIMEOUT_S):
         raise CommandError(f"{problem}; start a broker, or see the FORGEWATCH_INGEST_… settings")
-    wanted = all_topics(ingest, DetectorSettings(), MemorySettings(), partitions)
+    wanted = all_topics(ingest, partitions)
     created = ensure_topics(ingest, wanted, replication)
     say(f"created: {', '.join(created)}" if created else "every topic is there already")
 
@@ -81,8 +79,7 @@ def demo(
 ) -> None:
     """Run the whole loop from training to hot swap, with a table of counts at the end."""
     from deploy.demo import run
-    from deploy.demo.operator import OperatorError
-    from deploy.demo.story import StoryError
+    from deploy.demo.operator import OperatorError, StoryError
     from deploy.demo.traffic import TrafficError
 
     writable(report)

@@ -20,8 +20,7 @@ from deploy.cli.output import (
     short,
     warn,
 )
-from detector.records import Segment, Verdict
-from detector.settings import DetectorSettings
+from detector.records import VERDICTS, Segment, Verdict
 from ingest.settings import IngestSettings
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ def verdicts(
     """Show committed verdicts."""
     from deploy.client.kafka import follow_verdicts, newest_verdicts
 
-    ingest, topic = IngestSettings(), DetectorSettings().verdicts_topic
+    ingest = IngestSettings()
+    topic = ingest.topic(VERDICTS)
     if follow:
         for verdict in islice(follow_verdicts(ingest, topic), count):
             print_json(verdict) if as_json else say(_line(verdict))
@@ -131,16 +131,16 @@ def score(
 
 def draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
     """Draw the map and the time line that a verdict has, each in a file of its own."""
-    from deploy.client import map_picture, timeline_picture
+    from deploy.client.pictures import draw_map, draw_scan
     from ingest.sandbox.decode import DecodeError
 
     try:
         if verdict.map is not None:
-            picture = map_picture.drawn(scorer.picture(path, verdict), verdict.width, verdict.map)
+            picture = draw_map(scorer.picture(path, verdict), verdict.width, verdict.map)
             picture.save(_free(folder, path, "map"))
         if verdict.scan is not None:
             frames = scorer.frames(path, verdict)
-            picture = timeline_picture.drawn(frames, verdict.scan, verdict.segments or ())
+            picture = draw_scan(frames, verdict.scan, verdict.segments or ())
             picture.save(_free(folder, path, "time"))
     except (DecodeError, OSError) as error:
         warn(f"not drawn: {_why(path, error)}")

@@ -8,9 +8,16 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel
 
-from deploy.demo.place import Answered, PlaceReport, place_report
+from deploy.demo.located import (
+    Answered,
+    AnsweredClip,
+    PlaceReport,
+    WhenReport,
+    aims,
+    place_report,
+    when_report,
+)
 from deploy.demo.plan import DEFAULT_UNSEEN
-from deploy.demo.when import AnsweredClip, WhenReport, aims, when_report
 from detector.records import Verdict
 from memory.records import REAL
 

@@ -5,16 +5,60 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from deploy.client.http import Client
 from deploy.settings import DeploySettings
+
+
+class StoryError(Exception):
+    """The demonstration cannot be told as it was asked for; fatal."""
+
+
+@dataclass
+class Story:
+    """What the steps share: the terminal, the seed, the family that is unseen, the seconds of each step."""
+
+    seed: int
+    unseen: str
+    console: Console = field(default_factory=Console)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str, title: str) -> Iterator[None]:
+        """Head a step and take its time, as seconds[name]."""
+        self.console.print(f"\n[bold]{len(self.seconds) + 1}. {title}[/bold]")
+        started = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - started, 1)
+        self.say(f"[dim]{self.seconds[name]:.0f} s[/dim]")
+
+    @contextmanager
+    def bar(self, title: str) -> Iterator[Callable[[int, int], None]]:
+        """A progress bar; call what it gives with (done, of how many)."""
+        columns = (
+            TextColumn("   {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            task = progress.add_task(title, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    def say(self, line: str) -> None:
+        """One line below the step's head."""
+        self.console.print(f"   {line}")
+
 
 ACTOR = "demo-operator"
 _SHOWN = 8
@@ -90,3 +134,35 @@ class Operator:
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.settings}
+
+
+MAJORITY = 0.5
+
+
+def name_clusters(story: Story, operator: Operator, truth: Mapping[str, str], folder: Path) -> int:
+    """Look at every cluster's contact sheet; name those that hold mostly the unseen family.
+
+    Returns how many items were named. truth is the answer key, by exemplar id. An item of a named
+    cluster which the key calls something else is left out, as a person would who sees the sheet.
+    """
+    named = 0
+    for cluster in operator.ask("clusters"):
+        operator.run("sheet", cluster["id"], "-o", str(folder / f"{cluster['id']}.png"))
+        members = operator.members(cluster["id"])
+        seen = Counter(truth.get(member, "?") for member in members)
+        story.say(
+            f"cluster {cluster['id']}: " + ", ".join(f"{count} {what}" for what, count in seen.most_common())
+        )
+        if seen[story.unseen] <= MAJORITY * len(members):
+            continue
+        if len(seen) == 1:
+            operator.run("label", cluster["id"], story.unseen, "--as", ACTOR)
+        else:
+            right = [member for member in members if truth.get(member) == story.unseen]
+            operator.run("label", *right, story.unseen, "--as", ACTOR)
+        named += seen[story.unseen]
+    if not named:
+        raise OperatorError(
+            f"no cluster of unknowns holds mostly {story.unseen}, so there is nothing to name"
+        )
+    return named

@@ -17,12 +17,14 @@ import detector
 import ingest
 import memory
 import updater
-from deploy.demo.operator import Operator
+from deploy.demo import plan
+from deploy.demo.operator import Operator, Story
 from deploy.demo.plan import CORES, Library, release_zero_settings
-from deploy.demo.story import Story
+from deploy.local import commands
 from deploy.local.broker import CACHE
+from deploy.local.commands import await_verdicts
 from deploy.local.processes import StackError
-from deploy.local.record import read_environment, read_record
+from deploy.local.record import HOME, read_environment, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
 from ingest.durable import folder_aside
 from memory.records import REAL
@@ -168,3 +170,29 @@ def _copy(source: Path, target: Path) -> None:
                     database.backup(copy)
             elif not name.endswith(_PASSING):
                 shutil.copy2(path, there / name)
+
+
+SEED = 0
+
+
+def up(home: Path = HOME) -> None:
+    """Start the stack in `home`, see to it that a release is live and scores, and leave it running.
+
+    Raises OperatorError and the local stack's errors; the stack then goes on without a release.
+    """
+    story = Story(SEED, plan.DEFAULT_UNSEEN)
+    library = plan.Library(story.seed, story.unseen)
+    if not (home / "run").exists():
+        restore(library, home / "run")
+    commands.up(home, story.console)
+    settings = read_environment(home / "stack.env")
+    operator = Operator(story.console, settings)
+    states = [release["state"] for release in operator.ask("releases")]
+    if "live" in states:
+        return
+    if "proposed" not in states:
+        rendering = render(library, home / "run" / "library")
+        make_release_zero(story, operator, library, home / "run", rendering)
+    operator.approve_newest()
+    await_verdicts(settings, story.console)
+    commands.tell(home, story.console)

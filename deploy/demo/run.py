@@ -1,27 +1,23 @@
 """`forgewatch demo`: the whole loop on real parts, told step by step and counted at the end."""
 
+import itertools
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import tee
 from pathlib import Path
 
 from rich.console import Console
 
-from deploy.demo import claims, pictures, plan, tables, timelines
+from deploy.demo import claims, pictures, plan, tables
 from deploy.demo.claims import DemoReport
-from deploy.demo.operator import Operator
-from deploy.demo.place import Answered
+from deploy.demo.located import Answered, AnsweredClip
+from deploy.demo.operator import Operator, Story, StoryError, name_clusters
 from deploy.demo.release_zero import make_release_zero, render, restore
-from deploy.demo.review import name_clusters
-from deploy.demo.scrape import seconds_spent
-from deploy.demo.story import Story, StoryError
-from deploy.demo.swap import swap
-from deploy.demo.traffic import Traffic
-from deploy.demo.when import AnsweredClip
+from deploy.demo.traffic import Traffic, seconds_spent, totals
 from deploy.local.commands import down, terminated_as_interrupt
 from deploy.local.stack import Stack
-from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.clips import make_clips
 from updater.benchmark.synthetic.families import FAMILIES
@@ -91,9 +87,9 @@ def _tell(story: Story) -> DemoReport:
             _, failed = swap(story, traffic, operator, samples, metrics)
         _stream_after(story, traffic)
         forged = _stream_in_part(story, traffic)
-        pictures.sheet(pictures.to_look_at(forged)).save(MAPS)
+        pictures.map_sheet(pictures.to_look_at(forged)).save(MAPS)
         clips = _stream_clips(story, traffic)
-        timelines.sheet(timelines.to_look_at(clips)).save(TIMELINES)
+        pictures.timeline_sheet(pictures.to_look_at(clips)).save(TIMELINES)
         return claims.report(
             story.seed,
             story.unseen,
@@ -103,15 +99,15 @@ def _tell(story: Story) -> DemoReport:
             traffic.answers(),
             first,
             failed,
-            [one.answered for one in forged],
-            [one.answered for one in clips],
+            [picture.answered for picture in forged],
+            [clip.answered for clip in clips],
             seconds_spent(metrics)["forgewatch_detector_second_look"],
         )
 
 
 def _open_traffic(stack: Stack) -> Traffic:
     settings = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-    return Traffic(settings, DetectorSettings().verdicts_topic)
+    return Traffic(settings)
 
 
 def _samples(story: Story, split: str, wanted: plan.Wanted) -> Iterator[MediaSample]:
@@ -145,31 +141,66 @@ def _stream_after(story: Story, traffic: Traffic) -> None:
         traffic.wait(sent, bar)
 
 
-def _stream_in_part(story: Story, traffic: Traffic) -> list[pictures.Shown]:
+def _stream_in_part(story: Story, traffic: Traffic) -> list[pictures.ShownPicture]:
     title = "Stream pictures that are forged in a part: the verdicts say where"
     with story.step("place", title), story.bar("answers") as bar:
         wanted, photographs = plan.in_part(), PHOTOGRAPH_SHARE["after"]
         samples = list(
             make_locals(story.seed, "after", wanted, processes=plan.CORES, photographs=photographs)
         )
-        media = [MediaSample(one.data, one.family, one.group, one.name) for one in samples]
+        media = [MediaSample(made.data, made.family, made.group, made.name) for made in samples]
         sent = traffic.send(media, "place")
         traffic.wait(sent, bar)
     return [
-        pictures.Shown(sample.data, sample.family, Answered(traffic.verdicts[message.id], sample.mask))
+        pictures.ShownPicture(sample.data, sample.family, Answered(traffic.verdicts[message.id], sample.mask))
         for sample, message in zip(samples, sent, strict=True)
     ]
 
 
-def _stream_clips(story: Story, traffic: Traffic) -> list[timelines.ShownClip]:
+def _stream_clips(story: Story, traffic: Traffic) -> list[pictures.ShownClip]:
     title = "Stream clips that are forged in stretches: the verdicts say when"
     with story.step("when", title), story.bar("answers") as bar:
         made, samples = tee(make_clips(story.seed, "after", plan.clips(), processes=plan.CORES))
-        sent = traffic.send((one.media for one in made), "when")
+        sent = traffic.send((clip.media for clip in made), "when")
         traffic.wait(sent, bar)
     return [
-        timelines.ShownClip(
+        pictures.ShownClip(
             sample.data, AnsweredClip(traffic.verdicts[message.id], sample.family, sample.segments)
         )
         for sample, message in zip(samples, sent, strict=True)
     ]
+
+
+_FAILURES = "forgewatch_detector_model_retries_total"
+
+
+def swap(
+    story: Story, traffic: Traffic, operator: Operator, samples: Iterable[MediaSample], metrics_url: str
+) -> tuple[str, int]:
+    """Stream the samples at a steady rate, approve the newest proposal meanwhile, stop once it has spoken.
+
+    Returns the new release's digest and how many requests to TorchServe failed from before the
+    approval until the last answer.
+    """
+    failed_before = _failures(metrics_url)
+    spoken = threading.Event()
+    streaming = itertools.takewhile(lambda _: not spoken.is_set(), samples)
+    sender = threading.Thread(
+        target=lambda: traffic.send(streaming, "swap", per_second=plan.SWAP_PER_SECOND), name="sender"
+    )
+    sender.start()
+    digest = operator.approve_newest()
+    while sender.is_alive() and not spoken.is_set():
+        sender.join(plan.SWAP_LOOK_S)
+        if any(verdict.release == digest for verdict in list(traffic.verdicts.values())):
+            spoken.set()
+    sender.join()
+    with story.bar("answers") as bar:
+        traffic.wait([sent for sent in traffic.sent if sent.phase == "swap"], bar)
+    spoke = [traffic.verdicts[sent.id].release for sent in traffic.sent if sent.phase == "swap"]
+    story.say(f"{len(spoke)} verdicts during the swap, {spoke.count(digest)} of them by the new release")
+    return digest, _failures(metrics_url) - failed_before
+
+
+def _failures(metrics_url: str) -> int:
+    return int(totals(metrics_url).get(_FAILURES, 0))

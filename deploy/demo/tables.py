@@ -4,8 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from deploy.demo.claims import DemoReport, Shares
-from deploy.demo.place import LEAST_IOU, SMALL_AREA, PlaceReport
-from deploy.demo.when import WhenReport
+from deploy.demo.located import LEAST_IOU, SMALL_AREA, PlaceReport, WhenReport
 from updater.benchmark.report.terminal import print_grid
 from updater.scan.calibrate import FOUND_FROM
 

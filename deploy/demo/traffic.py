@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import httpx
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.demo.claims import Phase, Sent
-from detector.records import Verdict
+from detector.records import VERDICTS, Verdict
 from ingest.kafka.options import kafka_options
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
@@ -32,14 +34,14 @@ class Traffic:
     the newest of them came, by time.perf_counter().
     """
 
-    def __init__(self, settings: IngestSettings, verdicts_topic: str) -> None:
+    def __init__(self, settings: IngestSettings) -> None:
         self.sent: list[Sent] = []
         self.verdicts: dict[str, Verdict] = {}
         self.verdict_ids: list[str] = []
         self.dead_letter_ids: list[str] = []
         self.newest_s = 0.0
         self._topic = settings.media_topic
-        self._verdicts_topic = verdicts_topic
+        self._verdicts_topic = settings.topic(VERDICTS)
         options = kafka_options(settings)
         # Photographs are larger than a batch's default, and one batch each costs the broker ten times
         # the time of several together.
@@ -49,7 +51,7 @@ class Traffic:
         )
         partitions = [
             TopicPartition(topic, partition)
-            for topic in (verdicts_topic, settings.dead_letters_topic)
+            for topic in (self._verdicts_topic, settings.dead_letters_topic)
             for partition in self._consumer.partitions_for_topic(topic) or ()
         ]
         self._consumer.assign(partitions)
@@ -141,3 +143,25 @@ class Traffic:
                             if "errors." in name
                         }
                         self.dead_letter_ids.append("{topic}-{partition}-{offset}".format(**errors))
+
+
+_SECONDS = "_seconds_sum"
+
+
+def totals(metrics_url: str) -> dict[str, float]:
+    """Every sample's total by name, over all labels. Raises httpx.HTTPError."""
+    text = httpx.get(metrics_url, trust_env=False).raise_for_status().text
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+def seconds_spent(metrics_url: str) -> dict[str, float]:
+    """Seconds that each part has spent, by the name of its metric up to `_seconds`."""
+    return {
+        name.removesuffix(_SECONDS): value
+        for name, value in totals(metrics_url).items()
+        if name.endswith(_SECONDS)
+    }

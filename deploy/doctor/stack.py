@@ -11,18 +11,17 @@ from kafka.errors import KafkaError
 from deploy.client.http import Client, ClientError
 from deploy.client.records import PartitionLag
 from deploy.doctor.host import CheckError
+from deploy.layouts import all_topics
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, kept_alive
-from deploy.server.health import processes_health
+from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
-from deploy.topics import all_topics
 from detector.release.artifact import version_of
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 from ingest.kafka.access import barred
 from ingest.kafka.options import kafka_options
 from ingest.settings import IngestSettings
-from memory.settings import MemorySettings
 
 _WATCH_LAG_S = 3.0
 
@@ -51,7 +50,7 @@ def topics() -> str:
     ingest = IngestSettings()
     if problem := barred(kafka_options(ingest), DeploySettings().kafka_timeout_s):
         raise CheckError(problem, "see the check of the broker")
-    wanted = all_topics(ingest, DetectorSettings(), MemorySettings(), partitions=1)
+    wanted = all_topics(ingest, partitions=1)
     try:
         admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=_timeout_ms())
         if missing := sorted({topic.name for topic in wanted} - set(admin.list_topics())):

@@ -5,20 +5,24 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
+from deploy.client.http import Client
 from deploy.environment import check_settings
-from deploy.local.addresses import default_ports
 from deploy.local.processes import StackError, session
-from deploy.local.record import HOME, StackRecord, read_environment, read_record
-from deploy.local.serving import await_verdicts
-from deploy.local.stack import HOW_TO_HAVE_PROMETHEUS, PROMETHEUS_URL, Stack
+from deploy.local.record import HOME, StackRecord, default_ports, read_environment, read_record
+from deploy.local.stack import HOW_TO_HAVE_PROMETHEUS, PROMETHEUS_URL, Stack, process_address
 from deploy.local.supervisor import Supervisor
+from deploy.settings import DeploySettings
+from detector.release.artifact import version_of
 
 
 def up(home: Path = HOME, console: Console | None = None) -> None:
@@ -112,7 +116,7 @@ def tell(home: Path, console: Console) -> None:
     settings = read_environment(home / "stack.env")
     command = Path(sys.executable).parent / "forgewatch"
     broker = settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
-    media = settings.get("FORGEWATCH_INGEST_MEDIA_TOPIC", "forgewatch.media")
+    media = f"{settings.get('FORGEWATCH_INGEST_TOPIC_PREFIX', 'forgewatch')}.media"
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     console.print(
         f"""
@@ -164,3 +168,46 @@ def terminated_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+_TIMEOUT_S = 180.0
+_POLL_S = 0.2
+_SERVING = "forgewatch_detector_serving"
+
+
+def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
+    """Wait until the detector scores by the live release, if there is one. Raises StackError, ClientError.
+
+    `settings` are a stack's FORGEWATCH_… variables.
+    """
+    with Client(DeploySettings(url=settings["FORGEWATCH_DEPLOY_URL"]), "up") as api:
+        rollout = api.rollout()
+    if rollout is None:
+        return
+    wanted, port = version_of(rollout.stable), settings["FORGEWATCH_DETECTOR_METRICS_PORT"]
+    until = time.monotonic() + _TIMEOUT_S
+    with console.status(f"the detector loads release {wanted}"):
+        while wanted not in _serving(process_address(port, "metrics")) or not _ready(port):
+            if time.monotonic() > until:
+                raise StackError(
+                    f"release {wanted} is live, but the detector did not score by it within "
+                    f"{_TIMEOUT_S:.0f} s: `forgewatch doctor` says what is wrong"
+                )
+            time.sleep(_POLL_S)
+
+
+def _ready(port: str) -> bool:
+    try:
+        return httpx.get(process_address(port, "readyz"), timeout=5, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _serving(metrics_url: str) -> set[str]:
+    """The versions by which the detector scores at this moment; none while it does not answer."""
+    try:
+        text = httpx.get(metrics_url, timeout=5, trust_env=False).raise_for_status().text
+    except httpx.HTTPError:
+        return set()
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {sample.labels["release"] for sample in samples if sample.name == _SERVING and sample.value == 1}

@@ -5,9 +5,11 @@ else in the meantime has another start time, so a stranger is never signalled.
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -226,3 +228,19 @@ def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
     while not condition() and time.monotonic() < until:
         time.sleep(_POLL_S)
+
+
+# The kernel's limit of 108 bytes for a socket's path, less its final zero byte.
+_SOCKET_PATH_BYTES = 107
+# supervisord binds a name with its process id (at most 4194304) first, and then links it.
+_LONGEST_SOCKET = "supervisor.sock.4194304"
+
+
+def socket_folder(folder: Path) -> Path:
+    """An empty folder of mode 0700: `folder`/tmp, or one in the temporary folder where that lies too deep."""
+    sockets = folder.absolute() / "tmp"
+    if len(os.fsencode(sockets / _LONGEST_SOCKET)) > _SOCKET_PATH_BYTES:
+        return Path(tempfile.mkdtemp(prefix="forgewatch-"))
+    shutil.rmtree(sockets, ignore_errors=True)  # of servers that were killed
+    sockets.mkdir(mode=0o700, parents=True)
+    return sockets

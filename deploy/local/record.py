@@ -1,14 +1,115 @@
 """What is written about a running stack, so that whoever comes later can use it and end it."""
 
+import os
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deploy.local.processes import Child, StackError
+from deploy.local.processes import Child, StackError, free_port, port_is_free
 from deploy.local.supervisor import Kept, Supervisor
 from ingest.durable import write_durably
+
+_DECODERS = 4
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The loopback TCP ports of a stack; the defaults are those of the settings."""
+
+    broker: int = 9092
+    controller: int = 9093
+    torchserve: int = 8080
+    deploy: int = 8700
+    detector_metrics: int = 9101
+    memory_metrics: int = 9102
+    updater_metrics: int = 9103
+    deploy_metrics: int = 9104
+    prometheus: int = 9090
+
+
+def free_ports() -> Ports:
+    """Ports that no one listens on, all different."""
+    taken: set[int] = set()
+    for _ in asdict(Ports()):
+        port = free_port()
+        while port in taken:
+            port = free_port()
+        taken.add(port)
+    return Ports(*taken)
+
+
+def default_ports() -> tuple[Ports, dict[str, int]]:
+    """The default ports, a free one in place of each that is taken; and those taken, by their part's name."""
+    taken = {name: port for name, port in asdict(Ports()).items() if not port_is_free(port)}
+    spare = asdict(free_ports())
+    return replace(Ports(), **{name: spare[name] for name in taken}), taken
+
+
+def stack_settings(
+    run: Path, ports: Ports, management: str, model_store: Path, tuning: Mapping[str, str]
+) -> dict[str, str]:
+    """The FORGEWATCH_… variables of a stack with its state below `run`.
+
+    Variables of this process's environment that a person set to tune a part are kept, those of `tuning`
+    go before them; where the parts listen, how they reach one another and where their state lies is the
+    stack's own. `management` and `model_store` are TorchServe's.
+    """
+    metrics = {
+        "detector": ports.detector_metrics,
+        "memory": ports.memory_metrics,
+        "updater": ports.updater_metrics,
+    }
+    health = ", ".join(f'"{name}": "http://127.0.0.1:{port}/metrics"' for name, port in metrics.items())
+    url = f"http://127.0.0.1:{ports.deploy}"
+    own = {
+        "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": f"127.0.0.1:{ports.broker}",
+        "FORGEWATCH_INGEST_SECURITY_PROTOCOL": "PLAINTEXT",
+        "FORGEWATCH_DETECTOR_TORCHSERVE_URL": f"http://127.0.0.1:{ports.torchserve}",
+        "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL": management,
+        "FORGEWATCH_DETECTOR_MODEL_STORE_DIR": str(model_store),
+        "FORGEWATCH_DETECTOR_DEPLOY_URL": url,
+        "FORGEWATCH_DETECTOR_METRICS_PORT": str(ports.detector_metrics),
+        "FORGEWATCH_MEMORY_DATABASE_URL": f"sqlite:///{run}/memory/memory.sqlite",
+        "FORGEWATCH_MEMORY_CROPS_URL": f"{run}/memory/crops",
+        "FORGEWATCH_MEMORY_INDEX_PATH": f"{run}/memory/index",
+        "FORGEWATCH_MEMORY_METRICS_PORT": str(ports.memory_metrics),
+        "FORGEWATCH_UPDATER_DATABASE_URL": f"sqlite:///{run}/updater/updater.sqlite",
+        "FORGEWATCH_UPDATER_WORK_DIR": f"{run}/updater/work",
+        "FORGEWATCH_UPDATER_DEPLOY_URL": url,
+        "FORGEWATCH_UPDATER_METRICS_PORT": str(ports.updater_metrics),
+        "FORGEWATCH_DEPLOY_URL": url,
+        "FORGEWATCH_DEPLOY_HOST": "127.0.0.1",
+        "FORGEWATCH_DEPLOY_PORT": str(ports.deploy),
+        "FORGEWATCH_DEPLOY_METRICS_PORT": str(ports.deploy_metrics),
+        "FORGEWATCH_DEPLOY_DATABASE_URL": f"sqlite:///{run}/deploy/deploy.sqlite",
+        "FORGEWATCH_DEPLOY_ARTIFACTS_URL": f"{run}/deploy/artifacts",
+        "FORGEWATCH_DEPLOY_CACHE_DIR": f"{run}/deploy/cache",
+        "FORGEWATCH_DEPLOY_HEALTH_URLS": f"{{{health}}}",
+    }
+    kept = _tuning(os.environ)
+    token = kept.get("FORGEWATCH_DEPLOY_TOKEN")
+    if token is not None:
+        kept |= {"FORGEWATCH_DETECTOR_DEPLOY_TOKEN": token, "FORGEWATCH_UPDATER_DEPLOY_TOKEN": token}
+    defaults = {
+        "FORGEWATCH_INGEST_CLAIM_CHECK_DIR": f"{run}/media",
+        # Decoding and looking for faces is what large photographs wait for; a stack has its one worker.
+        "FORGEWATCH_INGEST_DECODE_PROCESSES": str(min(_DECODERS, len(os.sched_getaffinity(0)))),
+    }
+    return {**defaults, **kept, **tuning, **own}
+
+
+def _tuning(environment: Mapping[str, str]) -> dict[str, str]:
+    # Another broker's credentials are no business of this one.
+    foreign = ("FORGEWATCH_INGEST_SASL_", "FORGEWATCH_INGEST_SSL_")
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("FORGEWATCH_") and not name.startswith(foreign)
+    }
+
 
 HOME = Path(".forgewatch")
 """Where a stack lies, from the folder that its commands are given in."""

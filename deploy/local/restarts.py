@@ -1,8 +1,16 @@
-"""Which processes ended and why, by supervisord's activity log; its event listener imports this too."""
+"""Which processes ended and why, by supervisord's activity log; a wrong setting is not tried again.
 
+As a program this is supervisord's event listener. supervisord itself looks at the exit status only of a
+process that ran for a while, and a wrong setting ends one at once. Its protocol:
+https://supervisord.org/events.html
+"""
+
+import os
 import re
+import sys
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 ACTIVITY_LOG = "supervisord.log"
 """The name of the activity log, in the folder of the stack's supervisord."""
@@ -32,3 +40,24 @@ def exits(activity: str) -> list[Exit]:
         Exit(found["name"], datetime.strptime(found["at"], "%Y-%m-%d %H:%M:%S").astimezone(), found["why"])
         for found in _EXIT.finditer(since)
     ]
+
+
+def main(activity_log: Path) -> None:
+    """Answer events of PROCESS_STATE_BACKOFF until supervisord is gone."""
+    from supervisor import childutils  # on a host with a stack alone; its name is asked for elsewhere too
+
+    supervisor = childutils.getRPCInterface(os.environ).supervisor
+    while True:
+        try:
+            _, payload = childutils.listener.wait(sys.stdin, sys.stdout)
+        except KeyError:
+            return  # the header of no event: supervisord closed its end
+        name = childutils.get_headers(payload)["processname"]
+        whys = [end.why for end in exits(activity_log.read_text()) if end.name == name]
+        if whys and whys[-1] == WRONG_SETTING:
+            supervisor.stopProcess(name)
+        childutils.listener.ok(sys.stdout)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -18,19 +18,22 @@ from typing import Literal, Self
 import httpx
 from rich.console import Console
 
+from deploy.layouts import all_topics
 from deploy.local import prometheus
-from deploy.local.addresses import Ports, free_ports, stack_settings
 from deploy.local.broker import CACHE, start_broker
-from deploy.local.processes import Child, StackError, wait_until
-from deploy.local.record import StackRecord, write_environment, write_record
-from deploy.local.sockets import socket_folder
+from deploy.local.processes import Child, StackError, socket_folder, wait_until
+from deploy.local.record import (
+    Ports,
+    StackRecord,
+    free_ports,
+    stack_settings,
+    write_environment,
+    write_record,
+)
 from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.local.torchserve import management_address, model_store, start_torchserve
-from deploy.topics import all_topics
-from detector.settings import DetectorSettings
 from ingest.kafka.topics import ensure_topics
 from ingest.settings import IngestSettings
-from memory.settings import MemorySettings
 
 _PARTITIONS = 4
 # Training shares the cores with everything else here: a thread of it must not spin while it waits
@@ -168,7 +171,7 @@ class Stack:
             bootstrap_servers=self.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"],
             security_protocol="PLAINTEXT",
         )
-        ensure_topics(ingest, all_topics(ingest, DetectorSettings(), MemorySettings(), _PARTITIONS))
+        ensure_topics(ingest, all_topics(ingest, _PARTITIONS))
 
     def _start_prometheus(self) -> None:
         """Start it where it is installed; the stack does without it, too."""

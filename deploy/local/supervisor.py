@@ -210,7 +210,7 @@ def start_supervisor(
     settings["rpcinterface:supervisor"] = {
         "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
     }
-    listen = (sys.executable, "-P", "-m", "deploy.local.wrong_settings", str(folder / ACTIVITY_LOG))
+    listen = (sys.executable, "-P", "-m", "deploy.local.restarts", str(folder / ACTIVITY_LOG))
     settings[f"eventlistener:{_LISTENER}"] = {
         "command": _plain(shlex.join(listen)),
         "events": "PROCESS_STATE_BACKOFF",

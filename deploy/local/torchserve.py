@@ -8,8 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from deploy.local.processes import Child, Launch, claim_port, start, stop, wait_until
-from deploy.local.sockets import socket_folder
+from deploy.local.processes import Child, Launch, claim_port, socket_folder, start, stop, wait_until
 from detector.serving.torchserve_launch import MANAGEMENT_SOCKET, prepare
 
 _HEAP = "-Xmx512m"

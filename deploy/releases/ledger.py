@@ -13,9 +13,8 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from deploy.releases.chain import link
 from deploy.releases.records import Action
-from deploy.releases.schema import identity, ledger
+from deploy.releases.schema import identity, ledger, link
 from memory.database import READS, cause_of, open_engine
 from memory.migrate import UnknownLayoutError, migrate
 from updater.records import Candidate

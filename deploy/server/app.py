@@ -1,14 +1,17 @@
 """The deploy server: releases, artifacts, the memory's clusters and labels, updates, over HTTP."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from deploy.releases import metrics
-from deploy.releases.approval import ApprovalError, UnknownReleaseError
+from deploy.releases.approval import ApprovalError, UnknownReleaseError, fold
 from deploy.releases.artifacts import (
     ArtifactMissingError,
     ArtifactRefusedError,
@@ -17,12 +20,8 @@ from deploy.releases.artifacts import (
 )
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
-from deploy.server import imports, memory, releases, status, updates
-from deploy.server.access import (
-    LOOPBACK_NAMES,
-    authorised,
-)
-from deploy.server.collect import collecting
+from deploy.server import imports, memory, releases, status
+from deploy.server.access import LOOPBACK_NAMES, authorised
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -61,17 +60,17 @@ _STATUS: dict[type[Exception], int] = {
 }
 
 
-def create_app(settings: DeploySettings, parts: Services) -> FastAPI:
-    """The API over opened services; `parts` stay open for as long as the app answers."""
+def create_app(settings: DeploySettings, services: Services) -> FastAPI:
+    """The API over opened services; `services` stay open for as long as the app answers."""
     app = FastAPI(
-        title="Forgewatch deploy", version="0.1.0", description=DESCRIPTION, lifespan=collecting(parts)
+        title="Forgewatch deploy", version="0.1.0", description=DESCRIPTION, lifespan=collecting(services)
     )
     app.state.settings = settings
-    app.state.services = parts
+    app.state.services = services
     if settings.token is None:
         # A page of another origin whose name was made to resolve to loopback is no loopback caller.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))
-    for router in (releases.router, memory.router, imports.router, status.router, updates.router):
+    for router in (releases.router, memory.router, imports.router, status.router):
         app.include_router(router, dependencies=[Depends(authorised)])
 
     @app.get("/healthz", tags=["status"])
@@ -92,3 +91,35 @@ def _answer(status: int) -> Callable[[Request, Exception], JSONResponse]:
         return JSONResponse({"detail": str(error)}, status)
 
     return answer
+
+
+_INTERVAL_S = 3600.0
+
+
+def collecting(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """The app's lifespan, in which the artifact store is looked through at the start and every hour."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(_for_ever(services))
+        yield
+        task.cancel()
+
+    return lifespan
+
+
+async def _for_ever(services: Services) -> None:
+    while True:
+        await run_in_threadpool(collect, services)
+        await asyncio.sleep(_INTERVAL_S)
+
+
+def collect(services: Services) -> None:
+    """Remove from the artifact store what is old and named by no release of the ledger."""
+    try:
+        removed = services.artifacts.collect(fold(services.ledger.events()).releases)
+    except (LedgerError, ArtifactsUnavailableError, OSError) as error:
+        log.warning("artifacts not collected", error=str(error))
+        return
+    if removed:
+        log.info("artifacts collected", removed=removed)

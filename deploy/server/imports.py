@@ -7,13 +7,13 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Annotated
 
 import structlog
-from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from deploy.client.records import ImportDone, MediaDigests, SkippedFile
 from deploy.releases.approval import fold
 from deploy.server.access import Actor
-from deploy.server.services import Services, services
+from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
 from detector.release.artifact import MANIFEST
 from detector.release.contract import PICTURE
@@ -25,7 +25,6 @@ from memory.labels import LabelError, history
 log = structlog.get_logger()
 router = APIRouter()
 
-Parts = Annotated[Services, Depends(services)]
 Name = Annotated[
     str,
     Path(min_length=1, max_length=200, description="the folder's name, which becomes the files' source"),
@@ -38,15 +37,15 @@ _MEMORY_BYTES = 2**24
 
 
 @router.post("/known-media", tags=["memory"])
-def known_media(parts: Parts, body: MediaDigests) -> dict[str, str]:
+def known_media(services: Opened, body: MediaDigests) -> dict[str, str]:
     """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
-    with parts.memory.read() as connection:
+    with services.memory.read() as connection:
         return labels_of_media(connection, body.digests)
 
 
 @router.post("/imports/{name}", tags=["memory"])
 async def add_files(
-    parts: Parts,
+    services: Opened,
     actor: Actor,
     name: Name,
     request: Request,
@@ -67,16 +66,16 @@ async def add_files(
                 raise HTTPException(413, f"a part has at most {settings.max_import_bytes} bytes")
             archive.write(chunk)
         archive.seek(0)
-        return await run_in_threadpool(_take, parts, actor, name, archive, labels)
+        return await run_in_threadpool(_take, services, actor, name, archive, labels)
 
 
-def _take(parts: Services, actor: str, name: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
+def _take(services: Services, actor: str, name: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
     try:
         files = list(_files(archive))
     except (tarfile.TarError, ValueError, OSError, EOFError) as error:
         raise HTTPException(422, f"no tar archive of plain files: {error}") from error
-    labels = _labels(parts, numbers) if numbers else {}
-    done = parts.importer.take(files, name, _plan(parts), actor=actor, labels=labels)
+    labels = _labels(services, numbers) if numbers else {}
+    done = services.importer.take(files, name, _plan(services), actor=actor, labels=labels)
     log.info("files imported", source=name, new=sum(done.new.values()), already=done.already, actor=actor)
     return ImportDone(
         new=dict(done.new),
@@ -97,23 +96,23 @@ def _files(archive: IO[bytes]) -> Iterator[LabelledFile]:
             yield LabelledFile(member.name.removeprefix("./"), content.read())
 
 
-def _labels(parts: Services, numbers: list[int]) -> dict[str, int]:
-    what = {entry.id: entry.what for entry in history(parts.memory)}
+def _labels(services: Services, numbers: list[int]) -> dict[str, int]:
+    what = {entry.id: entry.what for entry in history(services.memory)}
     if wrong := [number for number in numbers if what.get(number) is None]:
         raise LabelError(f"there is no label {wrong[0]} to extend")
     return {str(what[number]): number for number in numbers}
 
 
-def _plan(parts: Services) -> MediaPlan:
+def _plan(services: Services) -> MediaPlan:
     """The live release's, which every later release inherits; before the first one, crops alone.
 
     Where it looks at no whole picture, the settings say whether one is kept for a later release that does.
     """
-    wanted = parts.memory_settings.picture_plan
+    wanted = services.memory_settings.picture_plan
     kept = MediaPlan(pictures={} if wanted is None else {PICTURE: wanted})
-    live = fold(parts.ledger.events()).live
+    live = fold(services.ledger.events()).live
     if live is None:
         return kept
-    manifest = b"".join(parts.artifacts.read(live.digest, MANIFEST).pieces)
+    manifest = b"".join(services.artifacts.read(live.digest, MANIFEST).pieces)
     shown = read_manifest(manifest).contract.media_plan
     return shown.model_copy(update={"pictures": shown.pictures or kept.pictures})

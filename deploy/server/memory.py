@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from deploy.client.records import (
@@ -16,19 +16,18 @@ from deploy.client.records import (
     LabelRequest,
 )
 from deploy.server.access import Actor
-from deploy.server.services import Services, services
+from deploy.server.services import Opened
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
 from memory.labels import history, label, undo
 
 log = structlog.get_logger()
 router = APIRouter()
 
-Parts = Annotated[Services, Depends(services)]
 ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from /clusters")]
 
 
 @router.get("/clusters", tags=["memory"])
-def get_clusters(parts: Parts) -> list[ClusterSummary]:
+def get_clusters(services: Opened) -> list[ClusterSummary]:
     """The clusters of unknowns that wait, as the memory last computed them; `/clustering` says when.
 
     What an id shows stays that for a day after it left the list, so that a label means what its giver saw.
@@ -43,55 +42,55 @@ def get_clusters(parts: Parts) -> list[ClusterSummary]:
             unclustered=one.unclustered,
             alarm=one.alarm,
         )
-        for one in list_clusters(parts.memory)
+        for one in list_clusters(services.memory)
     ]
 
 
 @router.get("/clustering", tags=["memory"])
-def get_clustering(parts: Parts) -> Clustering:
+def get_clustering(services: Opened) -> Clustering:
     """How fresh the list of clusters is."""
-    found = freshness(parts.memory)
+    found = freshness(services.memory)
     return Clustering(computed_at=found.computed_at, newer=found.newer)
 
 
 @router.get("/clusters/{cluster}", tags=["memory"])
-def get_cluster(parts: Parts, cluster: ClusterId) -> ClusterDetail:
+def get_cluster(services: Opened, cluster: ClusterId) -> ClusterDetail:
     """A cluster as it was shown: its members that still wait, the most typical first."""
-    return ClusterDetail(id=cluster, members=members_of(parts.memory, cluster))
+    return ClusterDetail(id=cluster, members=members_of(services.memory, cluster))
 
 
 @router.get("/clusters/{cluster}/sheet.png", tags=["memory"], response_class=Response)
-def get_sheet(parts: Parts, cluster: ClusterId) -> Response:
+def get_sheet(services: Opened, cluster: ClusterId) -> Response:
     """A cluster's contact sheet: crops of its members at native resolution, as one PNG."""
-    return Response(cluster_sheet(parts.memory, parts.crops, cluster), media_type="image/png")
+    return Response(cluster_sheet(services.memory, services.crops, cluster), media_type="image/png")
 
 
 @router.post("/labels", tags=["memory"], status_code=201)
-def add_label(parts: Parts, actor: Actor, body: LabelRequest) -> LabelDone:
+def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     """Call exemplars a family, `real` or `ignore`: all of them or none.
 
     409 where the name is none, or crops were purged; 404 for an unknown cluster or id.
     """
     if body.cluster is not None:
-        ids = [exemplar.id for exemplar in members_of(parts.memory, body.cluster)]
+        ids = [exemplar.id for exemplar in members_of(services.memory, body.cluster)]
     else:
         ids = list(dict.fromkeys(body.ids or []))
-    number = label(parts.memory, ids, body.family, actor)
+    number = label(services.memory, ids, body.family, actor)
     log.info("labelled", label=number, family=body.family, exemplars=len(ids), actor=actor)
     return LabelDone(label=number, exemplars=len(ids))
 
 
 @router.post("/labels/{number}/undo", tags=["memory"], status_code=201)
-def undo_label(parts: Parts, actor: Actor, number: int) -> LabelDone:
+def undo_label(services: Opened, actor: Actor, number: int) -> LabelDone:
     """Bring the exemplars of a label back to what they were; 409 where a later label holds one of them."""
-    undoing = undo(parts.memory, number, actor)
+    undoing = undo(services.memory, number, actor)
     log.info("label undone", label=number, undo=undoing, actor=actor)
-    (entry,) = (entry for entry in history(parts.memory) if entry.id == undoing)
+    (entry,) = (entry for entry in history(services.memory) if entry.id == undoing)
     return LabelDone(label=undoing, exemplars=entry.exemplars)
 
 
 @router.get("/labels", tags=["memory"])
-def list_labels(parts: Parts) -> list[LabelEntry]:
+def list_labels(services: Opened) -> list[LabelEntry]:
     """Who called what what and when, and what was undone, the newest first."""
     return [
         LabelEntry(
@@ -103,5 +102,5 @@ def list_labels(parts: Parts) -> list[LabelEntry]:
             undone_by=entry.undone_by,
             exemplars=entry.exemplars,
         )
-        for entry in history(parts.memory)
+        for entry in history(services.memory)
     ]

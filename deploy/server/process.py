@@ -42,25 +42,25 @@ def work(process: Process) -> None:
     with failing_on(ServicesError, LedgerError, OSError), ExitStack() as opened:
         address = opened.enter_context(
             serve_health(
-                settings.metrics_host,
+                process.metrics_host,
                 settings.metrics_port,
                 process.heartbeat,
-                lambda: hindrance(server, parts),  # not asked before the first beat
+                lambda: hindrance(server, services),  # not asked before the first beat
             )
         )
-        parts = opened.enter_context(open_services(settings))
-        metrics.show(parts.ledger.events())
+        services = opened.enter_context(open_services(settings))
+        metrics.show(services.ledger.events())
         REGISTRY.register(
             metrics.Evaluations(
-                parts.ledger.events,
-                lambda digest: b"".join(parts.artifacts.read(digest, EVALUATION).pieces),
+                services.ledger.events,
+                lambda digest: b"".join(services.artifacts.read(digest, EVALUATION).pieces),
             )
         )
         REGISTRY.register(Disks(_folders(settings, MemorySettings())))
         listener = opened.enter_context(_listener(settings.host, settings.port))
-        opened.enter_context(parts.publisher)
+        opened.enter_context(services.publisher)
         config = uvicorn.Config(
-            create_app(settings, parts),
+            create_app(settings, services),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -71,15 +71,15 @@ def work(process: Process) -> None:
         asyncio.run(serve(server, listener, process))
 
 
-def hindrance(server: uvicorn.Server, parts: Services) -> str | None:
+def hindrance(server: uvicorn.Server, services: Services) -> str | None:
     """Give in one line why the API would not do its work though the loop goes on; None: it would."""
     if not server.started:
         return "the API does not listen yet"
     try:
-        parts.ledger.events()
+        services.ledger.events()
     except LedgerError as error:
         return str(error)
-    return parts.artifacts.hindrance() or parts.crops.hindrance()
+    return services.artifacts.hindrance() or services.crops.hindrance()
 
 
 class Server(uvicorn.Server):

@@ -1,9 +1,10 @@
-"""The API's part about releases: propose, look, approve, reject, roll back, artifacts."""
+"""The API on releases: updates, proposals, approvals, rollbacks and the files of artifacts."""
 
+import secrets
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -13,114 +14,113 @@ from deploy.releases.approval import fold
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.releases.records import Release
 from deploy.server.access import Actor
-from deploy.server.services import Services, services
+from deploy.server.services import Opened, Services
 from detector.records import Rollout
-from updater.records import Candidate
+from updater.records import Candidate, UpdateRun
 
 log = structlog.get_logger()
 router = APIRouter()
 
-Parts = Annotated[Services, Depends(services)]
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the artifact's manifest.json")]
 FileName = Annotated[str, Path(max_length=100, description="a file of the artifact, such as manifest.json")]
 
 
 @router.get("/rollout", tags=["releases"])
-def get_rollout(parts: Parts) -> Rollout | None:
+def get_rollout(services: Opened) -> Rollout | None:
     """What every worker is to serve, by the ledger; null before the first approval."""
-    return fold(parts.ledger.events()).rollout(parts.ledger.id)
+    return fold(services.ledger.events()).rollout(services.ledger.id)
 
 
 @router.get("/releases", tags=["releases"])
-def list_releases(parts: Parts) -> list[Release]:
+def list_releases(services: Opened) -> list[Release]:
     """Every release that was ever proposed, the one that moved last first."""
-    releases = fold(parts.ledger.events()).releases.values()
+    releases = fold(services.ledger.events()).releases.values()
     return sorted(releases, key=lambda release: release.sequence, reverse=True)
 
 
 @router.get("/releases/{digest}", tags=["releases"])
-def get_release(parts: Parts, digest: Digest) -> ReleaseDetail:
+def get_release(services: Opened, digest: Digest) -> ReleaseDetail:
     """One release with its history. Its evidence: /artifacts/{digest}/evaluation.json and model_card.md."""
-    events = parts.ledger.events()
+    events = services.ledger.events()
     release = approval.find(events, digest)
     history = tuple(entry(event) for event in events if event.move.digest == digest)
     return ReleaseDetail(**dict(release), history=history)
 
 
 @router.get("/ledger", tags=["releases"])
-def list_events(parts: Parts) -> list[LedgerEntry]:
+def list_events(services: Opened) -> list[LedgerEntry]:
     """Who did what and when: every event, oldest first."""
-    return [entry(event) for event in parts.ledger.events()]
+    return [entry(event) for event in services.ledger.events()]
 
 
 @router.post("/releases", tags=["releases"], status_code=201)
-def propose(parts: Parts, actor: Actor, candidate: Candidate) -> Release:
+def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
     """Propose a candidate whose artifact was put here before. Doing it twice is the same as once.
 
     Its gates are computed anew from its evaluation's bytes. 409 where one does not hold or is not as the
     candidate says, where its parent is not live, where the stored bytes differ, or where it was rejected.
     """
-    evidence = parts.artifacts.evidence(candidate.digest)
+    evidence = services.artifacts.evidence(candidate.digest)
     return _move(
-        parts,
+        services,
         candidate.digest,
-        lambda history: approval.propose(history, candidate, evidence, parts.updater, actor),
+        lambda history: approval.propose(history, candidate, evidence, services.updater, actor),
     )
 
 
 @router.post("/releases/{digest}/approve", tags=["releases"])
-def approve(parts: Parts, actor: Actor, digest: Digest, body: Approve) -> Release:
+def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Release:
     """Approve exactly these bytes and take them live; the release before retires.
 
     Every file of the artifact is read anew. 409 where one byte is not what was proposed, or where the release
     that it was compared with is no longer live.
     """
-    evidence = parts.artifacts.evidence(digest)
+    evidence = services.artifacts.evidence(digest)
     _move(
-        parts,
+        services,
         digest,
         lambda history: approval.approve(
-            history, digest, body.evaluation_digest, evidence, parts.updater, actor
+            history, digest, body.evaluation_digest, evidence, services.updater, actor
         ),
     )
-    return _move(parts, digest, lambda history: approval.promote(history, digest, evidence, actor))
+    return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor))
 
 
 @router.post("/releases/{digest}/promote", tags=["releases"])
-def promote(parts: Parts, actor: Actor, digest: Digest) -> Release:
+def promote(services: Opened, actor: Actor, digest: Digest) -> Release:
     """Take an approved release live: the second half of an approval, where only the first was done."""
-    evidence = parts.artifacts.evidence(digest)
-    return _move(parts, digest, lambda history: approval.promote(history, digest, evidence, actor))
+    evidence = services.artifacts.evidence(digest)
+    return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor))
 
 
 @router.post("/releases/{digest}/reject", tags=["releases"])
-def reject(parts: Parts, actor: Actor, digest: Digest, body: Because) -> Release:
+def reject(services: Opened, actor: Actor, digest: Digest, body: Because) -> Release:
     """Refuse a proposed release, or one that is approved and not live, for good."""
-    return _move(parts, digest, lambda history: approval.reject(history, digest, body.reason, actor))
+    return _move(services, digest, lambda history: approval.reject(history, digest, body.reason, actor))
 
 
 @router.post("/rollback", tags=["releases"])
-def rollback(parts: Parts, actor: Actor, body: Because) -> Release:
+def rollback(services: Opened, actor: Actor, body: Because) -> Release:
     """Take the live release out and bring the one before it back; answers with the one that is live now."""
 
     def decide(history: tuple[Event, ...]) -> list[Move]:
-        evidence = parts.artifacts.evidence(approval.rollback_target(history).digest)
+        evidence = services.artifacts.evidence(approval.rollback_target(history).digest)
         return approval.rollback(history, evidence, body.reason, actor)
 
-    _move(parts, None, decide)
-    live = fold(parts.ledger.events()).live
+    _move(services, None, decide)
+    live = fold(services.ledger.events()).live
     assert live is not None
     return live
 
 
 @router.put("/artifacts/{digest}/{name}", tags=["artifacts"], status_code=204)
-async def put_file(parts: Parts, actor: Actor, digest: Digest, name: FileName, request: Request) -> None:
+async def put_file(services: Opened, actor: Actor, digest: Digest, name: FileName, request: Request) -> None:
     """Put one file of an artifact as the raw body; manifest.json last, which verifies the whole.
 
     A file of an artifact that is complete already is taken and dropped. 413 over the size limit;
     422 where the artifact is not what its manifest says: put the named file and the manifest again.
     """
-    with parts.artifacts.upload(digest, name) as upload:
+    with services.artifacts.upload(digest, name) as upload:
         async for chunk in request.stream():
             metrics.UPLOADED_BYTES.inc(len(chunk))
             await run_in_threadpool(upload.write, chunk)
@@ -129,9 +129,9 @@ async def put_file(parts: Parts, actor: Actor, digest: Digest, name: FileName, r
 
 
 @router.get("/artifacts/{digest}/{name}", tags=["artifacts"], response_class=StreamingResponse)
-def get_file(parts: Parts, digest: Digest, name: FileName) -> StreamingResponse:
+def get_file(services: Opened, digest: Digest, name: FileName) -> StreamingResponse:
     """One file of a complete artifact; 404 while it is not complete."""
-    stored = parts.artifacts.read(digest, name)
+    stored = services.artifacts.read(digest, name)
     return StreamingResponse(
         stored.pieces,
         media_type="application/octet-stream",
@@ -139,8 +139,8 @@ def get_file(parts: Parts, digest: Digest, name: FileName) -> StreamingResponse:
     )
 
 
-def _move(parts: Services, digest: str | None, decide: Decide) -> Release:
-    appended = parts.ledger.append(decide)
+def _move(services: Services, digest: str | None, decide: Decide) -> Release:
+    appended = services.ledger.append(decide)
     for event in appended:
         metrics.MOVES.labels(event.move.action).inc()
         log.info(
@@ -151,9 +151,9 @@ def _move(parts: Services, digest: str | None, decide: Decide) -> Release:
             actor=event.move.actor,
             reason=event.move.reason,
         )
-    events = parts.ledger.events()
+    events = services.ledger.events()
     if appended:
-        parts.publisher.wake()
+        services.publisher.wake()
         metrics.show(events)
     return approval.find(events, digest or appended[-1].move.digest)
 
@@ -169,3 +169,26 @@ def entry(event: Event) -> LedgerEntry:
         digest=move.digest,
         reason=move.reason,
     )
+
+
+@router.post("/updates", tags=["updates"], status_code=202)
+def request_update(services: Opened, actor: Actor) -> UpdateRun:
+    """Ask for an update now. A runner takes it up; follow it at /updates/{id}."""
+    run, _ = services.runs.request(f"manual/{secrets.token_hex(8)}", "manual", actor)
+    log.info("update requested", run=run.id, actor=actor)
+    return run
+
+
+@router.get("/updates", tags=["updates"])
+def list_updates(services: Opened, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> list[UpdateRun]:
+    """Update runs, the newest first."""
+    return services.runs.newest(limit)
+
+
+@router.get("/updates/{run}", tags=["updates"])
+def get_update(services: Opened, run: int) -> UpdateRun:
+    """One update run: its state, stage and progress, and why it ended as it did."""
+    try:
+        return services.runs.get(run)
+    except KeyError as error:
+        raise HTTPException(404, f"no update {run}") from error

@@ -1,18 +1,23 @@
 """One look at the whole system: what is live, what waits, how far behind, who is alive."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+import httpx
+from fastapi import APIRouter, Request
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
-from deploy.client.records import PartitionLag, Shelved, Status
+from deploy.client.records import PartitionLag, ProcessHealth, Shelved, Status
 from deploy.releases.approval import fold
 from deploy.releases.epoch import recent_raises
-from deploy.server.health import processes_health
 from deploy.server.lag import LagError, group_lag
 from deploy.server.releases import entry
-from deploy.server.services import Services, services
+from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
+from detector.records import UNKNOWNS
 from ingest.kafka.options import kafka_options
 from memory.offsets import load_offsets
 from memory.rows import counts
@@ -23,29 +28,29 @@ _UPDATES_SHOWN = 5
 
 
 @router.get("/status", tags=["status"])
-def get_status(request: Request, parts: Annotated[Services, Depends(services)]) -> Status:
+def get_status(request: Request, services: Opened) -> Status:
     """The live release, what waits for whom, lag by group and partition, processes that answer."""
-    return look(request.app.state.settings, parts)
+    return look(request.app.state.settings, services)
 
 
-def look(settings: DeploySettings, parts: Services) -> Status:
+def look(settings: DeploySettings, services: Services) -> Status:
     """Ask everything that a status shows; a part that does not answer is told, not raised.
 
     Raises LedgerError, memory's StoreUnavailableError.
     """
-    events = parts.ledger.events()
+    events = services.ledger.events()
     standing = fold(events)
-    with parts.memory.read() as connection:
+    with services.memory.read() as connection:
         shelves = counts(connection)
         offsets = load_offsets(connection)
-    lag, lag_problem = _lag(settings, parts, offsets)
+    lag, lag_problem = _lag(settings, services, offsets)
     return Status(
         live=standing.live,
         previous=standing.previous,
         proposed=[
             release for release in standing.releases.values() if release.state in ("proposed", "approved")
         ],
-        publish_problem=parts.publisher.problem,
+        publish_problem=services.publisher.problem,
         epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],
         lag=lag,
         lag_problem=lag_problem,
@@ -56,22 +61,92 @@ def look(settings: DeploySettings, parts: Services) -> Status:
                 shelves.items(), key=lambda item: (item[0][0], item[0][1] or "")
             )
         ],
-        updates=parts.runs.newest(_UPDATES_SHOWN),
+        updates=services.runs.newest(_UPDATES_SHOWN),
         processes=processes_health(settings.health_urls),
     )
 
 
 def _lag(
-    settings: DeploySettings, parts: Services, offsets: dict[tuple[str, int], int]
+    settings: DeploySettings, services: Services, offsets: dict[tuple[str, int], int]
 ) -> tuple[list[PartitionLag], str | None]:
-    options, timeout_s = kafka_options(parts.ingest), settings.kafka_timeout_s
-    topic = parts.memory_settings.unknowns_topic
+    options, timeout_s = kafka_options(services.ingest), settings.kafka_timeout_s
+    topic = services.ingest.topic(UNKNOWNS)
     # The memory's offsets lie in its database, in the transaction of its rows.
     known = {partition: offset for (of, partition), offset in offsets.items() if of == topic}
     try:
         return [
-            *group_lag(options, parts.detector.group_id, parts.ingest.media_topic, timeout_s),
-            *group_lag(options, parts.memory_settings.group_id, topic, timeout_s, known),
+            *group_lag(options, services.detector.group_id, services.ingest.media_topic, timeout_s),
+            *group_lag(options, services.memory_settings.group_id, topic, timeout_s, known),
         ], None
     except LagError as error:
         return [], str(error)
+
+
+_HEALTH_TIMEOUT_S = 5.0
+
+
+def processes_health(addresses: dict[str, str]) -> list[ProcessHealth]:
+    """Ask every address at once. Alive is what answers with 200 there and does not call its loop stuck."""
+    with ThreadPoolExecutor(max(1, len(addresses))) as pool:
+        return list(pool.map(_health, addresses, addresses.values()))
+
+
+def _health(name: str, address: str) -> ProcessHealth:
+    try:
+        # trust_env would send a cluster's own traffic through a proxy that the environment names.
+        with httpx.Client(trust_env=False, timeout=_HEALTH_TIMEOUT_S) as client:
+            answer = client.get(address)
+            stuck = client.get(answer.url.join("/livez"))
+            unready = client.get(answer.url.join("/readyz"))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        down = str(error) or type(error).__name__
+        return ProcessHealth(name=name, address=address, alive=False, problem=down)
+    if not answer.is_success:
+        return ProcessHealth(name=name, address=address, alive=False, problem=f"HTTP {answer.status_code}")
+    said = [" ".join(unready.text.split())] if unready.status_code == httpx.codes.SERVICE_UNAVAILABLE else []
+    problem = "; ".join([*said, *complaints(answer.text)]) or None
+    alive = stuck.status_code != httpx.codes.SERVICE_UNAVAILABLE
+    return ProcessHealth(name=name, address=address, alive=alive, problem=problem)
+
+
+_UNSERVED = "forgewatch_detector_unserved_since_timestamp_seconds"
+_ROLLOUT = "forgewatch_detector_rollout_state"
+_SERVING = "forgewatch_detector_serving"
+
+_STATES = {
+    "unconfirmed": "the releases topic names what deploy does not confirm; it is not served",
+    "unreachable": "it cannot ask deploy what to serve, and goes on with what deploy said last",
+    "nothing_approved": "deploy has approved nothing, and what it said last still scores",
+}
+
+
+def complaints(metrics: str) -> list[str]:
+    """One phrase for each thing that is not as it should be; metrics is in Prometheus' text format.
+
+    Text that is no such format has no complaints: whether the process lives is asked elsewhere.
+    """
+    try:
+        found = {family.name: family for family in text_string_to_metric_families(metrics)}
+    except ValueError:
+        return []
+    serving = any(sample.value for sample in _samples(found, _SERVING))
+    return [*_unserved(found), *_rollout(found, serving=serving)]
+
+
+def _unserved(found: dict[str, Metric]) -> Iterator[str]:
+    for sample in _samples(found, _UNSERVED):
+        if sample.value:
+            since = datetime.fromtimestamp(sample.value, UTC)
+            slot = sample.labels["slot"]
+            yield f"the {slot} release that it should serve it does not, since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _rollout(found: dict[str, Metric], *, serving: bool) -> Iterator[str]:
+    for sample in _samples(found, _ROLLOUT):
+        state = sample.labels["state"]
+        if sample.value and state in _STATES and (serving or state != "nothing_approved"):
+            yield _STATES[state]
+
+
+def _samples(found: dict[str, Metric], name: str) -> list[Sample]:
+    return found[name].samples if name in found else []

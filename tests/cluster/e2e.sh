@@ -25,7 +25,7 @@ grep -q '^memory	[1-9]' /proc/cgroups || { echo "chart-e2e needs the control gro
 FORGEWATCH_IMAGE_TAG=$("$here/images.sh" "$cache/cluster/images")
 export FORGEWATCH_IMAGE_TAG
 "$here/release_zero.sh" "$cache/release-0" "$python_bin"
-(cd "$root" && "$python_bin/python" -c 'from deploy.local import broker, kafka_jars; kafka_jars.kafka_jars(broker.CACHE)')
+(cd "$root" && "$python_bin/python" -c 'from deploy.local import broker; broker.kafka_jars(broker.CACHE)')
 
 trap '"$here/cluster.sh" down "$cache/cluster"' EXIT
 "$here/cluster.sh" up "$cache/cluster"

@@ -15,8 +15,9 @@ from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
-from detector.release.contract import Contract, TensorSpec, crops_and_pooling
+from detector.release.contract import Contract, crops_and_pooling
 from detector.release.gate import GateParameters, Term
+from detector.release.graph_contract import TensorSpec
 from detector.release.manifest import Manifest
 from ingest.records import CropPlan
 from updater.records import Candidate, Evaluation
@@ -36,16 +37,16 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
 
 
 @pytest.fixture
-def parts(settings: DeploySettings) -> Iterator[Services]:
+def services(settings: DeploySettings) -> Iterator[Services]:
     with open_services(settings) as opened:
         yield opened
 
 
 @pytest.fixture
-def http(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
+def http(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
     """The API in this process, asked by an operator called ada."""
     with TestClient(
-        create_app(settings, parts),
+        create_app(settings, services),
         base_url="http://127.0.0.1:8700",
         headers={"X-Forgewatch-Actor": "ada"},
         raise_server_exceptions=False,
@@ -71,10 +72,10 @@ def outputs(classes: int) -> tuple[TensorSpec, ...]:
 
 
 @pytest.fixture
-def served(settings: DeploySettings, parts: Services) -> Iterator[str]:
+def served(settings: DeploySettings, services: Services) -> Iterator[str]:
     """The address of a real server of the API, in a thread of this process."""
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(create_app(settings, parts), port=port, log_config=None))
+    server = uvicorn.Server(uvicorn.Config(create_app(settings, services), port=port, log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -19,8 +19,7 @@ from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector import metrics
-from detector.records import Rollout
-from detector.settings import DetectorSettings
+from detector.records import RELEASES, Rollout
 from ingest.settings import IngestSettings
 from updater.records import Candidate
 
@@ -30,7 +29,7 @@ A, B = "a" * 64, "b" * 64
 
 
 @pytest.fixture
-def parts(
+def services(
     settings: IngestSettings,
     make_topic: Callable[..., str],
     tmp_path: Path,
@@ -40,7 +39,8 @@ def parts(
     monkeypatch.chdir(tmp_path)
     port = free_port()
     monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", str(settings.bootstrap_servers))
-    monkeypatch.setenv("FORGEWATCH_DETECTOR_RELEASES_TOPIC", make_topic(compacted=True))
+    monkeypatch.setenv("FORGEWATCH_INGEST_TOPIC_PREFIX", settings.topic_prefix)
+    make_topic(compacted=True, name=settings.topic(RELEASES))
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{port}")
     with open_services(DeploySettings()) as opened:
         server = uvicorn.Server(
@@ -85,13 +85,13 @@ def metrics_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def produce(settings: IngestSettings, rollout: Rollout) -> None:
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
-    topic = DetectorSettings().releases_topic
+    topic = settings.topic(RELEASES)
     producer.send(topic, key=b"stable", value=rollout.model_dump_json().encode()).get(10)
     producer.close()
 
 
 def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(
-    parts: Services, settings: IngestSettings
+    services: Services, settings: IngestSettings
 ) -> None:
     assert examine("releases topic").found == "topic and ledger agree"
     foreign = Rollout(ledger="f" * 32, epoch=0, sequence=1, stable=B)
@@ -100,29 +100,29 @@ def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(
     assert not found.ok
     assert f"names release {B[:12]} (ledger ffffffffffff" in found.found
     assert f"the ledger says release {A[:12]}" in found.found
-    assert parts.publisher.heal() is None
+    assert services.publisher.heal() is None
     mended = examine("releases topic")
     assert mended.ok
     assert "since the epoch was raised" in mended.found
     produce(settings, foreign.model_copy(update={"epoch": 7}))
-    assert "outranked again at" in (parts.publisher.heal() or "")
+    assert "outranked again at" in (services.publisher.heal() or "")
     assert not examine("releases topic").ok
 
 
 def test_two_servers_over_one_topic_are_told_from_one_restored_ledger(
-    parts: Services, settings: IngestSettings
+    services: Services, settings: IngestSettings
 ) -> None:
     for epoch in (1, 2):
         move = Move("deploy server", "raise epoch", "", "", "another deploy server", epoch=epoch)
-        parts.ledger.append(lambda history, move=move: [move])
-    parts.publisher.heal()
+        services.ledger.append(lambda history, move=move: [move])
+    services.publisher.heal()
     found = examine("releases topic")
     assert not found.ok
     assert "outranked 2 times within a day" in found.found
     assert "one deploy server alone" in found.advice
 
 
-def test_a_changed_ledger_is_named_with_its_row(parts: Services) -> None:
+def test_a_changed_ledger_is_named_with_its_row(services: Services) -> None:
     assert examine("ledger").found == "3 events, none changed"
     path = DeploySettings().database_url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as shell:
@@ -133,7 +133,7 @@ def test_a_changed_ledger_is_named_with_its_row(parts: Services) -> None:
     assert "row 2 of the ledger was changed" in found.found
 
 
-@pytest.mark.usefixtures("parts", "metrics_port")
+@pytest.mark.usefixtures("services", "metrics_port")
 def test_a_detector_that_scores_by_another_release_than_the_ledgers_is_wrong() -> None:
     assert "detector scores by no release" in examine("served release").found
     metrics.SERVING.labels(B[:12]).set(1)

@@ -175,8 +175,7 @@ def run_deploy(folder, memory_settings, database_url, bounds):
     from deploy.releases.ledger import Ledger
     from deploy.releases.publish import Publisher
     from deploy.server.app import create_app
-    from deploy.server.importer import Importer
-    from deploy.server.services import Services
+    from deploy.server.services import Importer, Services
     from deploy.settings import DeploySettings
     from detector.settings import DetectorSettings
     from ingest.settings import IngestSettings

@@ -24,9 +24,9 @@ from detector.release.architecture import FEATURE_VERSION
 from detector.release.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling, picture_and_pooling
 from detector.release.gate import GateParameters
+from detector.release.graph_contract import write_probe
 from detector.release.manifest import Manifest, ReferenceEntry
 from detector.release.map_contract import MapContract
-from detector.release.probe import write_probe
 from detector.release.reference import Reference, load_reference
 from detector.release.scan_contract import ScanContract
 from detector.serving.session import Session
@@ -36,18 +36,17 @@ from updater.candidate.evaluate import batch, spread
 from updater.candidate.live import live_calls
 from updater.candidate.localized import localized
 from updater.candidate.parent import branch_of, load_network
-from updater.candidate.picture import fit_head, new_branch, tune_branch, vote_on
+from updater.candidate.picture import fit_head, vote_on
 from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power
 from updater.candidate.scanned import Scanned, scanned
 from updater.candidate.together import learn
+from updater.progress import Progress
 from updater.records import Power
-from updater.training.distorted import with_distorted
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training.weights import PICTURE
 
-Progress = Callable[[str, int, int], None]
 M = TypeVar("M", bound=BaseModel)
 
 PROBE_ITEMS = 4
@@ -70,7 +69,6 @@ def identity(plan: Plan, update: int) -> str:
         "features": FEATURE_VERSION,
         "picture": plan.picture_plan and plan.picture_plan.model_dump(),
         "picture_from": plan.picture_from and plan.picture_from.digest,
-        "picture_tuning": plan.picture_tuning and asdict(plan.picture_tuning),
         "start_from": plan.start_from and plan.start_from.digest,
         "localizer_steps": plan.localizer_steps,
         "scanner_steps": plan.scanner_steps,
@@ -121,9 +119,7 @@ class Workshop:
         if weights.is_file():
             return load_network(weights, plan.architecture, plan.classes).to(plan.device)
         parent = plan.parent
-        train = with_distorted(
-            plan.splits.train, plan.training.distorted, plan.without, plan.seed, plan.device, progress
-        )
+        train = plan.splits.train
         step = Step(
             train=train,
             classes=plan.classes,
@@ -140,24 +136,6 @@ class Workshop:
         network = learn(step, self.root / "step.safetensors").network
         self._keep(network.state_dict(), weights)
         return network
-
-    def tuned(self, plan: Plan, progress: Progress) -> PictureBranch | None:
-        """Return the picture branch without its vote, trained further where that is asked; None without one.
-
-        Raises WeightsError and TuningError.
-        """
-        if plan.architecture.picture is None:
-            return None
-        branch, tuned = new_branch(plan), self.root / "picture.safetensors"
-        if plan.picture_tuning is None:
-            return branch
-        if not tuned.is_file():
-            checkpoint = self.root / "picture-checkpoint.safetensors"
-            tune_branch(plan, branch, checkpoint, progress)
-            self._keep(branch.backbone.state_dict(), tuned)
-            checkpoint.unlink(missing_ok=True)
-        branch.backbone.load_state_dict(load_file(tuned))
-        return branch
 
     def pictured(
         self, plan: Plan, branch: PictureBranch | None, network: Network, progress: Progress

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.release.contract import PICTURE
+from detector.release.contract import PICTURE, Contract
 from detector.release.gate import GateParameters
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.session import Session
@@ -16,6 +16,7 @@ from detector.verdicts import fake_probabilities
 from updater.candidate.calibrate import labels_of
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc, balanced_weights
+from updater.progress import Steps, uncounted
 from updater.records import Performance, Shares
 from updater.training.crop_rows import in_turn
 
@@ -24,13 +25,13 @@ _ITEMS_AT_ONCE = 16
 
 
 def judge(
-    session: Session,
+    session: Session[Contract],
     gate: GateParameters,
     classes: tuple[str, ...],
     items: LabelledCrops,
     pseudo: LabelledCrops,
     familiar: frozenset[str],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> Performance:
     """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
 
@@ -60,7 +61,7 @@ def judge(
 
 
 def score_items(
-    session: Session, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
+    session: Session[Contract], items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
 ) -> ModelOutput:
     """Score whole items, each the mean of its crops; the rows are the items in their order.
 

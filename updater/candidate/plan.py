@@ -14,7 +14,6 @@ from memory.records import REAL
 from updater.candidate.recipe import TrainingSettings
 from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
-from updater.training.tuning import Tuning
 from updater.training.weights import Weights
 
 LEAST = {"train": 8, "calibration": 2, "test": 2}
@@ -60,8 +59,6 @@ class Plan:
     """what is set of how it is trained"""
     picture_from: Weights | None = None
     """what the branch is where it begins; a later one is its parent's"""
-    picture_tuning: Tuning | None = None
-    """what of the branch is trained further; None: nothing"""
     localizer_steps: int = 0
     """of the training of what says where a picture is forged; 0: the parent's is taken over"""
     scanner_steps: int = 0
@@ -76,11 +73,6 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     The architecture and the cropping are the parent's, as long as there is one: its exemplars were
     cut so. An old family keeps its place even with few exemplars left, but not with none.
     """
-    if parent is not None and parent.artifact.manifest.architecture.tasks is not None:
-        raise CandidateRefusedError(
-            "the live release is a network of task tokens (DyTox), which the stream's learner does not go on"
-            " from: make another release live first, or begin with an empty ledger"
-        )
     counted = {name: getattr(splits, name).counts() for name in LEAST}
     found = {name for split in counted.values() for name in split} - {REAL}
     counts = {

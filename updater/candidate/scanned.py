@@ -1,7 +1,7 @@
 """The third graph of a candidate, which says when a video is forged: trained anew, or its parent's."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,17 +10,18 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
 
 from detector.looks.stretches import Segments
-from detector.model.scan_export import export_scanner
-from detector.model.scanner import Scanner
-from detector.release.artifact import EVALUATION, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS
-from detector.release.contract import CROPS
-from detector.release.probe import write_probe
+from detector.model.export import export_proven
+from detector.model.scanner import Scanner, ScannerGraph
+from detector.release.artifact import EVALUATION, SCANNER
+from detector.release.graph_contract import CROPS, write_probe
 from detector.release.scan_contract import ScanContract
 from detector.release.tensors import Request
-from detector.serving.scan_session import ScanSession
+from detector.serving.session import Session
 from ingest.durable import rename_durably
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.candidate.scanned_clips import ScannedClips, real_crops
+from updater.draws import RandomStream
+from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
 from updater.scan.calibrate import fared, share_told, threshold_of, told
 from updater.scan.features import SeenFrames
@@ -28,7 +29,6 @@ from updater.scan.simulated import simulate_clip
 from updater.scan.training import BATCH, train_scanner
 
 _PROBE_FRAMES = 24
-_FILES = (SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS)
 
 
 class Scanned(BaseModel):
@@ -41,7 +41,7 @@ class Scanned(BaseModel):
     """None of a parent's of which nothing is known"""
 
 
-def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) -> Scanned | None:
+def scanned(plan: Plan, draft: Path, progress: Progress) -> Scanned | None:
     """Put a scanner's files into draft and return what it is; None for a candidate without.
 
     It is trained where the plan has steps for it: on clips that are simulated from the train split's reals
@@ -86,22 +86,22 @@ def _put(
     held: what it says of held-back real clips.
     """
     crop = real_crops(plan.splits.calibration)[np.zeros(1, np.int64)][0]
-    rng = np.random.default_rng([plan.seed, 24])
+    rng = RandomStream.CLIP_OF_PROBE.generator(plan.seed)
     shown = simulate_clip(rng, crop, plan.without, forged=True).frames
     asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
-    graph, probe, weights = (draft.parent / name for name in _FILES)
-    contract = export_scanner(
-        scanner,
-        plan.crop_plan.crop_px,
-        graph,
-        [{CROPS: shown}, asked],
+    crop_px = plan.crop_plan.crop_px
+    contract = ScanContract(
+        crop_px=crop_px,
         threshold=threshold,
         reals_told=share_told(held, threshold),
         reals=len(held),
     )
-    write_probe(probe, asked, ScanSession(graph, contract, threads=1).score(asked))
+    aside, probe, weights = (draft.parent / name for name in SCANNER.files)
+    graph = ScannerGraph(scanner, crop_px)
+    contract = export_proven(graph, contract, aside, [{CROPS: shown}, asked])
+    write_probe(probe, asked, Session(aside, contract, threads=1).score(asked))
     save_file({name: value.contiguous() for name, value in scanner.state_dict().items()}, weights)
-    for name in _FILES:
+    for name in SCANNER.files:
         rename_durably(draft.parent / name, draft / name)
     return contract
 
@@ -110,7 +110,7 @@ def _taken_over(plan: Plan, draft: Path) -> Scanned | None:
     if plan.parent is None or plan.parent.artifact.manifest.scanner is None:
         return None
     parent = plan.parent.artifact
-    for name in _FILES:
+    for name in SCANNER.files:
         shutil.copyfile(parent.folder / name, draft.parent / name)
         rename_durably(draft.parent / name, draft / name)
     found = Evaluation.model_validate_json((parent.folder / EVALUATION).read_bytes()).scanner

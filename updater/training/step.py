@@ -11,13 +11,9 @@ from torch import Tensor
 from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.data.training_data import LabelledCrops
-from updater.training.augmentations import Augment, shift_px
-from updater.training.schedules import Schedule
+from updater.progress import Progress, unsaid
+from updater.training.schedules import Augment, Schedule
 from updater.training.weights import Weights
-
-Progress = Callable[[str, int, int], None]
-"""called with (stage, done, of how many)"""
-
 
 Optimizer = Literal["adamw", "sgd"]
 
@@ -47,31 +43,16 @@ class Recipe:
     """most that crops are moved by while the backbone is trained, in each direction; black behind"""
 
     def augmented(self, augment: Augment, crop_px: int) -> "Recipe":
-        """Return the recipe that does this to crops of that side."""
-        return replace(self, flip=augment != "none", shift_px=shift_px(augment, crop_px))
+        """Return the recipe that does this to crops of that side, moving them by at most an eighth of it."""
+        return replace(self, flip=augment != "none", shift_px=crop_px // 8 if augment == "flip-shift" else 0)
 
 
 FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
 UPDATE = Recipe(50, 1e-3, 1500, 2e-3, 0.5)
 
 
-Aggregate = Literal[
-    "sumlog",
-    "sumlogit",
-    "sumfeat",
-    "max",
-    "sumlog-code",
-    "sumlogit-code",
-    "sumfeat-icarl",
-    "sumfeat-lucir",
-    "max-code",
-]
-"""CDDB eq. 9a-d, then the same four as the published code has them; its sumfeat differs between two trees."""
-
-
-Rejection = Literal["none", "logit-norm", "t2f-norm", "augmix", "regmixup"]
-"""Rejection that the whole network is trained for: it changes the loss that a learner starts from. Heads that
-are trained for it on frozen embeddings are in `updater.benchmark.rejection.heads`."""
+Aggregate = Literal["sumlog", "sumlogit", "sumfeat", "max"]
+"""CDDB eq. 9a-d, as the published code has them"""
 
 
 @dataclass(frozen=True)
@@ -92,8 +73,6 @@ class Options:
     """whether the head is fine-tuned on batches that hold every class equally often"""
     exposure: Literal["none", "class", "outliers"] = "class"
     """pseudo-forgeries: not used, as a K+1st class, or held to a high energy"""
-    rejection: Rejection = "none"
-    """what training does for the sake of rejection, beside the exposure"""
 
 
 @dataclass(frozen=True)
@@ -133,7 +112,7 @@ class Step:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is a value
     checkpoint: Path | None = None
     start_from: Weights | None = None
-    progress: Progress = lambda stage, done, total: None
+    progress: Progress = unsaid
 
     def __post_init__(self) -> None:
         """Raise ValueError for classes, or a previous network, that do not fit."""

@@ -26,18 +26,18 @@ Terminal = Any
 
 
 @pytest.fixture
-def proposed(parts: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[..., Artifact]:
+def proposed(services: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[..., Artifact]:
     """Puts an artifact and proposes it, by the functions below the API."""
 
     def put_and_propose(parent: Artifact | None = None) -> Artifact:
         artifact = make_artifact(parent)
         for file in (*artifact.manifest.files, "manifest.json"):
-            with parts.artifacts.upload(artifact.digest, file) as upload:
+            with services.artifacts.upload(artifact.digest, file) as upload:
                 upload.write((artifact.folder / file).read_bytes())
                 upload.commit()
-        candidate, evidence = candidate_of(artifact), parts.artifacts.evidence(artifact.digest)
-        parts.ledger.append(
-            lambda history: approval.propose(history, candidate, evidence, parts.updater, "updater")
+        candidate, evidence = candidate_of(artifact), services.artifacts.evidence(artifact.digest)
+        services.ledger.append(
+            lambda history: approval.propose(history, candidate, evidence, services.updater, "updater")
         )
         return artifact
 
@@ -79,14 +79,14 @@ def test_reject_is_for_good(answered: Terminal, proposed: Callable[..., Artifact
 
 
 def test_an_ambiguous_or_unknown_prefix_is_refused(
-    answered: Terminal, proposed: Callable[..., Artifact], parts: Services
+    answered: Terminal, proposed: Callable[..., Artifact], services: Services
 ) -> None:
     digests = [proposed().digest for _ in range(17)]
     # Of 17 digests two begin alike.
     shared = next(d[0] for d in digests if sum(other[0] == d[0] for other in digests) > 1)
     assert "releases begin" in answered.fails("release", shared)
     assert "no release begins" in answered.fails("release", "zz")
-    assert len(parts.ledger.events()) == 17
+    assert len(services.ledger.events()) == 17
 
 
 def test_a_changed_byte_is_told_in_one_line(
@@ -108,18 +108,18 @@ def test_status_works_with_half_of_the_system_down(
 
 
 def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(
-    answered: Terminal, parts: Services
+    answered: Terminal, services: Services
 ) -> None:
     run = answered.json("update", "--as", "ada")
     assert (run["state"], run["requested_by"]) == ("queued", "ada")
-    lease = parts.runs.claim("a test")
+    lease = services.runs.claim("a test")
     assert lease is not None
-    parts.runs.finish(lease, "failed", error="no exemplars")
+    services.runs.finish(lease, "failed", error="no exemplars")
 
     def fail_the_next() -> None:
-        while (next_lease := parts.runs.claim("a test")) is None:
+        while (next_lease := services.runs.claim("a test")) is None:
             threading.Event().wait(0.05)
-        parts.runs.finish(next_lease, "refused", error="nothing new to learn")
+        services.runs.finish(next_lease, "refused", error="nothing new to learn")
 
     runner = threading.Thread(target=fail_the_next)
     runner.start()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labelled_folders import lay, picture
+from makers import lay, picture
 from PIL import Image
 
 from deploy.client import importing
@@ -40,18 +40,18 @@ def take(folder: Path, api: Client) -> ImportDone:
 
 
 def test_folders_become_labelled_exemplars_with_their_groups(
-    folder: Path, api: Client, parts: Services
+    folder: Path, api: Client, services: Services
 ) -> None:
     done = take(folder, api)
     assert done.new == {"real": 6, "gan": 6, "blend": 3}
     assert done.skipped == []
-    with parts.memory.read() as connection:
+    with services.memory.read() as connection:
         exemplars = rows.select_exemplars(connection)
     assert Counter(str(e.family) for e in exemplars) == done.new
     splits: dict[str, set[str | None]] = {}
     for e in exemplars:
         splits.setdefault(e.group, set()).add(e.split)
-        assert parts.crops.load(str(e.crops_digest)).shape[1:] == (128, 128, 3)
+        assert services.crops.load(str(e.crops_digest)).shape[1:] == (128, 128, 3)
         assert e.source == "import:data"
     assert {f"scene-{i}" for i in range(3)} < splits.keys()
     assert all(len(sides) == 1 for sides in splits.values())
@@ -64,18 +64,18 @@ def keeps_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("keeps_pictures")
 def test_an_import_keeps_whole_pictures_where_the_memory_is_to_keep_them(
-    tmp_path: Path, api: Client, parts: Services
+    tmp_path: Path, api: Client, services: Services
 ) -> None:
     take(lay(tmp_path / "data", {"gan/1.png": picture(1)}), api)
-    with parts.memory.read() as connection:
+    with services.memory.read() as connection:
         (exemplar,) = rows.select_exemplars(connection)
-    crops, shown, _ = parts.crops.load_views(str(exemplar.crops_digest))
+    crops, shown, _ = services.crops.load_views(str(exemplar.crops_digest))
     assert crops.shape[1:] == (128, 128, 3)
     whole = Image.open(io.BytesIO(picture(1))).resize((32, 32), Image.Resampling.BICUBIC)
     np.testing.assert_array_equal(shown, np.asarray(whole))
 
 
-def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, parts: Services) -> None:
+def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, services: Services) -> None:
     take(folder, api)
     again = take(folder, api)
     assert (again.new, again.already, again.labels) == ({}, 15, {})
@@ -84,7 +84,7 @@ def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, parts:
 
 
 def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
-    folder: Path, api: Client, parts: Services
+    folder: Path, api: Client, services: Services
 ) -> None:
     lay(
         folder,
@@ -119,10 +119,10 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
     assert not any("\n" in reason for reason in reasons.values())
 
 
-def test_an_import_is_undone_class_by_class(folder: Path, api: Client, parts: Services) -> None:
+def test_an_import_is_undone_class_by_class(folder: Path, api: Client, services: Services) -> None:
     done = take(folder, api)
     api.undo(done.labels["gan"])
-    with parts.memory.read() as connection:
+    with services.memory.read() as connection:
         assert rows.counts(connection)[("unknown", None)] == 6
 
 

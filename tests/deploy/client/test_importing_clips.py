@@ -7,7 +7,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from labelled_folders import lay, picture
+from makers import lay, picture
 
 from deploy.client.http import Client
 from deploy.client.importing import import_folder
@@ -34,7 +34,7 @@ def clip(number: int, frames: int = 24) -> bytes:
 
 
 def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictures(
-    tmp_path: Path, api: Client, parts: Services
+    tmp_path: Path, api: Client, services: Services
 ) -> None:
     files = {f"real/{i}.mp4": clip(i) for i in range(4)} | {f"real/{i}.png": picture(i) for i in range(4)}
     files |= {f"gan/film-{i // 2}/{i}.mp4": clip(10 + i) for i in range(4)}
@@ -43,14 +43,14 @@ def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictu
     done = import_folder(lay(tmp_path / "data", files), api, silent)
     assert done.new == {"real": 8, "gan": 5}
     assert [skipped.path for skipped in done.skipped] == ["gan/cut.mp4"]
-    with parts.memory.read() as connection:
+    with services.memory.read() as connection:
         exemplars = {e.media_digest: e for e in rows.select_exemplars(connection)}
     found = {
         name: exemplars[digest]
         for name, data in files.items()
         if (digest := hashlib.sha256(data).hexdigest()) in exemplars
     }
-    crops = {name: len(parts.crops.load(str(e.crops_digest))) for name, e in found.items()}
+    crops = {name: len(services.crops.load(str(e.crops_digest))) for name, e in found.items()}
     # As many of each frame as of a picture of its size, of eight frames.
     assert crops["real/0.mp4"] == 8 * crops["gan/film-1/still.mp4"] > crops["real/0.png"]
     assert {found[f"gan/film-1/{name}"].group for name in ("2.mp4", "3.mp4", "still.mp4")} == {"film-1"}
@@ -58,24 +58,24 @@ def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictu
     assert import_folder(tmp_path / "data", api, silent).already == 13
 
 
-def frames_kept(parts: Services, files: dict[str, bytes]) -> dict[str, np.ndarray | None]:
+def frames_kept(services: Services, files: dict[str, bytes]) -> dict[str, np.ndarray | None]:
     """What lies beside the crops of each file: one crop a frame, or nothing."""
-    with parts.memory.read() as connection:
+    with services.memory.read() as connection:
         digests = {e.media_digest: str(e.crops_digest) for e in rows.select_exemplars(connection)}
     found = {}
     for name, data in files.items():
-        scan = parts.crops.load_views(digests[hashlib.sha256(data).hexdigest()]).scan
+        scan = services.crops.load_views(digests[hashlib.sha256(data).hexdigest()]).scan
         found[name] = None if scan is None else unpacked(scan)
     return found
 
 
 def test_of_real_clips_alone_one_crop_a_frame_is_kept_as_it_would_be_scanned(
-    tmp_path: Path, api: Client, parts: Services
+    tmp_path: Path, api: Client, services: Services
 ) -> None:
     files = {"real/long.mp4": clip(0, 120), "real/24.mp4": clip(1), "real/short.mp4": clip(2, 17)}
     files |= {"gan/1.mp4": clip(3), "real/1.png": picture(0)}
     assert import_folder(lay(tmp_path / "data", files), api, silent).skipped == []
-    found = frames_kept(parts, files)
+    found = frames_kept(services, files)
     shapes = {name: None if frames is None else frames.shape for name, frames in found.items()}
     assert shapes == {
         "real/long.mp4": (96, 128, 128, 3),
@@ -92,12 +92,12 @@ def test_of_real_clips_alone_one_crop_a_frame_is_kept_as_it_would_be_scanned(
         np.abs(found["real/24.mp4"].astype(int) - shown[:, top : top + 128, left : left + 128]).max() <= 2
         for left, top in corners
     )
-    sweep(parts.memory, parts.crops)
-    assert frames_kept(parts, files).keys() == files.keys()
+    sweep(services.memory, services.crops)
+    assert frames_kept(services, files).keys() == files.keys()
 
 
 def test_a_real_clip_that_cannot_be_looked_at_again_is_imported_all_the_same(
-    tmp_path: Path, api: Client, parts: Services, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, api: Client, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(data: bytes) -> bytes:
         raise DecodeError("timeout", "the second look takes too long")
@@ -106,4 +106,4 @@ def test_a_real_clip_that_cannot_be_looked_at_again_is_imported_all_the_same(
     files = {"real/1.mp4": clip(0), "real/1.png": picture(0)}
     done = import_folder(lay(tmp_path / "data", files), api, silent)
     assert (done.new, done.skipped) == ({"real": 2}, [])
-    assert set(frames_kept(parts, files).values()) == {None}
+    assert set(frames_kept(services, files).values()) == {None}

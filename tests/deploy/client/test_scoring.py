@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from deploy.cli.stream import draw
-from deploy.client import timeline_picture
-from deploy.client.map_picture import drawn
+from deploy.client.pictures import draw_map, draw_scan
 from deploy.client.scoring import NoVerdictError, Scorer
 from detector.release.artifact import Artifact
 from detector.settings import DetectorSettings
@@ -74,7 +73,7 @@ def test_what_is_not_called_real_has_a_map_and_the_picture_that_it_is_of(
         assert verdict.map.part == (0, 0, 160, 200)
         shown = scorer.picture(path, verdict)
         np.testing.assert_array_equal(shown, np.asarray(Image.open(path)))
-        assert drawn(shown, verdict.width, verdict.map).size == (160, 200)
+        assert draw_map(shown, verdict.width, verdict.map).size == (160, 200)
         without = Scorer(untrained_artifact, sandbox, ingest, DetectorSettings())
         assert without.score(path, dense=True).map is None
 
@@ -114,7 +113,7 @@ def test_a_video_that_is_not_called_real_has_a_scan_and_frames_to_show_it_under(
         assert (again.scan, again.segments, again.map) == (verdict.scan, verdict.segments, verdict.map)
         shown = scorer.frames(path, verdict)
         assert [one.shape for one in shown] == [(96, 128, 3)] * 8
-        assert timeline_picture.drawn(shown, verdict.scan, verdict.segments).width == 960
+        assert draw_scan(shown, verdict.scan, verdict.segments).width == 960
         for _ in range(2):
             draw(scorer, path, verdict, tmp_path)
         assert {one.name for one in tmp_path.glob("*.png")} == {

@@ -39,7 +39,7 @@ def unknown(number: int) -> NewRow:
 
 
 def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
-    served: str, parts: Services
+    served: str, services: Services
 ) -> None:
     operator = Operator(Console(quiet=True), {"FORGEWATCH_DEPLOY_URL": served})
     waiting = threading.Thread(target=partial(operator.await_clustered, 12))
@@ -47,15 +47,15 @@ def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
     for numbers in (range(4), range(4, 12)):
         waiting.join(0.5)
         assert waiting.is_alive()
-        with parts.memory.write() as connection:
+        with services.memory.write() as connection:
             insert_rows(connection, [unknown(number) for number in numbers])
     waiting.join(0.5)
     assert waiting.is_alive()
     stop = threading.Event()
-    memory = threading.Thread(target=keep_clustered, args=(parts.memory_settings, stop))
+    memory = threading.Thread(target=keep_clustered, args=(services.memory_settings, stop))
     memory.start()
     waiting.join(60)
     stop.set()
     memory.join(60)
     assert not waiting.is_alive()
-    assert sum(len(one.members) for one in list_clusters(parts.memory)) == 12
+    assert sum(len(one.members) for one in list_clusters(services.memory)) == 12

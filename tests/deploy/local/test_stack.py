@@ -14,17 +14,19 @@ import psutil
 import pytest
 from rich.console import Console
 
-from deploy.local import addresses, commands
-from deploy.local.addresses import Ports, default_ports, free_ports, stack_settings
-from deploy.local.processes import StackError, alive, wait_until
+from deploy.local import commands, record
+from deploy.local.processes import StackError, alive, socket_folder, wait_until
 from deploy.local.record import (
+    Ports,
     StackRecord,
+    default_ports,
+    free_ports,
     read_environment,
     read_record,
+    stack_settings,
     write_environment,
     write_record,
 )
-from deploy.local.sockets import socket_folder
 from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
@@ -80,7 +82,7 @@ def test_free_ports_are_free_and_all_different() -> None:
 def test_a_taken_default_port_gives_way_to_a_free_one_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         busy = server.getsockname()[1]
-        monkeypatch.setattr(addresses, "Ports", lambda *ports: Ports(*ports) if ports else Ports(deploy=busy))
+        monkeypatch.setattr(record, "Ports", lambda *ports: Ports(*ports) if ports else Ports(deploy=busy))
         ports, taken = default_ports()
     assert taken["deploy"] == busy
     assert ports.deploy not in asdict(Ports()).values()

@@ -12,9 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local.processes import ProcessDiedError, StackError, alive, session, start, stop
+from deploy.local.processes import ProcessDiedError, StackError, alive, session, socket_folder, start, stop
 from deploy.local.restarts import ACTIVITY_LOG, exits
-from deploy.local.sockets import socket_folder
 from deploy.local.supervisor import SOCKET, Kept, Supervisor, start_supervisor
 
 pytestmark = pytest.mark.slow

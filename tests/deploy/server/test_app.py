@@ -18,9 +18,9 @@ Make = Callable[..., Artifact]
 Put = Callable[[Artifact], None]
 
 
-def test_with_a_token_only_its_bearer_gets_in(settings: DeploySettings, parts: Services) -> None:
+def test_with_a_token_only_its_bearer_gets_in(settings: DeploySettings, services: Services) -> None:
     guarded = settings.model_copy(update={"token": SecretStr("s3cret")})
-    with TestClient(create_app(guarded, parts), base_url="http://deploy.example") as client:
+    with TestClient(create_app(guarded, services), base_url="http://deploy.example") as client:
         assert client.get("/healthz").status_code == 200
         for path in ("/status", "/rollout", "/releases", "/clusters", "/labels", "/updates", "/ledger"):
             assert client.get(path).status_code == 401

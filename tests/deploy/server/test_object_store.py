@@ -37,7 +37,7 @@ def settings(bucket: str, settings: DeploySettings, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def other(settings: DeploySettings, parts: Services) -> Iterator[TestClient]:
+def other(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
     """A second server over the same database and bucket."""
     with (
         open_services(settings) as opened,
@@ -83,11 +83,11 @@ def test_two_servers_take_an_artifact_by_turns_and_take_it_live(
 
 
 def test_a_store_that_is_away_is_a_503_and_nothing_is_lost(
-    line: Line, http: TestClient, parts: Services, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+    line: Line, http: TestClient, services: Services, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact = make_artifact()
     put_by_turns([http], artifact)
-    assert (parts.artifacts.hindrance(), parts.crops.hindrance()) == (None, None)
+    assert (services.artifacts.hindrance(), services.crops.hindrance()) == (None, None)
     assert examine("files").ok
     line.fails = True
     monkeypatch.setattr(object_store, "CALL_S", 20.0)
@@ -97,7 +97,7 @@ def test_a_store_that_is_away_is_a_503_and_nothing_is_lost(
     ):
         assert answer.status_code == 503
         assert "the object store failed" in answer.json()["detail"]
-    assert "no artifact can be stored" in str(parts.artifacts.hindrance())
+    assert "no artifact can be stored" in str(services.artifacts.hindrance())
     found = examine("files")
     assert not found.ok
     assert found.found.startswith("FORGEWATCH_MEMORY_CROPS_URL: the object store failed: 503")
@@ -113,8 +113,8 @@ def test_a_server_whose_bucket_is_missing_runs_and_is_not_ready(
 
     for missing, url in (("no-such-bucket", "s3://no-such-bucket/a"), (None, f"{bucket}/artifacts")):
         monkeypatch.setenv("FORGEWATCH_DEPLOY_ARTIFACTS_URL", url)
-        with open_services(DeploySettings()) as parts:
-            problem = hindrance(Started(), parts)  # type: ignore[arg-type]
+        with open_services(DeploySettings()) as services:
+            problem = hindrance(Started(), services)  # type: ignore[arg-type]
         assert problem is None if missing is None else missing in str(problem)
 
 

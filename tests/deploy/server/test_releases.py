@@ -130,20 +130,20 @@ def test_of_two_approved_proposals_on_one_parent_the_second_cannot_undo_the_firs
 
 
 def test_an_approval_that_stopped_half_way_goes_on_where_it_was(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put, parts: Services
+    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put, services: Services
 ) -> None:
     first = make_artifact()
     propose(first)
     candidate = candidate_of(first)
     move = Move("ada", "approve", first.digest, candidate.evaluation_digest)
-    parts.ledger.append(lambda history: [move])
+    services.ledger.append(lambda history: [move])
     assert [one["state"] for one in http.get("/status").json()["proposed"]] == ["approved"]
     assert approve(http, candidate).json()["state"] == "live"
     second = make_artifact(first, ("noise",))
     propose(second)
     assert http.post(f"/releases/{second.digest}/promote").status_code == 409
     move = Move("ada", "approve", second.digest, candidate_of(second).evaluation_digest)
-    parts.ledger.append(lambda history: [move])
+    services.ledger.append(lambda history: [move])
     assert http.post(f"/releases/{second.digest}/promote").json()["state"] == "live"
 
 
@@ -243,7 +243,7 @@ def test_a_file_over_the_limit_is_refused_and_leaves_nothing(
 
 
 def test_whoever_changes_something_must_say_who_they_are(
-    http: TestClient, make_artifact: Make, parts: Services, propose: Put
+    http: TestClient, make_artifact: Make, services: Services, propose: Put
 ) -> None:
     propose(make_artifact())
     del http.headers["X-Forgewatch-Actor"]
@@ -251,7 +251,7 @@ def test_whoever_changes_something_must_say_who_they_are(
     assert (
         http.post("/rollback", json={"reason": "x"}, headers={"X-Forgewatch-Actor": "%00"}).status_code == 422
     )
-    assert len(parts.ledger.events()) == 1
+    assert len(services.ledger.events()) == 1
 
 
 def test_an_actor_is_put_on_record_in_any_script(http: TestClient, make_artifact: Make, propose: Put) -> None:

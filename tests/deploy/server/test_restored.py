@@ -73,7 +73,7 @@ def test_artifacts_older_than_the_ledger_are_named_and_refused_until_they_are_ba
 
 def test_a_ledger_older_than_the_artifacts_is_as_it_was_and_goes_on(
     http: TestClient,
-    parts: Services,
+    services: Services,
     settings: DeploySettings,
     make_artifact: Make,
     take_live: Put,
@@ -85,8 +85,8 @@ def test_a_ledger_older_than_the_artifacts_is_as_it_was_and_goes_on(
     second = make_artifact(first, ("upsampling",))
     take_live(second)
     restored = Ledger(f"sqlite:///{copy}")
-    assert restored.id == parts.ledger.id
-    assert restored.events() == parts.ledger.events()[:3]
+    assert restored.id == services.ledger.id
+    assert restored.events() == services.ledger.events()[:3]
     restored.close()
 
 

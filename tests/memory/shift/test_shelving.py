@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deploy.topics import all_topics
+from deploy.layouts import all_topics
 from detector.release.architecture import FEATURE_VERSION
-from detector.settings import DetectorSettings
 from ingest.records import Decoded
 from ingest.settings import IngestSettings
 from memory.alarms import Alarm, Raised, Seen, put_announced, put_raised, to_announce, to_shelve
@@ -20,12 +19,12 @@ from memory.index.index import Index
 from memory.intake import Arrival
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
-from memory.records import ShiftAlarm
+from memory.records import ALARMS, ShiftAlarm
 from memory.settings import MemorySettings
 from memory.shift.shelving import ALARM_TYPE, Reread, event, plan_like, shelve
 from memory.shift.watch import _MAX_SOURCE_CHARS
 from memory.store import Store
-from updater.data.training_data import suspects_labelled_since
+from updater.schedule import suspects_labelled_since
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 RAISED = Raised(at=AT, source="door-7", release="a" * 64, items=150, since=20, log_e=6.5, log_limit=4.2)
@@ -187,8 +186,8 @@ def test_the_longest_alarm_fits_into_its_topic() -> None:
     record = event(alarm, "a" * 249)
     written = [record.key or b"", record.value or b"", *(name.encode() + v for name, v in record.headers)]
     assert sum(map(len, written)) > 6 * _MAX_SOURCE_CHARS
-    ingest, memory = IngestSettings(), MemorySettings()
-    (topic,) = [t for t in all_topics(ingest, DetectorSettings(), memory, 1) if t.name == memory.alarms_topic]
+    ingest = IngestSettings()
+    (topic,) = [t for t in all_topics(ingest, 1) if t.name == ingest.topic(ALARMS)]
     assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_media_bytes
 
 

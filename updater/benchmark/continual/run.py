@@ -13,20 +13,22 @@ from pydantic import JsonValue
 from detector.release.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of
-from updater.benchmark.continual.items import joined, with_features
+from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.left_out import LeftOut, leave_out
 from updater.benchmark.continual.outlier_sets import means_over_sets
 from updater.benchmark.continual.resampled import resampled
 from updater.benchmark.continual.scoring import output_of, rightly_told
-from updater.benchmark.continual.setup import Progress, Setup
-from updater.benchmark.continual.vote import tuned_branch, vote_of
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.clock import seconds_in, timed
 from updater.benchmark.report.results import Figures, Power, RejectionScores, Run, Unseen, WithinSource
 from updater.benchmark.report.run_folder import RUN_FILE, ResultsError, load_run, load_scores, save_run
+from updater.data.training_data import LabelledCrops
 from updater.measures import af, af_paper
+from updater.progress import Progress
+from updater.training.picture_vote import vote_beside
 from updater.training.processes import is_first
 from updater.training.step import Step
 
@@ -224,7 +226,7 @@ def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progr
     if done.is_file():
         joint_aa = float(json.loads(done.read_bytes()))
     else:
-        train = joined([task.train for task in stream.tasks])
+        train = LabelledCrops.join([task.train for task in stream.tasks])
         step = Step(
             train,
             tuple(name for task in stream.tasks for name in task.classes),
@@ -241,12 +243,9 @@ def _joint(stream: Stream, setup: Setup, seed: int, parts: Path, progress: Progr
             learnt = LEARNERS["joint"](step)
         vote = None
         if setup.architecture.picture is not None:
-            held = joined([task.calibration for task in stream.tasks])
+            held = LabelledCrops.join([task.calibration for task in stream.tasks])
             logits = output_of(learnt, held, setup.torch_device).logits
-            branch = tuned_branch(
-                setup, train, step.classes, seed, parts / "joint-picture.safetensors", step.progress
-            )
-            vote = vote_of(learnt, setup, train, held, logits, branch)
+            vote = vote_beside(logits, train, held, learnt.classes, setup.options)
         told = [rightly_told(learnt, setup, task.test, vote) for task in stream.tasks]
         joint_aa = 100 * float(np.mean(told))
         if is_first():

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ingest.durable import folder_aside
 from ingest.records import CropPlan
-from updater.benchmark.continual.setup import Progress
 from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
 from updater.benchmark.data.entries import Entry, Listing
 from updater.benchmark.data.tasks import LayoutError
@@ -15,6 +14,7 @@ from updater.benchmark.deeperforensics.hidden import ours
 from updater.benchmark.deeperforensics.media import SMALL
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER, write_deeperforensics
 from updater.benchmark.forgerynet.results import digest_of
+from updater.progress import Progress
 from updater.training.processes import is_first, wait
 
 _TREE = "1"

@@ -7,13 +7,12 @@ nor a distortion was in the training.
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from updater.benchmark.data.deeperforensics import load_deeperforensics
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.tasks import LayoutError
 from updater.distortions.distortion import Step
 from updater.distortions.methods import FORGERYNET, MIXED, drawn
+from updater.draws import RandomStream
 
 OTHER_METHOD = "reenact"
 """the variant of the data set that another method made"""
@@ -21,7 +20,7 @@ OTHER_METHOD = "reenact"
 
 def drawn_others(number: int, seed: int = 0) -> tuple[Step, ...]:
     """Draw a mix of two to four of the 36 for the clip of that number."""
-    rng = np.random.default_rng([seed, 12, number])
+    rng = RandomStream.OTHER_DISTORTIONS.generator(seed, number)
     return drawn(rng, int(rng.choice(MIXED)), names=tuple(FORGERYNET))
 
 

@@ -10,7 +10,6 @@ import torch
 
 from ingest.records import CropPlan
 from ingest.sandbox.crops import cut, grid
-from updater.benchmark.continual.setup import Progress
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.files import MediaFile
@@ -21,6 +20,7 @@ from updater.distortions.distortion import DistortionError, Step
 from updater.distortions.files import distort_file, generator_of
 from updater.distortions.methods import distort
 from updater.filters import Picture
+from updater.progress import Progress
 from updater.training.pools import with_crop_features
 
 MAX_PIXELS = 50_000_000

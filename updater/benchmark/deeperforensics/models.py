@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.release.architecture import NO_BACKBONE, Architecture
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import DataError
 from updater.candidate.calibrate import output_of
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.training.softmax_rehearsal import learn
 from updater.training.step import Learnt, Options, Step
 

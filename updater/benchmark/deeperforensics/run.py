@@ -11,8 +11,6 @@ import numpy as np
 import torch
 
 from ingest.durable import write_durably
-from updater.benchmark.continual.items import joined
-from updater.benchmark.continual.setup import Progress
 from updater.benchmark.deeperforensics.choices import HIDDEN, Choices, variants_of
 from updater.benchmark.deeperforensics.data import Data
 from updater.benchmark.deeperforensics.figures import figures
@@ -25,6 +23,7 @@ from updater.benchmark.report.run_folder import RUN_FILE
 from updater.data.training_data import LabelledCrops
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, Step
+from updater.progress import Progress
 from updater.training.processes import is_first
 from updater.training.step import Learnt
 
@@ -116,7 +115,7 @@ def measure(choices: Choices, media: Media, seed: int, device: torch.device, pro
     """Train on each of the choices' trainings with one seed, and test it on everything."""
     table, by_distortion = {}, {}
     for trained in choices.train:
-        items = joined([media.train[one] for one in variants_of(trained)])
+        items = LabelledCrops.join([media.train[one] for one in variants_of(trained)])
         items = _numbered(items)
 
         def say(stage: str, *at: int, trained: str = trained) -> None:

@@ -1,6 +1,5 @@
 """What a task is given for one seed."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +8,7 @@ import torch
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.families import Kinds
-
-Progress = Callable[[str, int, int], None]
-"""Takes (stage, done, total)."""
+from updater.progress import Progress, unsaid
 
 
 @dataclass(frozen=True)
@@ -32,4 +29,4 @@ class Job:
     """for what was found out of files once: of all runs"""
     weights: Path | None = None
     """a file to begin with"""
-    progress: Progress = lambda stage, done, total: None
+    progress: Progress = unsaid

@@ -20,10 +20,11 @@ from updater.benchmark.data.forgerynet_rows import Medium
 from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.families import families_of, with_own_names
-from updater.benchmark.forgerynet.job import Job, Progress
+from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.results import Measured, digest_of, load_measured
 from updater.benchmark.forgerynet.tasks import TASKS, TREES
 from updater.benchmark.report.run_folder import RUN_FILE, ResultsError
+from updater.progress import Progress
 from updater.training.processes import is_first, wait
 
 _PACKAGES = ("numpy", "torch", "torchvision", "timm")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from updater.benchmark.data.forgerynet_rows import Medium
 from updater.benchmark.forgerynet import image, spatial, temporal, video
-from updater.benchmark.forgerynet.job import Job, Progress
+from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.networks import images, videos
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
 from updater.benchmark.synthetic.forgerynet_videos import write_forgerynet_videos
+from updater.progress import Progress
 
 _PROCESSES = os.cpu_count() or 1
 

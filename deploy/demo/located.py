@@ -1,0 +1,199 @@
+"""What the demonstration may say of where and when media is forged: what is told beside the truth. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from deploy.client.pictures import cells_of_map
+from detector.looks.map_look import cells_of
+from detector.records import ForgeryMap, Verdict
+from memory.records import REAL
+from updater.localizer.calibrate import FORGED_FROM, MARKED_SHARE
+from updater.scan.calibrate import MAX_REALS_TOLD, found
+from updater.scan.stretches import Stretch
+
+LEAST_IOU = 0.3
+SMALL_AREA = 0.15
+
+Cells = NDArray[np.bool_]
+
+
+class Regions(BaseModel):
+    """Pictures that are forged in a part: how many, and of them, how many passed each hurdle.
+
+    found: the marked cells and the forged ones overlap by an intersection over union of LEAST_IOU or more.
+    by_chance: how many would be found, on average, had each map been drawn of another of these pictures.
+    """
+
+    n: int
+    not_real: int
+    marked: int
+    found: int
+    by_chance: float
+
+
+class PlaceReport(BaseModel):
+    """Forged regions by how much of the picture they cover, and the real pictures that a map marks."""
+
+    small: Regions
+    large: Regions
+    reals: int
+    reals_marked: int
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A picture that is forged in a part, and what was said of it."""
+
+    verdict: Verdict
+    mask: NDArray[np.uint8]
+    """[H, W], 0..255: how much of each pixel is forged"""
+
+    @property
+    def area(self) -> float:
+        """How much of the picture is forged."""
+        return float(self.mask.mean()) / 255
+
+
+def place_report(forged: Sequence[Answered], reals: Iterable[Verdict]) -> PlaceReport:
+    """Count the regions of pictures that are forged in a part, all of one size, and the marked reals."""
+    reals = list(reals)
+    return PlaceReport(
+        small=regions([one for one in forged if one.area < SMALL_AREA]),
+        large=regions([one for one in forged if one.area >= SMALL_AREA]),
+        reals=len(reals),
+        reals_marked=sum(one.map is not None and is_marked(one.map) for one in reals),
+    )
+
+
+def regions(pictures: Sequence[Answered]) -> Regions:
+    """Count what was said of pictures that are forged in a part, all of one size."""
+    mapped = [(one, one.verdict.map) for one in pictures if one.verdict.map is not None]
+    overlaps = [
+        [overlap(found, other.mask) >= LEAST_IOU for other in pictures if other is not one]
+        for one, found in mapped
+    ]
+    return Regions(
+        n=len(pictures),
+        not_real=sum(one.verdict.label != REAL for one in pictures),
+        marked=sum(is_marked(found) for _, found in mapped),
+        found=sum(overlap(found, one.mask) >= LEAST_IOU for one, found in mapped),
+        by_chance=sum(float(np.mean(one)) if one else 0.0 for one in overlaps),
+    )
+
+
+def is_marked(found: ForgeryMap) -> bool:
+    """Whether more than 2 % of a map's cells are marked."""
+    return found.share > MARKED_SHARE
+
+
+def overlap(found: ForgeryMap, mask: NDArray[np.uint8]) -> float:
+    """Return the intersection over the union of the cells that are marked and those that are forged."""
+    cells = cells_of_map(found)
+    marked = cells >= found.threshold * 255
+    forged = forged_cells(found, mask, (cells.shape[0], cells.shape[1]))
+    either = int((marked | forged).sum())
+    return int((marked & forged).sum()) / either if either else 0.0
+
+
+def forged_cells(found: ForgeryMap, mask: NDArray[np.uint8], shape: tuple[int, int]) -> Cells:
+    """Return which cells of a map are forged, by the mask of the whole picture."""
+    left, top, width, height = found.part
+    seen = mask[top : top + height, left : left + width].astype(np.float32) / np.float32(255)
+    forged: Cells = cells_of(seen, shape) >= FORGED_FROM
+    return forged
+
+
+LEAST_FOUND = 0.5
+
+
+@dataclass(frozen=True)
+class AnsweredClip:
+    """A clip that was sent, and what was said of it. family: its truth, or "real"."""
+
+    verdict: Verdict
+    family: str
+    truth: tuple[Stretch, ...]
+    """what of it is forged, in frames; nothing of a real clip"""
+
+
+class Told(BaseModel):
+    """Clips of one kind, and what was told of them.
+
+    stretches: how many are forged in them; found: of those, with how many a told one has a temporal IoU of
+    0.5 or more. by_chance: how many would be found, on average, had each clip's stretches been told of
+    another of these clips. segments: how many were told, right or wrong.
+    """
+
+    clips: int
+    not_real: int
+    unknown: int
+    with_segment: int
+    segments: int
+    stretches: int
+    found: int
+    by_chance: float
+
+
+class WhenReport(BaseModel):
+    """Real clips, all forged clips, and those of each family."""
+
+    reals: Told
+    forged: Told
+    families: dict[str, Told]
+
+
+def when_report(clips: Sequence[AnsweredClip]) -> WhenReport:
+    """Count what was told of clips, all of one length and some forged."""
+    forged = [one for one in clips if one.family != REAL]
+    return WhenReport(
+        reals=told([one for one in clips if one.family == REAL]),
+        forged=told(forged),
+        families={
+            family: told([one for one in forged if one.family == family])
+            for family in dict.fromkeys(one.family for one in forged)
+        },
+    )
+
+
+def aims(report: WhenReport) -> dict[str, bool]:
+    """Return what is strived for in clips, and whether it was reached.
+
+    Where one real clip in 20 is told in the long run, more than one of 20 is in one run of four.
+    """
+    reals, forged = report.reals, report.forged
+    return {
+        f"a stretch told in at most {MAX_REALS_TOLD:.0%} of {reals.clips} real clips": (
+            reals.with_segment <= MAX_REALS_TOLD * reals.clips
+        ),
+        f"{LEAST_FOUND:.0%} of {forged.stretches} forged stretches found": (
+            forged.found >= LEAST_FOUND * forged.stretches
+        ),
+    }
+
+
+def told(clips: Sequence[AnsweredClip]) -> Told:
+    """Count what was told of clips, all of one length."""
+    said = [segments_of(one.verdict) for one in clips]
+    # Of each pair of clips: what is told of the one, held against the truth of the other.
+    met = [[int(found(segments, one.truth).sum()) for segments in said] for one in clips]
+    others = len(clips) - 1
+    return Told(
+        clips=len(clips),
+        not_real=sum(one.verdict.label != REAL for one in clips),
+        unknown=sum(one.verdict.label == "unknown" for one in clips),
+        with_segment=sum(len(segments) > 0 for segments in said),
+        segments=sum(map(len, said)),
+        stretches=sum(len(one.truth) for one in clips),
+        found=sum(row[place] for place, row in enumerate(met)),
+        by_chance=sum(sum(row) - row[place] for place, row in enumerate(met)) / others if others > 0 else 0.0,
+    )
+
+
+def segments_of(verdict: Verdict) -> NDArray[np.float64]:
+    """Return what a verdict tells as forged, float64 [n, 2], half open, in frames."""
+    ends = [(one.frames[0], one.frames[1] + 1) for one in verdict.segments or ()]
+    return np.array(ends, np.float64).reshape(-1, 2)
