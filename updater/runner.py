@@ -16,8 +16,7 @@ from detector.model.graph import DetectorGraph
 from detector.release.artifact import EVALUATION
 from ingest.records import PicturePlan
 from memory.crops.crop_store import CropsUnavailableError
-from memory.held_back import choose_resting
-from memory.rehearsal import choose_rehearsal
+from memory.rehearsal import choose_rehearsal, choose_resting
 from memory.store import StoreUnavailableError
 from updater.candidate.builder import Workshop, identity, with_features
 from updater.candidate.evaluation import evaluated

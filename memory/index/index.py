@@ -1,19 +1,24 @@
-"""Search by likeness: an index over the rows' features, by FAISS. A cache; the rows are the truth."""
+"""Search by likeness: an index over the rows' features, by FAISS. A cache; the rows are the truth.
+
+An index that was outgrown is made anew aside, while the one at hand goes on answering.
+"""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any, Self
 
+import faiss
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from memory.features import Scaling
 from memory.index import snapshot
 from memory.index.ivf_index import SAMPLED, IvfIndex
-from memory.index.scaling import Scaling
 from memory.index.snapshot import SnapshotError
 from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
 from memory.store import Store, current_revision
@@ -232,3 +237,52 @@ class Index:
             self._made_for, self.revision = int(facts["made_for"]), int(facts["revision"])
             self._mark = facts["mark"]
             self._vectors = IvfIndex.read(saved.file)
+
+
+class Renewal:
+    """Makes one index at a time, in a thread; whatever becomes of that, the rows are the truth."""
+
+    def __init__(self, store: Store, path: Path | None = None) -> None:
+        """Read the rows of this store; path: where the snapshot of the new index is put."""
+        self._store, self._path = store, path
+        self._thread: Thread | None = None
+        self._made: Index | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an index is being made, or waits to be taken: then no other may save a snapshot."""
+        return self._thread is not None
+
+    def current(self, index: Index) -> Index:
+        """Return the index to go on with: a new one once it is made, which is yet to catch up, else this one.
+
+        Never waits. Begins to make another where this one is outgrown.
+        """
+        if self._thread is None:
+            if index.outgrown:
+                arguments = index.feature_version, index.width
+                # A computation cannot be stopped and loses nothing, so the process does not wait for its end.
+                self._thread = Thread(target=self._make, args=arguments, name="index", daemon=True)
+                self._thread.start()
+            return index
+        if self._thread.is_alive():
+            return index
+        made, self._thread, self._made = self._made, None, None
+        return index if made is None else made
+
+    def wait(self) -> None:
+        """Wait until an index that is being made is made."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _make(self, feature_version: str, width: int) -> None:
+        # Of this thread alone: the worker beside it needs a core too.
+        faiss.omp_set_num_threads(1)
+        try:
+            made = Index.built(self._store, feature_version, width)
+            if self._path is not None:
+                made.save(self._path)
+        except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
+            log.warning("index not made anew, done again", error=f"{type(error).__name__}: {error}")
+        else:
+            self._made = made

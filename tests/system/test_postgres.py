@@ -9,8 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger
-from memory import offsets
-from memory.store import Store, StoreUnavailableError
+from memory.store import Store, StoreUnavailableError, load_offsets
 
 pytest.importorskip("psycopg")
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.system
 OPENS = """
 import sys
 from deploy.releases.ledger import Ledger
-from memory.offsets import load_offsets, save_offsets
+from memory.store import load_offsets, save_offsets
 from memory.store import Store
 from updater.runs import open_runs
 from updater.settings import UpdaterSettings
@@ -38,7 +37,7 @@ def test_four_processes_that_open_an_empty_database_at_once_lose_no_update(postg
     assert [process.wait(60) for process in processes] == [0] * 4
     store = Store(postgresql_url)
     with store.read() as connection:
-        assert offsets.load_offsets(connection) == {("t", 0): 100}
+        assert load_offsets(connection) == {("t", 0): 100}
     store.close()
 
 

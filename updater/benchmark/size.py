@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.records import CropPlan
-from memory.herding import herd
+from memory.rehearsal import herd
 from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.scoring import calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
