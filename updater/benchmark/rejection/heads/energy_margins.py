@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.model.scores.energy import energy
+from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Known, Score
 from updater.benchmark.rejection.heads.fine_tuning import (
     FineTuning,
@@ -84,7 +84,7 @@ def fit(
             value = value + F.cross_entropy(kept, target[remembered])
         return value + WEIGHT * energy_loss(said, kept, beyond, margins)
 
-    fine_tune(list(head.parameters()), loss, plan, seed)
+    fine_tune(head, loss, plan, seed)
     return energy_of_head(known, head)
 
 
