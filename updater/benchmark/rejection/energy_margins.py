@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.model.scores.energy import energy
+from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Known, Score
 from updater.benchmark.rejection.fine_tuned_head import (
     PLAN,

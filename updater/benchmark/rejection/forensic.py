@@ -4,7 +4,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.reference import Reference
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, Score, checked
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
@@ -35,7 +35,7 @@ def fit_forensic_knn(known: Known, *, neighbours: int = 5) -> Score:
     within-class covariance and w_j those of the reference set; k = 5, the gate's. In standard deviations
     within a class.
 
-    It is the numerator of the gate's novelty (detector/model/scores/novelty.py), found by FAISS's exact
+    It is the numerator of the gate's novelty (detector/model/scores.py), found by FAISS's exact
     search; that divides it by the distances of these reference items among themselves. pytorch-ood's KNN
     differs: it takes the k-th distance, of normalised rows.
 

@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.model.scores.registry import SCORES
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import SCORES, NetworkOutput
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Fit, Known, Score, checked, float64
 from updater.benchmark.rejection.forensic import reference_of
 from updater.candidate.calibrate import Targets, common_scales, gate_inputs, unknown_scores
@@ -18,7 +17,7 @@ def fit_fused(known: Known) -> Score:
 
     s(x) = sum over the gate's scores of weight * z(score), with z(v) = (v - median) / (q84 - median) cut to
     -6..6, both quantiles of calibration items, every class weighing the same; less the level around the item
-    (detector/model/surroundings.py). Scores, weights and the sum are those of detector/model/scores, the
+    (detector/model/surroundings.py). Scores, weights and the sum are those of detector/model/scores.py, the
     scales and the reference set those of updater/candidate, so that a benchmark measures what a stream uses;
     only here every calibration item is its own group. Without forensic features the scores that search the
     reference set are not among them.
@@ -42,7 +41,7 @@ def fit_fused(known: Known) -> Score:
 def fit_score(name: str, known: Known) -> Score:
     """Fit one score of the gate on the training items, and on their reference set where it reads that.
 
-    It is the function of that name in the exported graph, from detector/model/scores, which has the formulas
+    It is the function of that name in the exported graph, from detector/model/scores.py, which has the formulas
     and their sources. Raises EvidenceError where it reads the reference set and the network has no forensic
     features, CalibrationError where it does and there are fewer than 10 items.
     """

@@ -4,7 +4,7 @@ import torch
 from pytorch_ood.detector import KLMatching, MaxLogit, MaxSoftmax, ReAct
 from torch import Tensor, nn
 
-from detector.model.scores.energy import energy
+from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Known, Score, checked, float64
 
 
