@@ -33,14 +33,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-<<<<<<< HEAD
 from detector.model.backbone import NoBackbone
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
-=======
-from detector.model.scores import NetworkOutput
-from updater.benchmark.learners.boosted import Boosted
->>>>>>> main
 from updater.training import loop, two_stages
 from updater.training.crop_rows import Rows
 from updater.training.distillation import TEMPERATURE, distilled, soft_cross_entropy

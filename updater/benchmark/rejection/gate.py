@@ -41,8 +41,8 @@ def fit_fused(known: Known) -> Score:
 def fit_score(name: str, known: Known) -> Score:
     """Fit one score of the gate on the training items, and on their reference set where it reads that.
 
-    It is the function of that name in the exported graph, from detector/model/scores.py, which has the formulas
-    and their sources. Raises EvidenceError where it reads the reference set and the network has no forensic
+    It is the function of that name in the exported graph; detector/model/scores.py has the formulas and their
+    sources. Raises EvidenceError where it reads the reference set and the network has no forensic
     features, CalibrationError where it does and there are fewer than 10 items.
     """
     score = SCORES[name].fit(None) or SCORES[name].fit(reference_of(known))
