@@ -17,10 +17,10 @@ import torch
 from scipy.special import gammainccinv
 from torch import Tensor
 
+from updater.benchmark.rejection import energy_margins
+from updater.benchmark.rejection.energy_margins import PUBLISHED, Margins, margins_of
 from updater.benchmark.rejection.evidence import Known, Score
-from updater.benchmark.rejection.heads import energy_margins
-from updater.benchmark.rejection.heads.energy_margins import PUBLISHED, Margins, margins_of
-from updater.benchmark.rejection.heads.fine_tuning import PLAN, FineTuning, new_and_exemplars
+from updater.benchmark.rejection.fine_tuned_head import PLAN, FineTuning, new_and_exemplars
 
 SAMPLES = 10_000
 _RIDGE = 1e-4

@@ -12,6 +12,11 @@ margins are m_in = -27 and m_out = -5. `margins_of` takes them from the items in
 classes has no energies near -27.
 
 The code mixes crops and passes them through the frozen backbone; here the frozen embeddings are mixed.
+
+BER's own outliers (eq. 1) are u = s x + (1 - s) x', s ~ Beta(1, 1): mixtures of new items. As published, x
+and x' are of any classes. Ours takes the margins from the items and mixes different classes only: of two
+classes, half of all pairs are no outliers. Where fewer than two classes are new, ours mixes any items of
+different classes.
 """
 
 from collections.abc import Callable
@@ -25,7 +30,8 @@ from torch import Tensor
 
 from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Known, Score
-from updater.benchmark.rejection.heads.fine_tuning import (
+from updater.benchmark.rejection.fine_tuned_head import (
+    PLAN,
     FineTuning,
     energy_of_head,
     extra_head,
@@ -102,3 +108,33 @@ def energy_loss(new: Tensor, old: Tensor, beyond: Tensor, margins: Margins) -> T
 
 def _mean(values: Tensor) -> Tensor:
     return values.mean() if len(values) else values.sum()
+
+
+def fit_ber(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
+    """Train ours; old: bool [n], the exemplars of earlier steps."""
+    mixed = mixtures(known, old, plan.batch, different=True)
+    return fit(known, old, seed, plan, margins_of(known), mixed)
+
+
+def fit_ber_published(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
+    """Train the published one; old: bool [n], the exemplars of earlier steps."""
+    mixed = mixtures(known, old, plan.batch, different=False)
+    return fit(known, old, seed, plan, PUBLISHED, mixed)
+
+
+def mixtures(known: Known, old: npt.NDArray[np.bool_], count: int, *, different: bool) -> Outliers:
+    """Return what mixes `count` pairs of items; of different classes alone, there are fewer."""
+    embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
+    mixable, _ = new_and_exemplars(old)
+    if different and len(np.unique(known.targets[mixable.numpy()])) < 2:
+        mixable = torch.arange(len(target))
+
+    def draw(generator: torch.Generator) -> Tensor:
+        first, second = pick(generator, mixable, count), pick(generator, mixable, count)
+        if different:
+            apart = target[first] != target[second]
+            first, second = first[apart], second[apart]
+        share = torch.rand((), generator=generator)
+        return share * embedding[first] + (1 - share) * embedding[second]
+
+    return draw

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from updater.benchmark.rejection import class_loss
 from updater.benchmark.rejection.evidence import EvidenceError, Known, Score
-from updater.benchmark.rejection.heads import class_loss
-from updater.benchmark.rejection.heads.fine_tuning import PLAN, FineTuning
+from updater.benchmark.rejection.fine_tuned_head import PLAN, FineTuning
 from updater.data.stored_rows import StoredRows, collected
 from updater.filters import to_picture
 

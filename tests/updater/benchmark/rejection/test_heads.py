@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError
-from updater.benchmark.rejection.heads.fine_tuning import FineTuning
-from updater.benchmark.rejection.heads.methods import HEADS
+from updater.benchmark.rejection.fine_tuned_head import FineTuning
+from updater.benchmark.rejection.methods import HEADS
 from updater.measures import auroc
 
 every_head = pytest.mark.parametrize("name", HEADS)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy.stats import ks_2samp
 
-from updater.benchmark.rejection.heads import energy_margins, vos
+from updater.benchmark.rejection import energy_margins, vos
 
 
 def test_the_gaussians_are_the_classes_means_and_their_common_covariance(space):

@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from updater.benchmark.rejection import energy_margins
+from updater.benchmark.rejection.energy_margins import PUBLISHED, Margins, margins_of
 from updater.benchmark.rejection.evidence import Known, Score
-from updater.benchmark.rejection.heads import energy_margins
-from updater.benchmark.rejection.heads.energy_margins import PUBLISHED, Margins, margins_of
-from updater.benchmark.rejection.heads.fine_tuning import PLAN, FineTuning, new_and_exemplars
+from updater.benchmark.rejection.fine_tuned_head import PLAN, FineTuning, new_and_exemplars
 
 NEIGHBOUR_SHARE = 0.4
 RIM_SHARE = 0.2

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
-from updater.benchmark.rejection.heads import energy_margins, npos
+from updater.benchmark.rejection import energy_margins, npos
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import torch
 from PIL import Image, ImageOps
 from scipy.spatial.distance import jensenshannon
 
+from updater.benchmark.rejection import augmix, class_loss
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
-from updater.benchmark.rejection.heads import augmix, class_loss
-from updater.benchmark.rejection.heads.fine_tuning import FineTuning
+from updater.benchmark.rejection.fine_tuned_head import FineTuning
 from updater.benchmark.synthetic.families import FAMILIES
 
 NEW, EXEMPLAR = (3.0, 4.0), (0.0, 1.0)

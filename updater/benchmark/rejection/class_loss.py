@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from updater.benchmark.rejection.evidence import Known, Score
-from updater.benchmark.rejection.heads.fine_tuning import (
+from updater.benchmark.rejection.fine_tuned_head import (
     PLAN,
     FineTuning,
     energy_of_head,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from updater.benchmark.rejection import energy_margins, npos, vos
+from updater.benchmark.rejection.energy_margins import Margins, energy_loss
 from updater.benchmark.rejection.evidence import Evidence, Known
-from updater.benchmark.rejection.heads import ber, energy_margins, npos, vos
-from updater.benchmark.rejection.heads.energy_margins import Margins, energy_loss
-from updater.benchmark.rejection.heads.fine_tuning import FineTuning
+from updater.benchmark.rejection.fine_tuned_head import FineTuning
 
 
 def row(*energies):
@@ -74,22 +74,22 @@ def seen(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("method", [ber, vos, npos])
-def test_the_published_margins_are_minus_27_and_minus_5(method, seen, space, old):
-    method.fit_published(space.known(), old, 0)
+@pytest.mark.parametrize("fit", [energy_margins.fit_ber_published, vos.fit_published, npos.fit_published])
+def test_the_published_margins_are_minus_27_and_minus_5(fit, seen, space, old):
+    fit(space.known(), old, 0)
     assert seen[0][0] == Margins(-27.0, -5.0)
 
 
-@pytest.mark.parametrize("method", [ber, vos, npos])
-def test_ours_takes_its_margins_from_the_items_energies(method, seen, space, old):
-    method.fit(space.known(), old, 0)
+@pytest.mark.parametrize("fit", [energy_margins.fit_ber, vos.fit, npos.fit])
+def test_ours_takes_its_margins_from_the_items_energies(fit, seen, space, old):
+    fit(space.known(), old, 0)
     energies = -torch.logsumexp(torch.tensor(space.known().evidence.logits), 1).numpy()
     assert seen[0][0].inside == pytest.approx(np.sort(energies)[len(old) // 2 - 1], rel=1e-5)
     assert seen[0][0].outside == pytest.approx(np.quantile(energies, 0.95) + 1, rel=1e-5)
 
 
 def test_ber_mixes_every_pair_as_published_and_in_ours_different_classes_only(seen, space, old):
-    for fit in (ber.fit_published, ber.fit):
+    for fit in (energy_margins.fit_ber_published, energy_margins.fit_ber):
         fit(space.known(), old, 0, FineTuning(batch=90))
     published, ours = ([len(one) for one in draws] for _, draws in seen)
     assert set(published) == {90}
@@ -98,7 +98,7 @@ def test_ber_mixes_every_pair_as_published_and_in_ours_different_classes_only(se
 
 
 def test_bers_outliers_lie_between_two_new_items(seen, space, old):
-    ber.fit(space.known(), old, 0, FineTuning(batch=8))
+    energy_margins.fit_ber(space.known(), old, 0, FineTuning(batch=8))
     embedding = torch.tensor(space.known().evidence.embedding)
     new = embedding[torch.from_numpy(~old)]
     apart = torch.cdist(new, new)
