@@ -26,12 +26,15 @@ PLAN = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
 Opened = tuple[Sandbox, psutil.Process]
 STAND_IN = """
 import os, signal, socket, time
-from ingest.sandbox import wire
+from ingest.sandbox import forks, framing, wire
 from ingest.sandbox.decode import DecodeError
-parent, served = socket.socket(fileno=0), 0
-wire.send_greeting(parent, None)
-while item := wire.receive_item(parent):
-    served += 1
+def run(parent):
+    served = 0
+    wire.send_greeting(parent, None)
+    while item := wire.receive_item(parent):
+        served += 1
+        {answer}
+forks.serve(socket.socket(fileno=0), run)
 """
 
 
@@ -53,9 +56,10 @@ def long_animation() -> bytes:
 
 @contextmanager
 def one_child(settings: IngestSettings) -> Iterator[Opened]:
-    before = set(psutil.Process().children())  # of other modules' fixtures
+    before = set(psutil.Process().children(recursive=True))  # of other modules' fixtures
     with Sandbox(settings) as sandbox:
-        (child,) = set(psutil.Process().children()) - before
+        (forks,) = set(psutil.Process().children()) - before
+        (child,) = forks.children()
         yield sandbox, child
 
 
@@ -64,8 +68,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Put another program in the child's place: what it does with an item is given."""
 
     def place(answer: str) -> None:
-        program = STAND_IN + "".join(f"    {line}\n" for line in answer.splitlines())
-        monkeypatch.setattr("ingest.sandbox.child.command", lambda: [sys.executable, "-c", program])
+        program = STAND_IN.format(answer=answer.replace("\n", "\n        "))
+        monkeypatch.setattr("ingest.sandbox.forks.command", lambda: [sys.executable, "-c", program])
 
     return place
 
@@ -192,7 +196,7 @@ def test_an_item_pays_for_no_damage_that_one_before_it_did(stand_in: Callable[[s
 
 @pytest.mark.parametrize("answer", ["b'{}'", 'b\'{"reason": "what", "message": ""}\'', "b'['"])
 def test_an_answer_that_is_none_is_a_dead_letter(answer: str, stand_in: Callable[[str], None]) -> None:
-    stand_in(f"from ingest import framing; framing.send(parent, {answer}, [bytes(3)], framing.wait)")
+    stand_in(f"framing.send(parent, {answer}, [bytes(3)], framing.wait)")
     with one_child(IngestSettings()) as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
-from ingest.sandbox.child import command
+from ingest.sandbox.forks import command
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 

@@ -38,14 +38,15 @@ def photo(side: int = 256) -> bytes:
 
 
 def children() -> set[psutil.Process]:
-    return {child for child in psutil.Process().children() if child.status() != "zombie"}
+    """The decoding children of this process's sandboxes, and the processes that forked them."""
+    return {child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"}
 
 
 @contextmanager
 def one_child(settings: IngestSettings) -> Iterator[tuple[Sandbox, psutil.Process]]:
     before = children()
     with Sandbox(settings) as sandbox:
-        (child,) = children() - before
+        (child,) = (one for one in children() - before if one.parent() != psutil.Process())
         yield sandbox, child
 
 
@@ -168,9 +169,10 @@ def test_limits_stand_before_the_first_item_and_are_set_from_outside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A stand-in that only greets: whatever limits it has were not set by itself.
-    greets = "import socket; from ingest import wire; s = socket.socket(fileno=0); "
-    greets += "wire.send_greeting(s, None); wire.receive_item(s)"
-    monkeypatch.setattr("ingest.sandbox.child.command", lambda: [sys.executable, "-c", greets])
+    greets = "import socket; from ingest.sandbox import forks, wire\n"
+    greets += "def run(s): wire.send_greeting(s, None); wire.receive_item(s)\n"
+    greets += "forks.serve(socket.socket(fileno=0), run)"
+    monkeypatch.setattr("ingest.sandbox.forks.command", lambda: [sys.executable, "-c", greets])
     with one_child(IngestSettings()) as (_, child):
         limits = Path(f"/proc/{child.pid}/limits").read_text()
         for line in (
@@ -188,6 +190,38 @@ def test_a_child_is_confined_before_the_first_item() -> None:
         assert "Seccomp:\t2" in status
         assert "NoNewPrivs:\t1" in status
         assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == "1000\n"
+
+
+def test_the_process_that_forks_is_confined_and_has_one_thread() -> None:
+    with one_child(IngestSettings()) as (_, child):
+        forks = child.parent()
+        assert forks is not None
+        status = Path(f"/proc/{forks.pid}/status").read_text()
+        assert "Seccomp:\t2" in status
+        assert "NoNewPrivs:\t1" in status
+        assert forks.num_threads() == 1  # of a fork, only the thread that forks goes on
+        assert set(forks.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
+
+
+def test_children_whose_forking_process_is_killed_cost_no_item() -> None:
+    with one_child(IngestSettings()) as (sandbox, child):
+        forks = child.parent()
+        assert forks is not None
+        forks.kill()
+        for _ in range(2):
+            assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+
+
+def test_the_process_that_forks_is_replaced_after_so_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.sandbox.forks._MOST_CRASHES", 2)
+    with one_child(IngestSettings()) as (sandbox, child):
+        first = child.parent()
+        assert first is not None
+        for _ in range(2):
+            sandbox._forks.crashed()  # type: ignore[union-attr]
+        child.kill()
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+        assert first in psutil.wait_procs([first], 60)[0]
 
 
 def test_a_child_is_replaced_after_so_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,25 +258,26 @@ def test_children_die_with_a_parent_that_is_killed() -> None:
         "from ingest.sandbox.sandbox import Sandbox\n"
         "from ingest.settings import IngestSettings\n"
         "with Sandbox(IngestSettings()):\n"
-        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    print(*(one.pid for one in psutil.Process().children(recursive=True)), flush=True)\n"
         "    sys.stdin.read()\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout
-        child = psutil.Process(int(parent.stdout.readline()))
+        orphans = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        assert len(orphans) == 2
         parent.kill()
         parent.wait()
-        gone, alive = psutil.wait_procs([child], 10)
+        _, alive = psutil.wait_procs(orphans, 10)
     # Nobody may be there to reap an orphan.
-    assert gone or alive[0].status() == "zombie"
+    assert all(orphan.status() == "zombie" for orphan in alive)
 
 
 def test_a_closed_sandbox_leaves_no_process() -> None:
     before = children()
     with Sandbox(SETTINGS):
-        assert len(children() - before) == 2
+        assert len(children() - before) == 3
     assert children() == before
 
 
