@@ -15,9 +15,7 @@ from deploy.cli import (
     distortions,
     forgerynet,
     memory,
-    newcomer,
     releases,
-    speed,
     stack,
     status,
     stream,
@@ -77,9 +75,7 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
-benchmark.app.command()(newcomer.newcomer)
 benchmark.app.command()(forgerynet.forgerynet)
-benchmark.app.command()(speed.speed)
 benchmark.app.command()(deeperforensics.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.
