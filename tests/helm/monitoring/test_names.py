@@ -15,7 +15,7 @@ from detector import metrics as detector_metrics
 from detector.records import Label
 from detector.serving.rollout_source import STATES as ROLLOUT_STATES
 from ingest import metrics as ingest_metrics
-from ingest.process.disk import Disks
+from ingest.process.health import Disks
 from memory import metrics as memory_metrics
 from memory.records import Shelf
 from memory.store import Store

@@ -26,7 +26,7 @@ PLAN = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
 OneChild = Callable[[], AbstractContextManager[tuple[Sandbox, psutil.Process]]]
 STAND_IN = """
 import os, signal, socket, time
-from ingest.sandbox import forks, framing, wire
+from ingest.sandbox import forks, wire
 from ingest.sandbox.decode import DecodeError
 def run(parent):
     served = 0
@@ -193,7 +193,7 @@ def test_an_item_pays_for_no_damage_that_one_before_it_did(
 def test_an_answer_that_is_none_is_a_dead_letter(
     answer: str, stand_in: Callable[[str], None], one_child: OneChild
 ) -> None:
-    stand_in(f"framing.send(parent, {answer}, [bytes(3)], framing.wait)")
+    stand_in(f"wire.send(parent, {answer}, [bytes(3)], wire.wait)")
     with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
