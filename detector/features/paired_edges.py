@@ -1,6 +1,6 @@
 """Where a region changes, and later changes back: what the ends of a forged stretch leave in its frames.
 
-JudgedItem in the traces of cells over time (`detector.features.cell_traces`). A codec changes all cells for a
+Seen in the traces of cells over time (`detector.features.cell_traces`). A codec changes all cells for a
 frame or two and a scene changes them slowly; a forged region changes few, at once, and later back.
 """
 

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from detector.model.scores.neighbours import NEIGHBOURS, nearest_rows
-from detector.model.scores.registry import SCORES
-from detector.model.scores.score import NetworkOutput
+from detector.model.neighbours import NEIGHBOURS, nearest_rows
+from detector.model.scores import SCORES, NetworkOutput
 from detector.release.gate import GateParameters
 from detector.release.reference import Reference
 

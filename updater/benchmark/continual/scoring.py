@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.scores.energy import energy
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput, energy
 from detector.release.gate import GateParameters
 from detector.release.reference import Reference
 from updater.benchmark.continual.setup import Setup

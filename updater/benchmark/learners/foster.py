@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.benchmark.learners.boosted import Boosted
 from updater.training import loop, two_stages
 from updater.training.crop_rows import Rows

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.reference import Reference
 from updater.benchmark.rejection.evidence import EvidenceError, Known
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference

@@ -3,7 +3,7 @@
 s(x) = 1/k * (sum of the k smallest |w(x) - w_j|), with w the forensic features whitened by their within-class
 covariance and w_j those of the reference set; k = 5, the gate's. In standard deviations within a class.
 
-It is the numerator of the gate's novelty (detector/model/scores/novelty.py), found by FAISS's exact search;
+It is the numerator of the gate's novelty (detector/model/scores.py), found by FAISS's exact search;
 that divides it by the distances of these reference items among themselves. pytorch-ood's KNN differs:
 it takes the k-th distance, of normalised rows.
 """

@@ -5,8 +5,7 @@ The formulas and their sources are in detector/scores, one score a file.
 
 from functools import partial
 
-from detector.model.scores.registry import SCORES
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import SCORES, NetworkOutput
 from updater.benchmark.rejection.evidence import Evidence, Fit, Known, Score, checked, float64
 from updater.benchmark.rejection.forensic import reference_of
 

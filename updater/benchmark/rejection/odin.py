@@ -19,7 +19,7 @@ from pytorch_ood.detector import MaxSoftmax, odin_preprocessing
 from torch import Tensor
 
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.benchmark.rejection import msp
 from updater.benchmark.rejection.evidence import Known, Score
 from updater.data.training_data import LabelledCrops

@@ -12,7 +12,7 @@ import torch
 from pytorch_ood.detector import ReAct
 from torch import nn
 
-from detector.model.scores.energy import energy
+from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Known, Score, checked, float64
 
 

@@ -9,8 +9,8 @@ from pytorch_ood.detector import Mahalanobis
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
-from detector.model.scores.neighbours import nearest, own_distance
-from detector.model.scores.registry import SCORES
+from detector.model.neighbours import nearest, own_distance
+from detector.model.scores import SCORES
 from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic_knn, fused, mahalanobis
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from detector.model.scores.energy import energy
+from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Evidence, Known, Score, checked
 from updater.training.fit import Descent, by_schedule, fit
 

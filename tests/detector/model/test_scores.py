@@ -1,10 +1,75 @@
+"""The gate's scores by hand, and their table."""
+
+import math
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pytorch_ood.detector import EnergyBased
 
-from detector.model.scores.neighbours import nearest, own_distance
-from detector.model.scores.registry import SCORES, fitted
-from detector.model.scores.score import NetworkOutput
+from detector.model.neighbours import nearest, own_distance
+from detector.model.scores import SCORES, NetworkOutput, energy, fit_pseudo, fitted, fused
+from detector.release.gate import GateParameters, Term
 from detector.release.reference import Reference
+
+LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=6)
+
+
+def test_energy_is_minus_t_logsumexp() -> None:
+    logits = torch.tensor([[0.0, math.log(3.0)]])
+    assert energy(logits).item() == pytest.approx(-math.log(4))
+    assert energy(logits, 2.0).item() == pytest.approx(-2 * math.log(1 + math.sqrt(3)))
+
+
+@given(LOGITS, st.floats(-5, 5, width=32))
+def test_raising_every_logit_lowers_the_energy_as_much(row: list[float], shift: float) -> None:
+    logits = torch.tensor([row], dtype=torch.float64)
+    assert energy(logits + shift).item() == pytest.approx(energy(logits).item() - shift, abs=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_energy_agrees_with_pytorch_ood(temperature: float) -> None:
+    logits = 3 * torch.randn(20, 3, dtype=torch.float64)
+    assert torch.allclose(energy(logits, temperature), EnergyBased.score(logits, temperature))
+
+
+@given(LOGITS)
+def test_the_pseudo_score_is_the_log_odds_of_the_last_class(row: list[float]) -> None:
+    rows = torch.tensor([row], dtype=torch.float64)
+    joint, nothing = torch.softmax(rows, 1)[0], torch.zeros(1, 0)
+    found = fit_pseudo(None)(NetworkOutput(rows[:, :-1], rows[:, -1], nothing, nothing))
+    expected = torch.log(joint[-1]) - torch.log(joint[:-1].sum())
+    assert found.item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+GATE = GateParameters(
+    terms={
+        "energy": Term(median=1, scale=2, weight=1),
+        "pseudo": Term(median=0, scale=1, weight=1),
+        "novelty": Term(median=10, scale=5, weight=2),
+    },
+    clip=3,
+    unknown_threshold=0,
+    fake_threshold=0.5,
+)
+TERMS = {
+    name: torch.tensor([value]) for name, value in (("pseudo", -9.0), ("novelty", 20.0), ("energy", 5.0))
+}
+
+
+def test_fused_weighs_clipped_standard_scores_by_their_names() -> None:
+    assert fused(TERMS, GATE).item() == pytest.approx(2 - 3 + 2 * 2)
+
+
+def test_a_score_that_is_no_term_changes_nothing() -> None:
+    more = TERMS | {"max_logit": torch.tensor([1e9])}
+    assert torch.equal(fused(more, GATE), fused(TERMS, GATE))
+
+
+def test_a_term_without_its_score_is_refused() -> None:
+    with pytest.raises(KeyError, match="novelty"):
+        fused({name: score for name, score in TERMS.items() if name != "novelty"}, GATE)
 
 
 def reference() -> Reference:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from detector.model.scores.neighbours import nearest, own_distance
+from detector.model.neighbours import nearest, own_distance
 
 
 def test_a_small_distance_among_large_values_keeps_its_digits() -> None:
