@@ -163,6 +163,7 @@ def test_the_sandbox_gives_what_cutting_in_this_process_gives(sandbox: Sandbox, 
     assert replace(there, crops=here.crops) == here
 
 
+@pytest.mark.slow
 def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before_it() -> None:
     begun, go_on, order = threading.Event(), threading.Event(), []
 
@@ -203,6 +204,7 @@ PLAN = PlacesPlan(crop_px=8, places=(Place(0, 0, 0), Place(0, 8, 0), Place(3, 0,
 ANSWER = cut_places(animation(5), PLAN, LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
