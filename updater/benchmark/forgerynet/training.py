@@ -3,12 +3,12 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ _STAGE = "training"
 _SAVE_EVERY = 50
 _AHEAD = 4
 """batches that are loaded ahead"""
+_ITEMS_AHEAD = 32
+"""files, while a network is asked"""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,18 @@ def drawn(source: Source, batch: int, steps: range, seed: int) -> Iterator[Itera
             yield batches()
         finally:
             threads.shutdown(cancel_futures=True)
+
+
+def loaded_ahead(load: Callable[[T], NDArray[np.uint8]], items: Sequence[T]) -> Iterator[NDArray[np.uint8]]:
+    """Yield what is loaded of each item, in order; threads load some ahead."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        waiting: deque[Future[NDArray[np.uint8]]] = deque()
+        for item in items:
+            waiting.append(threads.submit(load, item))
+            if len(waiting) > _ITEMS_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _stacked(waiting: list["Future[Example]"]) -> tuple[Tensor, Tensor]:
