@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ingest.trace_context import TraceContext, trace_context
 
 MediaKind = Literal["image", "video"]
-Interpolation = Literal["bilinear", "bicubic", "lanczos", "none"]
-"""none: nothing is resized, and the middle is cut out at native size"""
+Interpolation = Literal["bilinear", "bicubic", "lanczos"]
 
 
 class MediaError(Exception):
@@ -119,21 +118,13 @@ class CropPlan(BaseModel):
 
 
 class PicturePlan(BaseModel):
-    """How each sampled frame is shown: whole, resized with its aspect ratio not kept; or its middle."""
+    """How each sampled frame is shown: whole, resized with its aspect ratio not kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     width_px: int = Field(gt=0, le=1024)
     height_px: int = Field(gt=0, le=1024)
-    interpolation: Interpolation = Field(
-        "bilinear", description="how it is resized; none: a native crop of this size, which is a square"
-    )
-
-    @model_validator(mode="after")
-    def _native_crops_are_squares(self) -> Self:
-        if self.interpolation == "none" and self.width_px != self.height_px:
-            raise ValueError(f"a native crop is a square, not {self.width_px} x {self.height_px} px")
-        return self
+    interpolation: Interpolation = Field("bilinear", description="how it is resized")
 
 
 class MediaPlan(BaseModel):

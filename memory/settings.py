@@ -60,8 +60,7 @@ class MemorySettings(BaseSettings):
     )
     picture_interpolation: Interpolation = Field(
         "bicubic",
-        description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants; or none: "
-        "its middle is kept at native size",
+        description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants",
     )
     near_duplicate_distance: float = Field(
         0.1,

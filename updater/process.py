@@ -18,12 +18,13 @@ from memory.migrate import UnknownLayoutError
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, schedule
-from updater.data.training_data import labelled_since, suspects_labelled_since
 from updater.jobs.carry import carrying_as_jobs
+from updater.progress import terminal
 from updater.runs import Lease, utc_now
+from updater.schedule import labelled_since, suspects_labelled_since
 from updater.services import Parts, open_parts
 from updater.settings import UpdaterSettings
-from updater.worker import carry_out, carrying_here, run, run_once, runner_name, terminal
+from updater.worker import carry_out, carrying_here, run, run_once, runner_name
 
 _ERRORS = (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError)
 

@@ -1,94 +1,57 @@
-"""How an update says that it lives and how far it is: to its row, to the metrics and to the terminal.
+"""How far work is: one type for whoever works, and for whoever shows it."""
 
-Training calls report() many times a second; the row is written by a thread of its own, often enough for
-who follows it, so that a stage which reports nothing for minutes does not lose the lease either.
-"""
-
-import threading
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
-from memory.database import cause_of
-from updater.metrics import PROGRESS
-from updater.runs import Lease, LeaseLostError, RunTable
+from ingest.process.settings import ProcessSettings
 
-BEATS_A_LEASE = 4
-"""at least"""
-MAX_PERIOD_S = 1.0
-"""between two writes: bars move, and a stage is seen while it lasts"""
+Progress = Callable[[str, int, int], None]
+"""Called with (stage, done, total); total is 0 where it is not known."""
+Steps = Callable[[int, int], None]
+"""Progress whose stage is given, as by `functools.partial(progress, stage)`: called with (done, total)."""
 
 log = structlog.get_logger()
 
-Show = Callable[[str, int, int], None]
-"""Takes (stage, done, total); total is 0 where it is not known."""
+
+def unsaid(stage: str, done: int, total: int) -> None:
+    """Progress that nobody follows."""
 
 
-class UpdateInterruptedError(Exception):
-    """The process was asked to end; the run goes back to the queue as far as it has come."""
+def uncounted(done: int, total: int) -> None:
+    """Steps that nobody follows."""
 
 
-class LeaseHeartbeat:
-    """Renews a lease until it is left; use it as a context around the work.
+@contextmanager
+def terminal() -> Iterator[Progress]:
+    """Yield what shows the progress: a bar where a person watches, else one log line a stage."""
+    if not sys.stderr.isatty() or ProcessSettings().log_format == "json":
+        yield _log_stages()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        tasks = {}
 
-    stop is set by whoever wants this process to end. show gets every report as it comes.
-    """
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage)
+            bars.update(tasks[stage], completed=done, total=total or None)
 
-    def __init__(
-        self, table: RunTable, lease: Lease, lease_s: float, stop: threading.Event, show: Show
-    ) -> None:
-        self._table = table
-        self._lease = lease
-        self._period_s = min(lease_s / BEATS_A_LEASE, MAX_PERIOD_S)
-        self._stop = stop
-        self._show = show
-        self._at = ("start", 0, 0)
-        self._lost: LeaseLostError | None = None
-        self._left = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        yield show
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._left.set()
-        self._thread.join()
-        PROGRESS.set(0)
+def _log_stages() -> Progress:
+    shown = ""
 
-    def report(self, stage: str, done: int, total: int) -> None:
-        """Say where the work stands. Raises LeaseLostError or UpdateInterruptedError: the work ends here."""
-        self._at = (stage, done, total)
-        PROGRESS.set(done / total if total else 0)
-        self._show(stage, done, total)
-        self.check()
+    def show(stage: str, done: int, total: int) -> None:
+        nonlocal shown
+        if stage != shown:
+            shown = stage
+            log.info("update stage", stage=stage, steps=total)
 
-    def check(self) -> None:
-        """Raise LeaseLostError where another took over, UpdateInterruptedError where this one is to end."""
-        if self._lost is not None:
-            raise self._lost
-        if self._stop.is_set():
-            raise UpdateInterruptedError("the process was asked to end")
-
-    def assert_held(self) -> None:
-        """Ask the database itself whether the lease still holds: before what a zombie must not do.
-
-        Raises LeaseLostError.
-        """
-        self._table.heartbeat(self._lease, *self._at)
-
-    def _beat(self) -> None:
-        while not self._left.wait(self._period_s):
-            try:
-                self._table.heartbeat(self._lease, *self._at)
-            except LeaseLostError as error:
-                self._lost = error
-                return
-            except SQLAlchemyError as error:
-                # The database may come back within the lease; if not, the successor's token decides.
-                log.warning("lease not renewed, trying again", run=self._lease.run, error=cause_of(error))
+    return show

@@ -23,24 +23,19 @@ from updater.candidate.builder import Workshop, identity, with_features
 from updater.candidate.evaluation import evaluated
 from updater.candidate.initial_weights import begin, begun
 from updater.candidate.parent import load_parent
-from updater.candidate.picture import with_picture_features
+from updater.candidate.picture import new_branch, with_picture_features
 from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
-from updater.data.training_data import (
-    PicturesLackingError,
-    known_label,
-    labelled_since,
-    load_splits,
-    newest_label,
-)
+from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
+from updater.lease import LeaseHeartbeat, UpdateInterruptedError
 from updater.metrics import timed
-from updater.progress import LeaseHeartbeat, Show, UpdateInterruptedError
+from updater.progress import Progress
 from updater.records import Candidate, UpdateRun
 from updater.runs import Lease, LeaseLostError
+from updater.schedule import known_label, labelled_since, newest_label
 from updater.services import Parts
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
-from updater.training.tuning import TuningError
 from updater.training.weights import WeightsError
 
 RELEASES = "releases"
@@ -56,7 +51,7 @@ FOLDERS_KEPT = 3
 log = structlog.get_logger()
 
 
-def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> UpdateRun:
+def work(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
 
     The row ends as proposed, refused or failed. It goes back to the queue, with all that was done
@@ -79,7 +74,6 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> Updat
             CandidateRefusedError,
             BackboneError,
             WeightsError,
-            TuningError,
             PicturesLackingError,
         ) as error:
             log.info("update refused", run=lease.run, reason=str(error))
@@ -110,11 +104,11 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
         splits = load_splits(
             parts.store, parts.crops, resting, report_at, picture=shown, with_clips=with_clips
         )
-        plan = begun(make_plan(settings, parent, splits), beginning, settings)
+        plan = begun(make_plan(settings, parent, splits), beginning)
     workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
     with timed("learn"):
         plan = with_features(plan, report_at)
-        branch = workshop.tuned(plan, report_at)
+        branch = new_branch(plan)
         plan = with_picture_features(plan, branch, settings.work_dir / FROZEN, report_at)
         network = workshop.learnt(plan, report_at)
         branch = workshop.pictured(plan, branch, network, report_at)

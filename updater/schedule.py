@@ -12,7 +12,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
+from sqlalchemy import func, select
 
+from memory.alarms import suspects_of_alarms
+from memory.schema import exemplars, labelled, labels
+from memory.store import Store
 from updater.records import UpdateRun
 from updater.runs import RunTable, utc_now
 from updater.settings import UpdaterSettings
@@ -125,3 +129,46 @@ def start(
         )
     scheduler.start()
     return scheduler
+
+
+def newest_label(store: Store) -> int:
+    """Return the number of the newest label or undo, 0 before the first. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        return connection.execute(select(func.max(labels.c.id))).scalar() or 0
+
+
+def known_label(store: Store, label: int) -> int:
+    """Return a label's number, or 0 where no label of the memory is as new.
+
+    Then the memory was restored to an earlier time than the update runs, its next labels get numbers that
+    were others' before, and nothing is known of what a run has seen. Raises StoreUnavailableError.
+    """
+    return label if label <= newest_label(store) else 0
+
+
+def labelled_since(store: Store, label: int) -> int:
+    """Return how many exemplars got a class by labels newer than this one which are not undone.
+
+    All that bear a class, where there is no such label yet, as `known_label` has it. Raises
+    StoreUnavailableError.
+    """
+    return len(_labelled_since(store, label))
+
+
+def suspects_labelled_since(store: Store, label: int) -> int:
+    """Return how many of them are suspects of an alarm. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        suspects = suspects_of_alarms(connection)
+    return len(suspects & _labelled_since(store, label)) if suspects else 0
+
+
+def _labelled_since(store: Store, label: int) -> set[str]:
+    label = known_label(store, label)
+    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
+    query = (
+        select(labelled.c.exemplar)
+        .join(exemplars, exemplars.c.id == labelled.c.exemplar)
+        .where(labelled.c.label > label, labelled.c.label.not_in(undone), exemplars.c.family.is_not(None))
+    )
+    with store.read() as connection:
+        return set(connection.scalars(query))

@@ -1,7 +1,7 @@
 """What the updater reads from the environment: FORGEWATCH_UPDATER_…"""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -10,9 +10,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from detector.release.architecture import NO_BACKBONE, Architecture
 from updater.training.augmentations import NO_COPIES, Augment, Strength
 from updater.training.schedules import Schedule
-
-Tune = Annotated[str, Field(pattern=r"^(none|whole|adapters|last-[1-9][0-9]{0,3})$")]
-"""What of a model on whole pictures is trained further; last-2: its last two blocks, as timm counts."""
 
 
 class UpdaterSettings(BaseSettings):
@@ -87,30 +84,12 @@ class UpdaterSettings(BaseSettings):
     picture_backbone: str = Field(
         NO_BACKBONE,
         description='timm model that looks at whole pictures beside the crops, or "none". It needs '
-        "weights and FORGEWATCH_MEMORY_PICTURE_PX; later releases keep their parent's",
+        "FORGEWATCH_MEMORY_PICTURE_PX; later releases keep their parent's",
     )
     picture_checkpoint: Path | None = Field(
-        None, description="safetensors file of that model's weights, as timm or its authors name them"
-    )
-    picture_pretrained: bool = Field(
-        False, description="whether it has timm's weights instead, which are downloaded where it begins"
-    )
-    picture_tune: Tune = Field(
-        "none",
-        description="what of that model each update trains further: none, whole, last-N of its blocks, or "
-        "adapters (low-rank, by the extra `adapters`)",
-    )
-    picture_epochs: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="times that an item's picture is drawn to train it",
-    )
-    picture_rate: float | None = Field(
         None,
-        gt=0,
-        allow_inf_nan=False,
-        description="highest learning rate of that; unset: 0.0001, and 0.001 of adapters",
+        description="safetensors file of that model's weights, as timm or its authors name them; unset: "
+        "timm's, downloaded where it begins",
     )
     epochs: float | None = Field(
         None,
@@ -228,11 +207,7 @@ class UpdaterSettings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _a_model_on_pictures_has_weights(self) -> Self:
-        given = (self.picture_checkpoint is not None) + self.picture_pretrained
-        if given != (self.picture_backbone != NO_BACKBONE):
-            raise ValueError(
-                "FORGEWATCH_UPDATER_PICTURE_BACKBONE needs weights: give it …_PICTURE_CHECKPOINT or"
-                " …_PICTURE_PRETRAINED, not both, and neither without it"
-            )
+    def _weights_are_of_a_model(self) -> Self:
+        if self.picture_checkpoint is not None and self.picture_backbone == NO_BACKBONE:
+            raise ValueError("FORGEWATCH_UPDATER_PICTURE_CHECKPOINT needs a timm model as …_PICTURE_BACKBONE")
         return self

@@ -6,27 +6,23 @@ torch.
 
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from secrets import token_hex
 
 import structlog
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingest.process.health import Heartbeat
-from ingest.process.settings import ProcessSettings
 from memory.database import cause_of
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, torchrun
-from updater.data.training_data import labelled_since
-from updater.progress import Show
+from updater.progress import Progress, terminal
 from updater.records import UpdateRun
 from updater.runs import Lease, LeaseLostError
+from updater.schedule import labelled_since
 from updater.services import Parts, open_parts
 from updater.settings import UpdaterSettings
 
@@ -96,7 +92,7 @@ def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> 
         yield carry
 
 
-def _step(parts: Parts, stop: threading.Event, show: Show, beat: Callable[[], None]) -> UpdateRun | None:
+def _step(parts: Parts, stop: threading.Event, show: Progress, beat: Callable[[], None]) -> UpdateRun | None:
     """Carry the run that is next as far as it goes; None where there is nothing to claim."""
     from updater.training.processes import gpus
 
@@ -106,7 +102,7 @@ def _step(parts: Parts, stop: threading.Event, show: Show, beat: Callable[[], No
     return None if lease is None else carry_out(parts, lease, stop, show)
 
 
-def carry_out(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> UpdateRun:
+def carry_out(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run as far as it goes; returns its row as it is then, whoever holds it."""
     from updater.runner import work
 
@@ -120,33 +116,3 @@ def carry_out(parts: Parts, lease: Lease, stop: threading.Event, show: Show) -> 
 def runner_name() -> str:
     """Return what this process is called in the rows that it holds."""
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-@contextmanager
-def terminal() -> Iterator[Show]:
-    """Yield what shows the progress: a bar where a person watches, else one log line a stage."""
-    if not sys.stderr.isatty() or ProcessSettings().log_format == "json":
-        yield _log_stages()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks = {}
-
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage)
-            bars.update(tasks[stage], completed=done, total=total or None)
-
-        yield show
-
-
-def _log_stages() -> Show:
-    shown = ""
-
-    def show(stage: str, done: int, total: int) -> None:
-        nonlocal shown
-        if stage != shown:
-            shown = stage
-            log.info("update stage", stage=stage, steps=total)
-
-    return show

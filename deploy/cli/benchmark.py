@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from deploy.cli.devices import device_of, weights_of
 from deploy.cli.learning import (
     Learning,
     TrainingOptions,
@@ -18,16 +16,19 @@ from deploy.cli.learning import (
     share_of,
     with_options,
 )
-from deploy.cli.output import CommandError, print_table, progress_bar, say, writable
+from deploy.cli.output import print_table, progress_bar, writable
+from deploy.cli.runs import HOME, Data, carry_out, device_of, one_line, weights_of
 from deploy.cli.whole_pictures import with_pictures
 
 if TYPE_CHECKING:
+    import torch
+
     from updater.benchmark.continual.setup import Setup
     from updater.benchmark.continual.streams import Dataset
+    from updater.benchmark.data.tasks import Stream
+    from updater.benchmark.report.harness import Benchmark
+    from updater.progress import Progress
 
-HOME = Path(".forgewatch/benchmarks")
-
-Data = Annotated[Path | None, typer.Option(help="the folder of the data")]
 Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
 
 app = typer.Typer(
@@ -165,8 +166,32 @@ def shift(
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
-    with one_line(), prepared(chosen) as setup:
-        _run(source, with_pictures(setup, chosen), chosen)
+    from updater.benchmark.continual.run import stream_benchmark
+    from updater.benchmark.data.crops import CropReader
+    from updater.benchmark.synthetic.families import FAMILIES
+
+    kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
+
+    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
+        setup = with_pictures(_setup(chosen, device), chosen)
+        with CropReader(source.plan, HOME / "crops", progress, picture=setup.picture_plan) as reader:
+            stream = source.read(reader)
+        return stream_benchmark(
+            source.which,
+            stream,
+            setup,
+            first_seed=chosen.seed,
+            kinds=kinds,
+            leave_families_out=chosen.leave_out and not stream.outliers,
+            frozen=HOME / "frozen",
+        )
+
+    carry_out(chosen, made)
+
+
+def _setup(chosen: TrainingOptions, device: "torch.device") -> "Setup":
+    setup = setup_of(chosen)
+    return replace(setup, device=str(device), start_from=weights_of(chosen, setup.architecture))
 
 
 @contextmanager
@@ -175,71 +200,7 @@ def prepared(chosen: TrainingOptions) -> Iterator["Setup"]:
     from updater.training.processes import joined
 
     with joined(device_of(chosen.device)) as own:
-        setup = setup_of(chosen)
-        yield replace(setup, device=str(own), start_from=weights_of(chosen, setup.architecture))
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Turn whatever can be wrong with data, options, folders and weights into one line for the person."""
-    import torch
-
-    from ingest.sandbox.sandbox import SandboxUnavailableError
-    from updater.benchmark.data.tasks import DataError
-    from updater.benchmark.report.run_folder import ResultsError
-    from updater.data.shards import StoredRowsError
-
-    try:
-        yield
-    except (DataError, ResultsError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
-        raise CommandError(str(error)) from error
-    except torch.OutOfMemoryError as error:
-        advice = "end what else runs on it, or choose a smaller --batch, --backbone or --crop-px"
-        raise CommandError(f"the GPU has too little memory: {advice}") from error
-
-
-def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
-    from updater.benchmark.continual.run import default_name, run_benchmark
-    from updater.benchmark.data.crops import CropReader
-    from updater.benchmark.report.report import compare, show, write_reports
-    from updater.benchmark.report.run_folder import load_runs
-    from updater.benchmark.synthetic.families import FAMILIES
-    from updater.training.processes import is_first
-
-    out, others, report = chosen.out, chosen.compare or [], chosen.report
-    # What cannot be read or written is told of before hours of training.
-    for other in others:
-        load_runs(other)
-    for file in ((out or HOME) / "report.json", report):
-        writable(file)
-    kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
-    runs, scores = [], []
-    # Where nobody looks on, a bar would only leave an empty line.
-    with progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress:
-        with CropReader(source.plan, HOME / "crops", progress, picture=setup.picture_plan) as reader:
-            stream = source.read(reader)
-        folder = out or HOME / default_name(source.which, stream, setup)
-        for run, found in run_benchmark(
-            source.which,
-            stream,
-            setup,
-            range(chosen.seed, chosen.seed + chosen.seeds),
-            folder,
-            command=("forgewatch", *sys.argv[1:]),
-            kinds=kinds,
-            leave_families_out=chosen.leave_out and not stream.outliers,
-            progress=progress,
-            frozen=HOME / "frozen",
-        ):
-            runs.append(run)
-            scores.append(found)
-    if not is_first():
-        return
-    write_reports(folder, runs, scores, report)
-    show(Console(), runs)
-    if others:
-        compare([folder, *others]).show(Console())
-    say(f"the page of it: {folder / 'report.html'}")
+        yield _setup(chosen, own)
 
 
 def _size(setup: "Setup", images: int, seed: int, report: Path | None) -> None:

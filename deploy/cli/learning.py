@@ -64,7 +64,6 @@ class TrainingOptions:
         bool, typer.Option("--pretrained", help="begin with timm's weights, which are downloaded")
     ] = False
     exposure: Annotated[str, typer.Option(help="pseudo-forgeries: none, class or outliers")] = "class"
-    training: Annotated[str, typer.Option(help="rejection that is trained for, such as logit-norm")] = "none"
     seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto"
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None
@@ -81,21 +80,11 @@ class Learning(TrainingOptions):
         str | None, typer.Option(help="a timm model that looks at whole pictures, and votes")
     ] = None
     picture_checkpoint: Annotated[
-        Path | None, typer.Option(help="its weights: safetensors as timm or its authors name them")
+        Path | None, typer.Option(help="its weights, safetensors; else timm's, which are downloaded")
     ] = None
-    picture_pretrained: Annotated[
-        bool, typer.Option("--picture-pretrained", help="timm's weights instead, which are downloaded")
-    ] = False
     picture_px: Annotated[
         int, typer.Option(min=16, max=1024, help="side of the square that pictures are resized to")
     ] = 224
-    picture_native: Annotated[bool, typer.Option("--picture-native", help="or its middle, unresized")] = False
-    picture_tune: Annotated[
-        str,
-        typer.Option(help="what of it is trained further: none, whole, last-N of its blocks, or adapters"),
-    ] = "none"
-    picture_epochs: Annotated[float, typer.Option(help="times that a picture is drawn to train it")] = 10.0
-    picture_rate: Annotated[float | None, typer.Option(help="highest rate of that; else the default")] = None
     distorted: Annotated[
         float, typer.Option(min=0, max=10, help="distorted copies of each item that are trained on beside it")
     ] = 0.0
@@ -182,18 +171,15 @@ def setup_of(chosen: TrainingOptions) -> "Setup":
     from updater.benchmark.continual.scoring import scores_offered
     from updater.benchmark.continual.setup import Setup
     from updater.benchmark.learners.methods import LEARNERS
-    from updater.benchmark.rejection.heads.methods import HEADS
-    from updater.training.step import Options, Rejection
+    from updater.training.step import Options
 
     learning = chosen if isinstance(chosen, Learning) else Learning()
     _one_of("learner", learning.learner, LEARNERS)
     names = tuple(name.strip() for name in learning.rejection.split(","))
     for name in names:
         _one_of("rejection", name, scores_offered())
-    if chosen.training in HEADS and chosen.training not in get_args(Rejection):
-        raise UsageError(f"{chosen.training} trains a head of its own: name it with --rejection")
     named = ("scheme", "aggregate", "mt_weight", "distillation", "distilled", "balanced", "exposure")
-    options = {name: getattr(chosen, name) for name in named} | {"rejection": chosen.training}
+    options = {name: getattr(chosen, name) for name in named}
     try:
         of_training = TypeAdapter(Options).validate_python(options)
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
@@ -203,7 +189,7 @@ def setup_of(chosen: TrainingOptions) -> "Setup":
         first = error.errors()[0]
         if not first["loc"]:
             raise UsageError(f"--no-forensic: {first['ctx']['error']}: name a --backbone") from error
-        option = {"rejection": "training"}.get(str(first["loc"][0]), str(first["loc"][0]))
+        option = str(first["loc"][0])
         raise UsageError(f"--{option.replace('_', '-')} {first['input']}: {first['msg']}") from error
     except BackboneError as error:
         raise UsageError(f"--backbone {error}") from error

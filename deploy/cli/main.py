@@ -11,11 +11,9 @@ import typer
 
 from deploy.cli import (
     benchmark,
-    deeperforensics,
     distortions,
-    forgerynet,
     memory,
-    newcomer,
+    protocols,
     releases,
     speed,
     stack,
@@ -77,10 +75,10 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
-benchmark.app.command()(newcomer.newcomer)
-benchmark.app.command()(forgerynet.forgerynet)
+benchmark.app.command()(protocols.newcomer)
+benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(speed.speed)
-benchmark.app.command()(deeperforensics.deeperforensics)
+benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)

@@ -3,7 +3,7 @@
 import getpass
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -13,12 +13,14 @@ from typing import Annotated
 import typer
 from pydantic_core import to_jsonable_python
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 from rich.text import Text
 
 from deploy.client.http import Client
 from deploy.settings import DeploySettings
 from updater.benchmark.report.terminal import print_grid
+from updater.progress import Progress
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 ActorOption = Annotated[
@@ -104,10 +106,10 @@ def login() -> str:
 
 
 @contextmanager
-def progress_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar(*, hidden: bool) -> Iterator[Progress]:
     """Show one bar on standard error; yields what is to be told (stage, done, total)."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=hidden, console=Console(stderr=True)) as bars:
+    with Bars(*columns, transient=True, disable=hidden, console=Console(stderr=True)) as bars:
         bar = bars.add_task("start", total=None)
 
         def show(stage: str, done: int, total: int) -> None:

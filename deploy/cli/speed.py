@@ -4,9 +4,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deploy.cli.benchmark import HOME, one_line, prepared
+from deploy.cli.benchmark import prepared
 from deploy.cli.learning import TrainingOptions, with_options
 from deploy.cli.output import print_table, progress_bar, writable
+from deploy.cli.runs import HOME, one_line
 
 if TYPE_CHECKING:
     from updater.benchmark.continual.setup import Setup

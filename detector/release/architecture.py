@@ -44,10 +44,6 @@ class Picture(BaseModel):
     mean: Channels = Field(description="levels of 0..255 that it is shown as 0")
     deviation: Deviations = Field(description="levels that it is shown as 1")
     weights: str = Field(description="whose its weights are, and under what licence")
-    tuned: str = Field(
-        "none",
-        description="what of these was last trained further: none, whole, last-N (blocks), or adapters",
-    )
 
 
 class Architecture(BaseModel):

@@ -1,11 +1,10 @@
-"""Pictures at one size for models of whole pictures: resized, which no trace survives, or cut. Pure."""
+"""Pictures at one size for models of whole pictures: resized, which no trace survives. Pure."""
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from ingest.records import Interpolation, PicturePlan
-from ingest.sandbox.crops import cut, grid
 
 _RESAMPLING: dict[Interpolation, Image.Resampling] = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -15,13 +14,6 @@ _RESAMPLING: dict[Interpolation, Image.Resampling] = {
 
 
 def shown(picture: NDArray[np.uint8], plan: PicturePlan) -> NDArray[np.uint8]:
-    """Show uint8 RGB (height, width, 3) as (height_px, width_px, 3).
-
-    What is made smaller is averaged. A native crop is the middle, as `ingest.sandbox.crops` lays and cuts it.
-    """
-    if plan.interpolation == "none":
-        height, width, _ = picture.shape
-        (crop,) = cut(picture, grid(width, height, plan.width_px, 1), plan.width_px)
-        return np.asarray(crop)
+    """Show uint8 RGB (height, width, 3) as (height_px, width_px, 3). What is made smaller is averaged."""
     size = (plan.width_px, plan.height_px)
     return np.asarray(Image.fromarray(picture).resize(size, _RESAMPLING[plan.interpolation]))

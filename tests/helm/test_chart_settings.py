@@ -95,8 +95,6 @@ def sample(name: str, field: dict[str, Any]) -> Any:
         if name.endswith("_cron")
         else "http://127.0.0.1:1234"
         if name.endswith("url")
-        else "whole"
-        if name == "picture_tune"
         else "other"
     )
 
@@ -109,7 +107,7 @@ def test_each_setting_can_be_given_and_arrives_as_it_was_given(render: Any, char
         room: {name: sample(name, field) for name, field in part["properties"].items()}
         for room, part in rooms.items()
     }
-    for excluded in ("schedule_interval_s", "checkpoint", "picture_checkpoint"):
+    for excluded in ("schedule_interval_s", "checkpoint"):
         del given["updater"][excluded]  # by another of them
     found = render(over={"settings": given})
     for name, kinds in READ.items():

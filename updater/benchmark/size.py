@@ -18,12 +18,13 @@ from ingest.records import CropPlan
 from memory.herding import herd
 from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.scoring import calibrated, herding_features
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.cache import Piece, fetch, identity
 from updater.benchmark.data.crops import join
 from updater.benchmark.data.tasks import Stream, Task
 from updater.benchmark.learners.methods import LEARNERS
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.training.step import Recipe, Step
 
 CROP_PX = 32

@@ -14,9 +14,10 @@ from pydantic import JsonValue
 
 from detector.model.backbone import NoBackbone
 from detector.model.network import Network
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.synthetic.tasks import load_synthetic
+from updater.progress import Progress
 from updater.training import loop
 from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import Rows

@@ -36,18 +36,18 @@ from updater.candidate.evaluate import batch, spread
 from updater.candidate.live import live_calls
 from updater.candidate.localized import localized
 from updater.candidate.parent import branch_of, load_network
-from updater.candidate.picture import fit_head, new_branch, tune_branch, vote_on
+from updater.candidate.picture import fit_head, vote_on
 from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power
 from updater.candidate.scanned import Scanned, scanned
 from updater.candidate.together import learn
+from updater.progress import Progress
 from updater.records import Power
 from updater.training.distorted import with_distorted
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training.weights import PICTURE
 
-Progress = Callable[[str, int, int], None]
 M = TypeVar("M", bound=BaseModel)
 
 PROBE_ITEMS = 4
@@ -70,7 +70,6 @@ def identity(plan: Plan, update: int) -> str:
         "features": FEATURE_VERSION,
         "picture": plan.picture_plan and plan.picture_plan.model_dump(),
         "picture_from": plan.picture_from and plan.picture_from.digest,
-        "picture_tuning": plan.picture_tuning and asdict(plan.picture_tuning),
         "start_from": plan.start_from and plan.start_from.digest,
         "localizer_steps": plan.localizer_steps,
         "scanner_steps": plan.scanner_steps,
@@ -140,24 +139,6 @@ class Workshop:
         network = learn(step, self.root / "step.safetensors").network
         self._keep(network.state_dict(), weights)
         return network
-
-    def tuned(self, plan: Plan, progress: Progress) -> PictureBranch | None:
-        """Return the picture branch without its vote, trained further where that is asked; None without one.
-
-        Raises WeightsError and TuningError.
-        """
-        if plan.architecture.picture is None:
-            return None
-        branch, tuned = new_branch(plan), self.root / "picture.safetensors"
-        if plan.picture_tuning is None:
-            return branch
-        if not tuned.is_file():
-            checkpoint = self.root / "picture-checkpoint.safetensors"
-            tune_branch(plan, branch, checkpoint, progress)
-            self._keep(branch.backbone.state_dict(), tuned)
-            checkpoint.unlink(missing_ok=True)
-        branch.backbone.load_state_dict(load_file(tuned))
-        return branch
 
     def pictured(
         self, plan: Plan, branch: PictureBranch | None, network: Network, progress: Progress

@@ -7,7 +7,7 @@ one photograph are one witness and not twenty.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ from updater.candidate.thresholds import (
 )
 from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights, weighted_quantile
+from updater.progress import Progress, unsaid
 from updater.training.pools import backbone_rows, classify_items, crop_features
 from updater.training.step import is_real
 
@@ -68,7 +69,7 @@ def calibrate(
     device: torch.device | None = None,
     vote: Tensor | None = None,
     live: LiveCalls | None = None,
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    progress: Progress = unsaid,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
 
@@ -119,7 +120,7 @@ def score(
     reference: Reference | None,
     items: LabelledCrops,
     device: torch.device,
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    progress: Progress = unsaid,
     vote: Tensor | None = None,
 ) -> GateInputs:
     """Score whole items with a network that is not exported yet, and the vote of a picture branch."""
@@ -131,7 +132,7 @@ def output_of(
     items: LabelledCrops,
     device: torch.device,
     stage: str,
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
 ) -> NetworkOutput:
     """Return what the network says of each whole item, on the CPU."""
     features = crop_features(network, items, device, lambda *at: progress(stage, *at))

@@ -16,6 +16,7 @@ from detector.verdicts import fake_probabilities
 from updater.candidate.calibrate import labels_of
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc, balanced_weights
+from updater.progress import Steps, uncounted
 from updater.records import Performance, Shares
 from updater.training.crop_rows import in_turn
 
@@ -30,7 +31,7 @@ def judge(
     items: LabelledCrops,
     pseudo: LabelledCrops,
     familiar: frozenset[str],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> Performance:
     """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
 

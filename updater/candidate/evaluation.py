@@ -2,21 +2,20 @@
 
 from functools import partial
 
-from detector.release.architecture import Picture
 from detector.release.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
 from detector.release.map_contract import MapContract
 from detector.serving.session import Session, open_session
 from ingest.durable import write_durably
-from updater.candidate.builder import Calibrated, Exported, Progress, Workshop
+from updater.candidate.builder import Calibrated, Exported, Workshop
 from updater.candidate.evaluate import judge
 from updater.candidate.gates import make_gates
 from updater.candidate.plan import Plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import Judge, measure_robustness
 from updater.outliers.exposure import expose
+from updater.progress import Progress
 from updater.records import Evaluation, Power, RealsMarked, ScannerFound
 from updater.settings import UpdaterSettings
-from updater.training.tuning import NONE
 
 PSEUDO_ITEMS = 400
 PSEUDO_SEED = 1_000_003
@@ -74,7 +73,7 @@ def evaluated(
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.described,
-        picture=plan.architecture.picture and _said_of(plan.architecture.picture),
+        picture=plan.architecture.picture and plan.architecture.picture.weights,
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),
         classes=plan.classes,
@@ -95,11 +94,6 @@ def evaluated(
     write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
     write_durably(path, evaluation.model_dump_json(indent=1).encode())
     return evaluation
-
-
-def _said_of(picture: Picture) -> str:
-    """Return whose the weights of a model on whole pictures are, and what of them was trained further."""
-    return f"{picture.weights}, {'frozen' if picture.tuned == NONE else f'trained further ({picture.tuned})'}"
 
 
 def _power_of(release: Artifact) -> Power | None:

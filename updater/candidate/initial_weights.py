@@ -9,7 +9,6 @@ from memory.settings import MemorySettings
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.settings import UpdaterSettings
 from updater.training.frozen import picture_of
-from updater.training.tuning import MOST_ITEMS, Tuning
 from updater.training.weights import Weights, chosen
 
 
@@ -43,38 +42,25 @@ def begin(settings: UpdaterSettings, memory: MemorySettings, parent: Parent | No
             f"the memory keeps no pictures for {name}: set FORGEWATCH_MEMORY_PICTURE_PX, and import into"
             " an empty memory, or unset FORGEWATCH_UPDATER_PICTURE_BACKBONE"
         )
-    if plan.interpolation not in (shown.interpolation, "none"):
+    if plan.interpolation != shown.interpolation:
         raise CandidateRefusedError(
             f"{name} wants pictures resized {shown.interpolation}, and the memory keeps them"
             f" {plan.interpolation}: set FORGEWATCH_MEMORY_PICTURE_INTERPOLATION, and import"
             " into an empty memory"
         )
-    found = chosen(name, settings.picture_checkpoint, settings.picture_pretrained)
-    assert found is not None  # the settings see to that
-    return Beginning(weights, picture_of(name, plan.width_px, shown, found), plan, found)
+    checkpoint = settings.picture_checkpoint
+    of_picture = chosen(name, checkpoint, checkpoint is None)
+    assert of_picture is not None
+    return Beginning(weights, picture_of(name, plan.width_px, shown, of_picture), plan, of_picture)
 
 
-def begun(plan: Plan, beginning: Beginning, settings: UpdaterSettings) -> Plan:
-    """Return the plan of a release that begins so, and what of a model on whole pictures is trained further.
-
-    Raises CandidateRefusedError where there is no such model to train.
-    """
+def begun(plan: Plan, beginning: Beginning) -> Plan:
+    """Return the plan of a release that begins so."""
     picture = beginning.picture or plan.architecture.picture
-    tuning = Tuning.of(
-        settings.picture_tune, settings.picture_epochs, settings.picture_rate, settings.batch or MOST_ITEMS
-    )
-    if tuning is not None:
-        if picture is None:
-            raise CandidateRefusedError(
-                f"FORGEWATCH_UPDATER_PICTURE_TUNE={tuning.what} is of a model on whole pictures, and there is"
-                " none: name a FORGEWATCH_UPDATER_PICTURE_BACKBONE, or unset it"
-            )
-        picture = picture.model_copy(update={"tuned": tuning.what})
     return replace(
         plan,
         architecture=plan.architecture.model_copy(update={"picture": picture}),
         picture_plan=beginning.picture_plan or plan.picture_plan,
         picture_from=beginning.picture_weights,
-        picture_tuning=tuning,
         start_from=beginning.weights,
     )

@@ -5,10 +5,10 @@ import numpy as np
 from detector.release.artifact import REFERENCE
 from detector.release.reference import load_reference
 from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
-from updater.candidate.picture import vote_of_live
+from updater.candidate.picture import vote_on
 from updater.candidate.plan import Plan
 from updater.candidate.thresholds import LiveCalls
-from updater.training.step import Progress
+from updater.progress import Progress
 
 
 def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
@@ -22,7 +22,7 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
         families = tuple(entry.family for entry in manifest.reference)
         reference = load_reference(artifact.folder / REFERENCE, ids, families)
     network = plan.parent.network.to(plan.device)
-    measured = score(network, reference, items, plan.device, progress, vote_of_live(plan, items))
+    measured = score(network, reference, items, plan.device, progress, vote_on(plan.parent.branch, items))
     fake = fake_probabilities_around(measured, manifest.gate)
     labels = labels_of(unknown_scores(measured, manifest.gate), fake, manifest.gate, items.videos)
     return LiveCalls(

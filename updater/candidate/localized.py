@@ -1,7 +1,6 @@
 """The second graph of a candidate, which says where a picture is forged: trained anew, or its parent's."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,13 @@ from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.data.training_data import LabelledCrops
 from updater.localizer.calibrate import THRESHOLD, calibrate, reals_marked
 from updater.localizer.train import train_localizer
+from updater.progress import Progress
 
 _PROBE_PICTURES, _PROBE_CROPS = 3, 2
 _FILES = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
 
 
-def localized(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) -> MapContract | None:
+def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None:
     """Put a localizer's files into draft and return its contract; None for a candidate without.
 
     It is trained where the plan has steps for it, on the train split's reals and pseudo-forgeries of them,

@@ -1,6 +1,5 @@
 """The picture branch of a candidate: the parent's backbone or release 0's, and a vote fitted anew."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +9,9 @@ from detector.model.network import Network, PictureBranch
 from updater.candidate.calibrate import output_of
 from updater.candidate.plan import Plan
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.picture_vote import Vote, vote_beside
-from updater.training.schemes import targets
-from updater.training.step import Options
-from updater.training.tuning import tune
-
-Progress = Callable[[str, int, int], None]
 
 
 def with_picture_features(plan: Plan, branch: PictureBranch | None, kept: Path, progress: Progress) -> Plan:
@@ -37,13 +32,14 @@ def with_picture_features(plan: Plan, branch: PictureBranch | None, kept: Path, 
     return replace(plan, splits=replace(splits, train=train, calibration=calibration))
 
 
-def new_branch(plan: Plan) -> PictureBranch:
-    """Return the plan's branch with the backbone that it begins with, and a head that says nothing yet.
+def new_branch(plan: Plan) -> PictureBranch | None:
+    """Return the plan's branch with a head that says nothing yet; None where the plan has no branch.
 
     Raises WeightsError where release 0's weights are not those of the model.
     """
     picture, parent = plan.architecture.picture, plan.parent
-    assert picture is not None
+    if picture is None:
+        return None
     if plan.picture_from is not None:
         return frozen_branch(picture, plan.picture_from, len(plan.classes))
     assert parent is not None
@@ -51,22 +47,6 @@ def new_branch(plan: Plan) -> PictureBranch:
     branch = PictureBranch(picture, len(plan.classes))
     branch.backbone.load_state_dict(parent.branch.backbone.state_dict())
     return branch
-
-
-def tune_branch(plan: Plan, branch: PictureBranch, checkpoint: Path, progress: Progress) -> None:
-    """Train the branch's backbone further on the items to train on, as the plan says. Raises TuningError."""
-    train = plan.splits.train
-    assert plan.picture_tuning is not None
-    tune(
-        branch,
-        train,
-        targets(train.families, plan.classes, Options()),
-        plan.picture_tuning,
-        seed=plan.seed,
-        device=plan.device,
-        checkpoint=checkpoint,
-        progress=lambda *at: progress("picture tuning", *at),
-    )
 
 
 def fit_head(plan: Plan, branch: PictureBranch, network: Network, progress: Progress) -> None:
@@ -85,16 +65,3 @@ def vote_on(branch: PictureBranch | None, items: LabelledCrops) -> Tensor | None
     if branch is None:
         return None
     return Vote(branch.head.weight.detach().cpu(), branch.head.bias.detach().cpu()).on(items)
-
-
-def vote_of_live(plan: Plan, items: LabelledCrops) -> Tensor | None:
-    """Return the logits of the parent's branch for items of the plan, float32 [n, K]; None without one.
-
-    The items' picture features are the candidate's model's, which is the parent's unless it was tuned.
-    """
-    assert plan.parent is not None
-    branch = plan.parent.branch
-    if branch is not None and plan.picture_tuning is not None:
-        assert items.pictures is not None
-        items = replace(items, picture_features=frozen_rows(branch, items.pictures, plan.device))
-    return vote_on(branch, items)

@@ -14,7 +14,6 @@ from memory.records import REAL
 from updater.candidate.recipe import TrainingSettings
 from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
-from updater.training.tuning import Tuning
 from updater.training.weights import Weights
 
 LEAST = {"train": 8, "calibration": 2, "test": 2}
@@ -60,8 +59,6 @@ class Plan:
     """what is set of how it is trained"""
     picture_from: Weights | None = None
     """what the branch is where it begins; a later one is its parent's"""
-    picture_tuning: Tuning | None = None
-    """what of the branch is trained further; None: nothing"""
     localizer_steps: int = 0
     """of the training of what says where a picture is forged; 0: the parent's is taken over"""
     scanner_steps: int = 0

@@ -32,7 +32,9 @@ from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, eq
 from updater.candidate.thresholds import LiveCalls
 from updater.data.stored_rows import chosen_rows, joined_rows
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
 from updater.outliers.exposure import expose
+from updater.progress import Progress
 from updater.records import Caught, Power
 from updater.training import loop, schemes
 from updater.training.batches import TrainingSet
@@ -40,7 +42,7 @@ from updater.training.crop_rows import Rows
 from updater.training.losses import classification
 from updater.training.picture_vote import vote_beside
 from updater.training.pools import backbone_rows, classify_items, crop_features, joined_tensors
-from updater.training.step import FIRST, Progress, Step
+from updater.training.step import FIRST, Step
 
 RECIPE = replace(FIRST, balanced_steps=500, pseudo_share=0.1)
 """shorter than a candidate's own, for there is one training a family"""
@@ -176,7 +178,7 @@ def power_of(fared: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.str_]]], se
     The share is the mean over families of the mean over groups. Its 95 % interval is a percentile bootstrap
     (Efron 1979) over both: families are drawn anew, and of each drawn family its groups.
     """
-    rng = np.random.default_rng([seed, 6])
+    rng = RandomStream.POWER.generator(seed)
     drawn = np.empty((len(fared), _ROUNDS))
     families = {}
     for row, (family, (not_real, groups)) in enumerate(fared.items()):

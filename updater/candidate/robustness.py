@@ -6,7 +6,7 @@ is said of an item undistorted stands beside, for it is of these crops too.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,9 @@ from updater.data.training_data import LabelledCrops
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
 from updater.distortions.methods import distort_crops
+from updater.draws import RandomStream
 from updater.measures import balanced_weights
+from updater.progress import Steps, uncounted
 from updater.records import Lost, Robustness
 
 log = structlog.get_logger()
@@ -71,7 +73,7 @@ def measure_robustness(
     live: Judge | None,
     items: LabelledCrops,
     seed: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
     max_s: float = MAX_S,
 ) -> tuple[Robustness, Robustness | None]:
     """Measure both on the same held-back items under the same distortions, within max_s seconds.
@@ -124,7 +126,7 @@ def _order(items: LabelledCrops, seed: int) -> list[int]:
     families, turns = np.array(items.families), dict.fromkeys(items.families, 0)
     real: list[tuple[int, int]] = []
     forged: list[tuple[int, int]] = []
-    for place in np.random.default_rng([seed, 7]).permutation(len(items)).tolist():
+    for place in RandomStream.ROBUSTNESS_ITEMS.generator(seed).permutation(len(items)).tolist():
         turns[families[place]] += 1
         (real if families[place] == REAL else forged).append((turns[families[place]], place))
     half = MAX_ITEMS // 2
@@ -158,7 +160,7 @@ def _distorted(items: LabelledCrops, step: Step, seed: int, before: int) -> Labe
 
 
 def _rng(seed: int, number: int) -> np.random.Generator:
-    return np.random.default_rng([seed, 8, number])
+    return RandomStream.ROBUSTNESS.generator(seed, number)
 
 
 def _robustness(items: LabelledCrops, right: NDArray[np.bool_], lost: Lost | None = None) -> Robustness:

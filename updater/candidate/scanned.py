@@ -1,7 +1,7 @@
 """The third graph of a candidate, which says when a video is forged: trained anew, or its parent's."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from detector.serving.scan_session import ScanSession
 from ingest.durable import rename_durably
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.candidate.scanned_clips import ScannedClips, real_crops
+from updater.draws import RandomStream
+from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
 from updater.scan.calibrate import fared, share_told, threshold_of, told
 from updater.scan.features import SeenFrames
@@ -41,7 +43,7 @@ class Scanned(BaseModel):
     """None of a parent's of which nothing is known"""
 
 
-def scanned(plan: Plan, draft: Path, progress: Callable[[str, int, int], None]) -> Scanned | None:
+def scanned(plan: Plan, draft: Path, progress: Progress) -> Scanned | None:
     """Put a scanner's files into draft and return what it is; None for a candidate without.
 
     It is trained where the plan has steps for it: on clips that are simulated from the train split's reals
@@ -86,7 +88,7 @@ def _put(
     held: what it says of held-back real clips.
     """
     crop = real_crops(plan.splits.calibration)[np.zeros(1, np.int64)][0]
-    rng = np.random.default_rng([plan.seed, 24])
+    rng = RandomStream.CLIP_OF_PROBE.generator(plan.seed)
     shown = simulate_clip(rng, crop, plan.without, forged=True).frames
     asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
     graph, probe, weights = (draft.parent / name for name in _FILES)

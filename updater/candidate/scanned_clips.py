@@ -1,6 +1,5 @@
 """The clips that a scanner learns from, is set and tested on: simulated, and of the library's videos."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,6 +9,8 @@ from updater.candidate.plan import Plan
 from updater.data.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
+from updater.progress import Progress
 from updater.scan.clips import ScannedClip
 from updater.scan.library import library_clips, real_clips
 from updater.scan.simulated import Features, simulate_clips
@@ -24,7 +25,7 @@ FULL_STEPS = 600
 class ScannedClips:
     """Makes a plan's clips, as the head over time sees them; no clip's group is in two splits."""
 
-    def __init__(self, plan: Plan, features: Features, progress: Callable[[str, int, int], None]) -> None:
+    def __init__(self, plan: Plan, features: Features, progress: Progress) -> None:
         self._plan, self._features, self._progress = plan, features, progress
 
     def to_learn(self) -> tuple[list[ScannedClip], int]:
@@ -34,7 +35,9 @@ class ScannedClips:
         """
         plan, videos, count = self._plan, self._videos("train"), self._count(TRAINED)
         of_library = min(count // 2, 2 * len(videos))
-        simulated = self._simulated("scanner: clips", plan.splits.train, 21, count, 0.5)
+        simulated = self._simulated(
+            "scanner: clips", plan.splits.train, RandomStream.CLIPS_TO_LEARN, count, 0.5
+        )
         if not of_library:
             return simulated, 0
         made = library_clips(
@@ -43,7 +46,7 @@ class ScannedClips:
             self._features,
             of_library,
             without=plan.without,
-            seed=(plan.seed, 25),
+            seed=RandomStream.VIDEOS_TO_LEARN.of(plan.seed),
             progress=partial(self._progress, "scanner: clips of videos"),
         )
         return [*simulated, *made], of_library
@@ -51,7 +54,9 @@ class ScannedClips:
     def held_back(self) -> tuple[list[ScannedClip], list[ScannedClip]]:
         """Return simulated real clips, and real videos as they are, one a group; none where they are few."""
         count = self._count(CALIBRATED)
-        simulated = self._simulated("scanner: held-back clips", self._plan.splits.calibration, 22, count, 0)
+        simulated = self._simulated(
+            "scanner: held-back clips", self._plan.splits.calibration, RandomStream.CLIPS_HELD_BACK, count, 0
+        )
         videos = self._videos("calibration")
         numbers = videos.one_a_group()[:CALIBRATED]
         if len(numbers) < LEAST_VIDEOS:
@@ -63,7 +68,9 @@ class ScannedClips:
     def to_test(self) -> tuple[list[ScannedClip], list[ScannedClip]]:
         """Return simulated clips, half of them forged; and each of some real videos, as it is and forged."""
         plan, count = self._plan, self._count(TESTED)
-        simulated = self._simulated("scanner: test clips", plan.splits.test, 23, count, 0.5)
+        simulated = self._simulated(
+            "scanner: test clips", plan.splits.test, RandomStream.CLIPS_TO_TEST, count, 0.5
+        )
         videos = self._videos("test")
         numbers = videos.one_a_group()[: count // 2]
         if not numbers:
@@ -74,13 +81,13 @@ class ScannedClips:
             self._features,
             2 * len(numbers),
             without=plan.without,
-            seed=(plan.seed, 26),
+            seed=RandomStream.VIDEOS_TO_TEST.of(plan.seed),
             coded_again_share=0,
             progress=partial(self._progress, "scanner: test videos"),
         )
 
     def _simulated(
-        self, stage: str, items: LabelledCrops, number: int, count: int, forged: float
+        self, stage: str, items: LabelledCrops, stream: RandomStream, count: int, forged: float
     ) -> list[ScannedClip]:
         return simulate_clips(
             real_crops(items),
@@ -88,7 +95,7 @@ class ScannedClips:
             count,
             forged,
             without=self._plan.without,
-            seed=(self._plan.seed, number),
+            seed=stream.of(self._plan.seed),
             progress=partial(self._progress, stage),
         )
 

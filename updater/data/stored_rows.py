@@ -109,6 +109,18 @@ def joined_rows(parts: Sequence[Any]) -> Any:
     return StoredRows(list(numbers), np.concatenate(places))
 
 
+def rows_of_items(
+    starts: NDArray[np.int64], items: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of some of n items, int64 [N], and where each one's begin among them, int64 [m + 1].
+
+    starts: [n + 1], rows starts[i]:starts[i + 1] are item i's. items: [m].
+    """
+    counts = np.diff(starts)[items]
+    own = np.cumsum([0, *counts]).astype(np.int64)
+    return np.arange(own[-1]) + np.repeat(starts[items] - own[:-1], counts), own
+
+
 def described_rows(shards: Sequence[Mapping[str, Any]], places: NDArray[np.int64]) -> StoredRows:
     """Return the rows that `StoredRows.described` told of; nothing is read."""
     found = [

@@ -2,25 +2,23 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import get_args
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import structlog
-from sqlalchemy import func, select
 
 from detector.release.architecture import FEATURE_VERSION
 from ingest.records import PicturePlan
-from memory.alarms import suspects_of_alarms
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore
 from memory.records import Split
 from memory.rows import UnknownExemplarError, select_exemplars, select_features
-from memory.schema import exemplars, labelled, labels
 from memory.store import Store
 from updater.data.real_clips import Gathering, RealClips
-from updater.data.stored_rows import Collected, StoredRows, chosen_rows
+from updater.data.stored_rows import Collected, StoredRows, chosen_rows, joined_rows, rows_of_items
+from updater.progress import Progress, Steps, uncounted, unsaid
 
 log = structlog.get_logger()
 
@@ -43,7 +41,11 @@ MAX_LOST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class LabelledCrops:
-    """n labelled items and their crops, all of one side S."""
+    """n labelled items and their T crops, all of one side S, in columns.
+
+    `take` and `join` are the only places where columns are chosen and put together: a column that is declared
+    here goes through both.
+    """
 
     ids: tuple[str, ...]
     """length n"""
@@ -73,28 +75,42 @@ class LabelledCrops:
 
     def take(self, items: Iterable[int]) -> "LabelledCrops":
         """Return these items, in this order."""
-        chosen = list(items)
-        at = np.array(chosen, np.int64)
-        starts = np.concatenate([[0], np.cumsum(np.diff(self.starts)[at])]).astype(np.int64)
-        # Row r of the choice is as far behind its item's first as it was.
-        rows = np.arange(starts[-1]) + np.repeat(self.starts[at] - starts[:-1], np.diff(starts))
-        return LabelledCrops(
-            ids=tuple(self.ids[i] for i in chosen),
-            families=tuple(self.families[i] for i in chosen),
-            sources=tuple(self.sources[i] for i in chosen),
-            groups=tuple(self.groups[i] for i in chosen),
-            crops=chosen_rows(self.crops, rows),
-            starts=starts,
-            features=None if self.features is None else self.features[at],
-            crop_features=None if self.crop_features is None else chosen_rows(self.crop_features, rows),
-            pictures=None if self.pictures is None else chosen_rows(self.pictures, at),
-            picture_features=None if self.picture_features is None else self.picture_features[at],
-            videos=None if self.videos is None else self.videos[at],
-        )
+        at = np.fromiter(items, np.int64)
+        rows, starts = rows_of_items(self.starts, at)
+        columns = {n: _chosen(getattr(self, n), rows if n in _OF_CROPS else at) for n in _COLUMNS}
+        return LabelledCrops(**columns, starts=starts)
+
+    @staticmethod
+    def join(parts: Sequence["LabelledCrops"]) -> "LabelledCrops":
+        """Return the items of all parts, at least one, in order.
+
+        A column that a part with items lacks is left out. Raises ValueError where rows differ in shape.
+        """
+        counts = np.concatenate([np.diff(part.starts) for part in parts])
+        full = [part for part in parts if len(part)] or parts
+        columns = {name: _joined([getattr(part, name) for part in full]) for name in _COLUMNS}
+        return LabelledCrops(**columns, starts=np.cumsum([0, *counts]).astype(np.int64))
 
     def counts(self) -> dict[str, int]:
         """Return the number of items of each class, by name."""
         return dict(sorted(Counter(self.families).items()))
+
+
+_COLUMNS = tuple(column.name for column in fields(LabelledCrops) if column.name != "starts")
+_OF_CROPS = {"crops", "crop_features"}
+"""the columns that have a row a crop; the others have one an item"""
+
+
+def _chosen(column: Any, at: npt.NDArray[np.int64]) -> Any:
+    if isinstance(column, tuple):
+        return tuple(column[i] for i in at)
+    return None if column is None else chosen_rows(column, at)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], tuple):
+        return tuple(value for part in parts for value in part)
+    return None if any(part is None for part in parts) else joined_rows(parts)
 
 
 @dataclass(frozen=True)
@@ -114,7 +130,7 @@ def load_splits(
     store: Store,
     crops: CropStore,
     resting: Collection[str] = (),
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    progress: Progress = unsaid,
     *,
     picture: PicturePlan | None = None,
     with_clips: bool = False,
@@ -160,7 +176,7 @@ def load(
     crops: CropStore,
     split: Split,
     resting: Collection[str] = (),
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
     *,
     picture: PicturePlan | None = None,
     clips: Gathering | None = None,
@@ -241,46 +257,3 @@ def _features(store: Store, ids: list[str]) -> npt.NDArray[np.float32] | None:
             return select_features(connection, FEATURE_VERSION, ids=ids).matrix
     except UnknownExemplarError:
         return None
-
-
-def newest_label(store: Store) -> int:
-    """Return the number of the newest label or undo, 0 before the first. Raises StoreUnavailableError."""
-    with store.read() as connection:
-        return connection.execute(select(func.max(labels.c.id))).scalar() or 0
-
-
-def known_label(store: Store, label: int) -> int:
-    """Return a label's number, or 0 where no label of the memory is as new.
-
-    Then the memory was restored to an earlier time than the update runs, its next labels get numbers that
-    were others' before, and nothing is known of what a run has seen. Raises StoreUnavailableError.
-    """
-    return label if label <= newest_label(store) else 0
-
-
-def labelled_since(store: Store, label: int) -> int:
-    """Return how many exemplars got a class by labels newer than this one which are not undone.
-
-    All that bear a class, where there is no such label yet, as `known_label` has it. Raises
-    StoreUnavailableError.
-    """
-    return len(_labelled_since(store, label))
-
-
-def suspects_labelled_since(store: Store, label: int) -> int:
-    """Return how many of them are suspects of an alarm. Raises StoreUnavailableError."""
-    with store.read() as connection:
-        suspects = suspects_of_alarms(connection)
-    return len(suspects & _labelled_since(store, label)) if suspects else 0
-
-
-def _labelled_since(store: Store, label: int) -> set[str]:
-    label = known_label(store, label)
-    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
-    query = (
-        select(labelled.c.exemplar)
-        .join(exemplars, exemplars.c.id == labelled.c.exemplar)
-        .where(labelled.c.label > label, labelled.c.label.not_in(undone), exemplars.c.family.is_not(None))
-    )
-    with store.read() as connection:
-        return set(connection.scalars(query))

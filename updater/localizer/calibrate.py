@@ -15,6 +15,7 @@ from scipy.special import expit, logit
 from detector.model.localizer import Localizer, LocalizerGraph, evidence
 from detector.release.map_contract import CELLS
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
 from updater.localizer.train import MaskedCrops, pseudo_forged
 
 THRESHOLD = 0.5
@@ -133,7 +134,7 @@ def _forgeries(
 ) -> Iterator[tuple[NDArray[np.uint8], Cells]]:
     """Yield the crops of pictures, and how much of each cell is forged."""
     if known is None:
-        rng = np.random.default_rng([seed, 12])
+        rng = RandomStream.LOCALIZER_CALIBRATION.generator(seed)
         for crops in _pictures(reals):
             yield pseudo_forged(rng, crops, without)
         return

@@ -16,6 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as _cross_entro
 from detector.model.localizer import Localizer
 from detector.release.map_contract import CELL_PX
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
 from updater.localizer.looks import looked_otherwise
 from updater.outliers.local_forgeries import forge_locally, processed, saved_again
 from updater.training.batches import ahead
@@ -69,7 +70,7 @@ def train_localizer(
     device = device or torch.device("cpu")
 
     def drawn(step: int) -> Batch:
-        return _batch(np.random.default_rng([seed, 11, step]), reals, known, without)
+        return _batch(RandomStream.LOCALIZER_BATCHES.generator(seed, step), reals, known, without)
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)

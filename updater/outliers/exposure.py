@@ -59,12 +59,18 @@ def expose(
     shows nothing of it, stays. `without` are the kinds of operations left
     out. The same seed gives the same crops, whatever is drawn before or after.
     """
-    chosen = items.take(Exposure(items, without).sources(np.random.default_rng([seed, 1]), count))
+    chosen = items.take(
+        Exposure(items, without).sources(draws.RandomStream.FORGED_ITEMS.generator(seed), count)
+    )
 
     def forgeries() -> Iterator[npt.NDArray[np.uint8]]:
         for number in range(count):
             rows = slice(chosen.starts[number], chosen.starts[number + 1])
-            yield forged(np.random.default_rng([seed, 2, number]), chosen.crops[rows], without)
+            yield forged(
+                draws.RandomStream.FORGERIES.generator(seed, number),
+                chosen.crops[rows],
+                without,
+            )
             progress(number + 1, count)
 
     return LabelledCrops(

@@ -16,7 +16,6 @@ from updater import draws
 from updater.outliers.exposure import Exposure
 from updater.training.crop_rows import Crops, Rows
 from updater.training.pools import draw_crops
-from updater.training.regularisers import augmix, regmixup
 from updater.training.step import Step
 
 _THREADS_BESIDE_A_GPU = 8
@@ -65,20 +64,10 @@ class Drawn:
     """[N', S, S, 3]: the crops of fresh pseudo-forgeries"""
     outlier_pooling: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     """float32 [M', N']"""
-    augmented: tuple[npt.NDArray[np.uint8], ...] = ()
-    """other versions of the N crops (AugMix)"""
-    mixing: regmixup.Mixing | None = None
-    """who is mixed with whom (RegMixup)"""
     mirrored: npt.NDArray[np.bool_] | None = None
     """[N], which of the crops the backbone sees from left to right turned round; None: none of them"""
-
     shifts: npt.NDArray[np.int64] | None = None
     """[N, 2], in px, how far down and right the backbone sees each crop moved; None: none of them"""
-
-    @property
-    def owners(self) -> npt.NDArray[np.int64]:
-        """The place of each crop's item, int64 [N], ascending."""
-        return np.asarray(self.pooling.argmax(0).numpy())
 
 
 def draw(
@@ -87,31 +76,24 @@ def draw(
     """Draw batch `number` of a stage; the same arguments give the same batch.
 
     chances: float64 [n], the running sums of the chance of each item. on_crops: whether the backbone is
-    trained, on crops. A pseudo-forgery that is drawn then makes way for a fresh one, and AugMix makes its
-    versions.
+    trained, on crops. A pseudo-forgery that is drawn then makes way for a fresh one.
     """
-    options, at_most = step.options, step.recipe.crops_an_item
-    rng = np.random.default_rng([step.seed, 3, int(on_crops), number])
+    at_most = step.recipe.crops_an_item
+    rng = draws.RandomStream.BATCHES.generator(step.seed, int(on_crops), number)
     torch_seed = int(rng.integers(2**31))
     items = draws.draw(rng, chances, step.recipe.batch)
     outliers, outlier_pooling = None, torch.zeros(0, 0)
     if on_crops and data.exposure is not None:
         known = data.targets[items] < len(data.fake)
         if not known.all():
-            fresh = np.random.default_rng([step.seed, 4, number])
+            fresh = draws.RandomStream.FRESH_FORGERIES.generator(step.seed, number)
             outliers, outlier_pooling = _anew(fresh, data, data.exposure, items[~known], at_most)
         items = items[known]
     rows, pooling = draw_crops(rng, items, data.starts, at_most)
-    augmented: tuple[npt.NDArray[np.uint8], ...] = ()
-    if on_crops and options.rejection == "augmix":
-        augmented = tuple(augmix.augment(rng, data.crops[rows], step.without) for _ in range(augmix.VERSIONS))
-    mixing = regmixup.draw(rng, len(items)) if options.rejection == "regmixup" else None
     mirrored = rng.random(len(rows)) < 0.5 if on_crops and step.recipe.flip else None
     most = step.recipe.shift_px if on_crops else 0
     shifts = rng.integers(-most, most, (len(rows), 2), endpoint=True) if most else None
-    return Drawn(
-        torch_seed, items, rows, pooling, outliers, outlier_pooling, augmented, mixing, mirrored, shifts
-    )
+    return Drawn(torch_seed, items, rows, pooling, outliers, outlier_pooling, mirrored, shifts)
 
 
 def _anew(

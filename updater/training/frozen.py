@@ -91,7 +91,7 @@ def frozen_rows(
 
 def digest_of(branch: PictureBranch) -> str:
     """Return the SHA-256, hexadecimal, of all that a row follows from but the picture."""
-    total = hashlib.sha256(branch.picture.model_dump_json(exclude={"weights", "tuned"}).encode())
+    total = hashlib.sha256(branch.picture.model_dump_json(exclude={"weights"}).encode())
     for name, value in sorted(branch.backbone.state_dict().items()):
         total.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
         total.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy())

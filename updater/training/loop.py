@@ -30,7 +30,6 @@ from updater.training.forward import (
     Pools,
     on_crops,
     on_rows,
-    other_versions,
     ready_images,
     ready_pools,
 )
@@ -172,9 +171,9 @@ class Training:
         """Yield the batches of these numbers, ready for the network."""
         step, data, chances = self.step, self.data, draws.cumulative(weights)
         if rows is not None:
-            versions = [(rows, data.features), *other_versions(step, data, network)]
             return at_once(
-                lambda number: ready_pools(step, draw(step, data, chances, number, False), versions), numbers
+                lambda number: ready_pools(step, data, draw(step, data, chances, number, False), rows),
+                numbers,
             )
         return ahead(
             lambda number: ready_images(step, data, network, draw(step, data, chances, number, True)),
@@ -185,8 +184,9 @@ class Training:
 
 def _divisible(ready: Images | Pools) -> int:
     """Return how many rows a batch has that may pass in pieces; of several processes one alone may not."""
-    crops = isinstance(ready, Images) and processes.count() == 1
-    return sum(len(part) for part in ready.parts) if crops else 1
+    if isinstance(ready, Pools) or processes.count() > 1:
+        return 1
+    return sum(len(part) for part in ready.parts)
 
 
 def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

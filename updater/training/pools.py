@@ -15,7 +15,7 @@ from detector.model.network import Network
 from detector.model.scores.score import NetworkOutput
 from memory.features import ItemFeatures
 from updater.data import stored_rows
-from updater.data.stored_rows import StoredRows, joined_rows
+from updater.data.stored_rows import StoredRows, joined_rows, rows_of_items
 from updater.data.training_data import LabelledCrops
 from updater.training.crop_rows import Crops, Rows, by_rows, rows_at_once, shared_rows
 
@@ -33,9 +33,7 @@ def rows_of(
     rows: Rows, starts: npt.NDArray[np.int64], items: npt.NDArray[np.int64]
 ) -> tuple[Tensor, npt.NDArray[np.int64]]:
     """Return the rows of some items, float32 [N, .], and where each one's begin, int64 [m + 1]."""
-    counts = np.diff(starts)[items]
-    own = np.concatenate([[0], np.cumsum(counts)])
-    at = np.arange(own[-1]) + np.repeat(starts[items] - own[:-1], counts)
+    at, own = rows_of_items(starts, items)
     device = rows.device if isinstance(rows, Tensor) else torch.device("cpu")
     return rows_at(rows, torch.from_numpy(at).to(device)), own
 

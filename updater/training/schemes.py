@@ -69,40 +69,25 @@ def class_loss(
 def binary_scores(logits: Tensor, fake: Tensor, aggregate: Aggregate) -> Tensor:
     """Return (d_R, d_F) of each row, float32 [M, 2]; the binary loss is -d of the side that is true.
 
-    The paper (eq. 9), with g the softmax over the K logits and every sum over the logits z of one side:
-    sumlog (9a) sum log g; sumlogit (9b) log sum g; sumfeat (9c) log softmax over the two sums of z; max
-    (9d) max log g. Its published code has s, the sigmoid, for g, and sides divided by both together:
-    sumlog-code, d_R = -L_R / (L_R + L_F) with L = sum log s(z); sumlogit-code, d_R = log(S_R / (S_R + S_F))
-    with S = sum s(z); max-code, the same with S = max s(z). Its sumfeat is half of log s(A_R) +
-    log(1 - s(A_F)), with A = sum z in the tree of iCaRL and A = sum s(z) in those of LUCIR and DyTox. The
-    code's iCaRL cuts sumlog off from the graph, which leaves (1 - lambda) times the cross-entropy, and
-    DyTox passes the sides through a second sigmoid; neither is offered.
+    The forms are those of CDDB's published code, with z a side's logits and s the sigmoid:
+
+        sumlog    d_R = -L_R / (L_R + L_F), L = sum log s(z)
+        sumlogit  d_R = log(S_R / (S_R + S_F)), S = sum s(z)
+        max       the same with S = max s(z)
+        sumfeat   d_R = (log s(S_R) + log(1 - s(S_F))) / 2, S = sum s(z)
+
+    The paper's eq. 9 has the softmax over all logits for s, and does not divide. The code has two forms of
+    sumfeat: this one is of its trees of LUCIR and DyTox, and that of iCaRL sums z itself. The code's iCaRL
+    cuts sumlog off from the graph, and its DyTox passes the sides through a second sigmoid: neither is here.
     """
     fake = fake.to(logits.device)
-    if aggregate in ("sumlog", "sumlogit", "max"):
-        values = F.log_softmax(logits, 1)
-    elif aggregate == "sumlog-code":
-        values = F.logsigmoid(logits)
-    elif aggregate in ("sumfeat", "sumfeat-icarl"):
-        values = logits
-    else:
-        values = torch.sigmoid(logits)
+    values = F.logsigmoid(logits) if aggregate == "sumlog" else torch.sigmoid(logits)
     sides = (values[:, ~fake], values[:, fake])
-    if aggregate == "sumlogit":
-        return torch.stack([side.logsumexp(1) for side in sides], 1)
-    if aggregate in ("max", "max-code"):
-        two = torch.stack([side.amax(1) for side in sides], 1)
-    else:
-        two = torch.stack([side.sum(1) for side in sides], 1)
+    two = torch.stack([side.amax(1) if aggregate == "max" else side.sum(1) for side in sides], 1)
     if aggregate == "sumfeat":
-        return F.log_softmax(two, 1)
-    if aggregate == "sumlog-code":
-        return -two / two.sum(1, keepdim=True)
-    if aggregate in ("sumlogit-code", "max-code"):
-        return torch.log(two / two.sum(1, keepdim=True))
-    if aggregate in ("sumfeat-icarl", "sumfeat-lucir"):
         return (F.logsigmoid(two) + F.logsigmoid(-two.flip(1))) / 2
-    return two
+    share = two / two.sum(1, keepdim=True)
+    return -share if aggregate == "sumlog" else torch.log(share)
 
 
 def fake_by_maxima(logits: Tensor, fake: Tensor) -> Tensor:

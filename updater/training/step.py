@@ -11,13 +11,10 @@ from torch import Tensor
 from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress, unsaid
 from updater.training.augmentations import Augment, shift_px
 from updater.training.schedules import Schedule
 from updater.training.weights import Weights
-
-Progress = Callable[[str, int, int], None]
-"""called with (stage, done, of how many)"""
-
 
 Optimizer = Literal["adamw", "sgd"]
 
@@ -55,23 +52,8 @@ FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
 UPDATE = Recipe(50, 1e-3, 1500, 2e-3, 0.5)
 
 
-Aggregate = Literal[
-    "sumlog",
-    "sumlogit",
-    "sumfeat",
-    "max",
-    "sumlog-code",
-    "sumlogit-code",
-    "sumfeat-icarl",
-    "sumfeat-lucir",
-    "max-code",
-]
-"""CDDB eq. 9a-d, then the same four as the published code has them; its sumfeat differs between two trees."""
-
-
-Rejection = Literal["none", "logit-norm", "t2f-norm", "augmix", "regmixup"]
-"""Rejection that the whole network is trained for: it changes the loss that a learner starts from. Heads that
-are trained for it on frozen embeddings are in `updater.benchmark.rejection.heads`."""
+Aggregate = Literal["sumlog", "sumlogit", "sumfeat", "max"]
+"""CDDB eq. 9a-d, as the published code has them"""
 
 
 @dataclass(frozen=True)
@@ -92,8 +74,6 @@ class Options:
     """whether the head is fine-tuned on batches that hold every class equally often"""
     exposure: Literal["none", "class", "outliers"] = "class"
     """pseudo-forgeries: not used, as a K+1st class, or held to a high energy"""
-    rejection: Rejection = "none"
-    """what training does for the sake of rejection, beside the exposure"""
 
 
 @dataclass(frozen=True)
@@ -133,7 +113,7 @@ class Step:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is a value
     checkpoint: Path | None = None
     start_from: Weights | None = None
-    progress: Progress = lambda stage, done, total: None
+    progress: Progress = unsaid
 
     def __post_init__(self) -> None:
         """Raise ValueError for classes, or a previous network, that do not fit."""

@@ -160,8 +160,6 @@ def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
         (("--scheme", "mt", "--aggregate", "sumlogits"), "--aggregate sumlogits: Input should be"),
         (("--head", "round"), "--head round: Input should be 'linear' or 'cosine'"),
         (("--exposure", "all"), "--exposure all: Input should be"),
-        (("--training", "logitnorm"), "--training logitnorm: Input should be"),
-        (("--training", "ber"), "ber trains a head of its own: name it with --rejection"),
         (("--rejection", "fused,nearest"), "--rejection 'nearest' is not known"),
         (("--rejection", ""), "--rejection '' is not known"),
         (("--backbone", "resnet18x"), "--backbone resnet18x is no model that timm knows: resnet18"),

@@ -17,9 +17,7 @@ TINY = ("--picture-backbone", "test_vit")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (TINY, "needs weights: give it --picture-checkpoint or --picture-pretrained, not both"),
-        (("--picture-checkpoint", "FILE"), "and neither without it"),
-        ((*TINY, "--picture-checkpoint", "FILE", "--picture-pretrained"), "not both"),
+        (("--picture-checkpoint", "FILE"), "--picture-checkpoint is of a --picture-backbone: name one"),
         (
             ("--picture-backbone", "test_vitt", "--picture-checkpoint", "FILE"),
             "--picture-backbone test_vitt is no model that timm knows: test_vit",
@@ -31,12 +29,6 @@ TINY = ("--picture-backbone", "test_vit")
         (
             (*TINY, "--picture-checkpoint", "FILE", "--calibration-share", "0", "--no-leave-out"),
             "--calibration-share 0 leaves nothing to set the share of --picture-backbone by",
-        ),
-        ((*TINY, "--picture-tune", "some"), "'some' is not known: choose of none, whole, last-N, adapters"),
-        (("--picture-tune", "whole"), "--picture-tune is of a --picture-backbone: name one"),
-        (
-            (*TINY, "--picture-tune", "whole", "--picture-epochs", "0"),
-            "--picture-epochs 0: it has to be above 0",
         ),
     ],
 )
@@ -63,8 +55,6 @@ def test_weights_of_another_model_and_files_that_hold_none_are_one_line(
         (tmp_path / "none", "cannot be read (No such file or directory"),
     ):
         assert told in fails("cddb", "--data", "absent", *TINY, "--picture-checkpoint", file)
-    words = (*TINY, "--picture-checkpoint", published("test_vit"), "--picture-tune", "last-7")
-    assert "test_vit has 6 blocks" in fails("cddb", "--data", "absent", *words)
 
 
 @pytest.mark.slow

@@ -68,18 +68,3 @@ def test_a_picture_is_resized_as_its_plan_says() -> None:
     assert made["bicubic"].max() > 200, "a cubic overshoots at an edge"
     assert not np.array_equal(made["bicubic"], made["lanczos"])
     assert PicturePlan(width_px=32, height_px=8).interpolation == "bilinear"
-
-
-@pytest.mark.parametrize(("width", "height"), [(64, 48), (33, 40), (20, 9), (1, 1)])
-def test_a_native_crop_is_the_middle_of_the_pictures_own_pixels(width: int, height: int) -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
-    found = shown(picture, PicturePlan(width_px=32, height_px=32, interpolation="none"))
-    assert found.shape == (32, 32, 3)
-    left, top = (max(0, side - 32) // 2 // 8 * 8 for side in (width, height))
-    inside = picture[top : top + 32, left : left + 32]
-    np.testing.assert_array_equal(found[: inside.shape[0], : inside.shape[1]], inside)
-
-
-def test_a_native_crop_that_is_no_square_is_refused() -> None:
-    with pytest.raises(ValueError, match="a native crop is a square, not 32 x 16 px"):
-        PicturePlan(width_px=32, height_px=16, interpolation="none")

@@ -25,7 +25,7 @@ from memory.settings import MemorySettings
 from memory.shift.shelving import ALARM_TYPE, Reread, event, plan_like, shelve
 from memory.shift.watch import _MAX_SOURCE_CHARS
 from memory.store import Store
-from updater.data.training_data import suspects_labelled_since
+from updater.schedule import suspects_labelled_since
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 RAISED = Raised(at=AT, source="door-7", release="a" * 64, items=150, since=20, log_e=6.5, log_limit=4.2)

@@ -7,12 +7,11 @@ import pytest
 
 from detector.model.backbone import shown_to
 from ingest.records import PicturePlan
-from updater.benchmark.continual import vote
+from updater.benchmark.continual import run, scoring
 from updater.benchmark.continual.items import with_features
 from updater.benchmark.data.tasks import Task
 from updater.training import frozen
-from updater.training.frozen import digest_of, picture_of
-from updater.training.tuning import Tuning
+from updater.training.frozen import picture_of
 from updater.training.weights import read_weights
 
 NAME, SIDE = "test_efficientnet", 32
@@ -53,13 +52,14 @@ def setup(small, published):
 def test_the_vote_is_in_what_is_told_of_known_and_left_out_and_in_no_score(
     pictured, setup, whole, start, tmp_path, monkeypatch
 ):
-    fitted, vote_beside = [], vote.vote_beside
+    fitted, vote_beside = [], scoring.vote_beside
 
     def spy(logits, train, *others):
         fitted.append(set(train.families))
         return vote_beside(logits, train, *others)
 
-    monkeypatch.setattr(vote, "vote_beside", spy)
+    for module in (run, scoring):
+        monkeypatch.setattr(module, "vote_beside", spy)
     ((with_vote, scores),) = start(pictured, tmp_path, setup, leave=True)
     without, plain_scores = whole
     # Six steps teach the network next to nothing; the pictures tell all.
@@ -77,37 +77,6 @@ def test_the_vote_is_in_what_is_told_of_known_and_left_out_and_in_no_score(
         assert np.allclose(found.control, plain_scores[name].control, atol=1e-4)
     assert with_vote.options["picture_from"] == setup.picture_from.digest
     assert with_vote.options["architecture"]["picture"]["weights"].endswith("licence CC0-1.0)")
-
-
-def test_a_model_is_tuned_on_what_is_trained_on_alone_and_once(pictured, setup, start, tmp_path, monkeypatch):
-    tuned, steps, tune = [], [], vote.tune
-
-    def spy(branch, items, targets, *others, progress, **rest):
-        tuned.append((digest_of(branch), set(items.families)))
-        tune(branch, items, targets, *others, progress=lambda *at: steps.append(at), **rest)
-
-    monkeypatch.setattr(vote, "tune", spy)
-    how = replace(setup, picture_tuning=Tuning("last-1", epochs=0.5, rate=1e-4, batch=4))
-    ((run, _),) = start(pictured, tmp_path / "tuned", how, leave=True)
-    classes = [set(task.classes) for task in pictured.tasks]
-    everything = set.union(*classes)
-    left_out = [everything - one for one in classes]
-    left_out += [everything - {name for name in one if "real" not in name} for one in classes]
-    growing = [set.union(*classes[: number + 1]) for number in range(3)]
-    assert [families for _, families in tuned] == [*growing, everything, *left_out]
-    # Task after task it goes on from the one before; all else begins with the weights.
-    begun = [digest for digest, _ in tuned]
-    assert len(set(begun)) == 3
-    assert set(begun[3:]) == {begun[0]}
-    assert run.figures.aa > 90
-    # What lies in the folder of the run is not done again.
-    (tmp_path / "tuned/seed-0/run.json").unlink()
-    tuned.clear()
-    steps.clear()
-    ((again, _),) = start(pictured, tmp_path / "tuned", how, leave=True)
-    assert len(tuned) == 3
-    assert not steps
-    assert again.figures.aa == run.figures.aa
 
 
 def test_another_run_looks_at_no_picture_again(pictured, setup, silent, tmp_path, monkeypatch):

@@ -2,21 +2,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
-from detector.model.network import PictureBranch
-from detector.release.architecture import Picture
 from detector.release.gate import decide
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from updater.candidate.evaluate import score_items
 from updater.candidate.live import live_calls
 from updater.candidate.parent import load_parent
-from updater.candidate.picture import vote_of_live
 from updater.candidate.plan import make_plan
 from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
-from updater.training.tuning import Tuning
 
 SETTINGS = UpdaterSettings(device="cpu")
 
@@ -83,23 +78,3 @@ def test_of_videos_it_says_what_the_live_release_says_of_videos(plan):
 def test_where_nothing_is_live_there_is_nothing_to_keep(plan):
     first = make_plan(SETTINGS, None, plan.splits)
     assert live_calls(first, lambda *at: None) is None
-
-
-def test_the_live_vote_is_of_the_model_that_is_live_where_the_candidates_was_tuned(plan):
-    picture = Picture(
-        backbone="test_efficientnet", side_px=32, mean=(127,) * 3, deviation=(64,) * 3, weights="none"
-    )
-    branch = PictureBranch(picture, 3)
-    pictures = np.random.default_rng(0).integers(0, 256, (len(plan.splits.calibration), 32, 32, 3), np.uint8)
-    of_another = np.ones((len(pictures), branch.head.in_features), np.float32)
-    items = replace(plan.splits.calibration, pictures=pictures, picture_features=of_another)
-    tuned = replace(
-        plan, parent=replace(plan.parent, branch=branch), picture_tuning=Tuning("whole", 1, 1e-4, 4)
-    )
-    with torch.no_grad():
-        wanted = branch(torch.from_numpy(pictures), torch.eye(len(pictures)))
-        frozen = branch.head(torch.from_numpy(of_another))
-    assert torch.allclose(vote_of_live(tuned, items), wanted, rtol=1e-2, atol=1e-3)
-    assert torch.allclose(vote_of_live(replace(tuned, picture_tuning=None), items), frozen, atol=1e-5)
-    assert not torch.allclose(wanted, frozen, rtol=1e-2, atol=1e-3)
-    assert vote_of_live(plan, items) is None

@@ -16,12 +16,10 @@ from updater.data.training_data import (
     CropSizesError,
     CropsLostError,
     PicturesLackingError,
-    known_label,
-    labelled_since,
     load,
     load_splits,
-    newest_label,
 )
+from updater.schedule import known_label, labelled_since, newest_label
 
 
 def test_every_labelled_item_is_loaded_once_on_the_side_that_its_group_says(store, crops, remember):

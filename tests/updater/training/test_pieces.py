@@ -3,20 +3,15 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
-from detector.model.backbone import shown_to
 from detector.release.architecture import Architecture
 from updater.training import loop, processes
 from updater.training.crop_rows import DeviceMemoryError
-from updater.training.frozen import frozen_branch, picture_of
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
 from updater.training.step import FIRST, Options, Step
-from updater.training.tuning import Tuning, tune
-from updater.training.weights import read_weights
 
 CPU = torch.device("cpu")
 RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, crops_an_item=2, optimizer="sgd")
@@ -94,21 +89,3 @@ def test_of_several_processes_none_goes_on_in_pieces_without_the_others(trained,
     monkeypatch.setattr(loop, "processes", SimpleNamespace(count=lambda: 2, **named))
     with pytest.raises(DeviceMemoryError, match="9 items"):
         trained(8)
-
-
-def test_a_model_on_pictures_is_tuned_in_pieces_as_at_once(labelled, published):
-    items, rng = labelled({"real": 8, "gan/real": 8}), np.random.default_rng(0)
-    items = replace(items, pictures=rng.integers(0, 256, (16, 32, 32, 3), np.uint8))
-    weights = read_weights(published("test_efficientnet"))
-    states = []
-    for most in (1000, 2):
-        branch = frozen_branch(
-            picture_of("test_efficientnet", 32, shown_to("test_efficientnet"), weights), weights
-        )
-        seen = limited(branch.backbone, most)
-        tune(branch, items, [0, 1] * 8, Tuning("whole", 1, 1e-3, 8), seed=0, device=CPU)
-        states.append(branch.backbone.state_dict())
-    assert seen[0] == 8
-    assert max(seen[-4:]) == 2
-    # Its normalisations keep their statistics. AdamW's first updates are signs, and show rounding enlarged.
-    assert worst(*states) < 1e-4

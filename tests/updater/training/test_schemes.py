@@ -5,8 +5,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from detector.model.scores.score import NetworkOutput
+from detector.release.architecture import Architecture
 from updater.training import schemes
-from updater.training.step import Options
+from updater.training.loop import Batch, TrainingSet
+from updater.training.losses import classification
+from updater.training.step import FIRST, Options, Step
 
 # Two real classes, two fake ones; the numbers below are worked from these four logits.
 FAKE = torch.tensor([False, True, False, True])
@@ -25,21 +29,13 @@ def ratio(real: float, fake: float) -> tuple[float, float]:
 
 
 BY_HAND = {
-    "sumlog": (math.log(G[0]) + math.log(G[2]), math.log(G[1]) + math.log(G[3])),
-    "sumlogit": (math.log(G[0] + G[2]), math.log(G[1] + G[3])),
-    "sumfeat": (-math.log(1 + math.exp(0.0 - 2.5)), -math.log(1 + math.exp(2.5 - 0.0))),
-    "max": (math.log(G[0]), math.log(G[3])),
-    "sumlog-code": tuple(-r for r in ratio(math.log(S[0]) + math.log(S[2]), math.log(S[1]) + math.log(S[3]))),
-    "sumlogit-code": tuple(math.log(r) for r in ratio(S[0] + S[2], S[1] + S[3])),
-    "sumfeat-icarl": (
-        (math.log(sigmoid(2.5)) + math.log(1 - sigmoid(0.0))) / 2,
-        (math.log(sigmoid(0.0)) + math.log(1 - sigmoid(2.5))) / 2,
-    ),
-    "sumfeat-lucir": (
+    "sumlog": tuple(-r for r in ratio(math.log(S[0]) + math.log(S[2]), math.log(S[1]) + math.log(S[3]))),
+    "sumlogit": tuple(math.log(r) for r in ratio(S[0] + S[2], S[1] + S[3])),
+    "sumfeat": (
         (math.log(sigmoid(S[0] + S[2])) + math.log(1 - sigmoid(S[1] + S[3]))) / 2,
         (math.log(sigmoid(S[1] + S[3])) + math.log(1 - sigmoid(S[0] + S[2]))) / 2,
     ),
-    "max-code": tuple(math.log(r) for r in ratio(S[0], S[3])),
+    "max": tuple(math.log(r) for r in ratio(S[0], S[3])),
 }
 
 
@@ -56,7 +52,7 @@ def test_gradients_reach_every_logit_that_the_formula_names(aggregate, target):
     logits = LOGITS.clone().requires_grad_()
     options = Options(scheme="mt", aggregate=aggregate, mt_weight=1.0)
     torch.autograd.backward(schemes.class_loss(logits, torch.tensor([target]), FAKE, options))
-    named = torch.tensor([[True, False, False, True]]) if aggregate == "max-code" else torch.ones(1, 4) > 0
+    named = torch.tensor([[True, False, False, True]]) if aggregate == "max" else torch.ones(1, 4) > 0
     assert torch.equal(logits.grad != 0, named)
 
 
@@ -73,7 +69,7 @@ def test_the_binary_loss_falls_as_the_true_side_rises(aggregate):
 
 def test_multi_task_is_the_stated_share_of_both_losses():
     target, options = torch.tensor([3]), Options(scheme="mt", aggregate="sumlogit", mt_weight=0.3)
-    expected = -0.7 * math.log(G[3]) - 0.3 * math.log(G[1] + G[3])
+    expected = -0.7 * math.log(G[3]) - 0.3 * BY_HAND["sumlogit"][1]
     assert schemes.class_loss(LOGITS, target, FAKE, options).item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -88,7 +84,7 @@ def test_pseudo_forgeries_take_part_in_the_entropy_and_in_neither_sum():
     options = Options(scheme="mt", aggregate="sumlogit", mt_weight=0.4)
     value = schemes.class_loss(logits, torch.tensor([0, 4]), FAKE, options)
     entropy = cross_entropy(logits, torch.tensor([0, 4]))
-    assert value.item() == pytest.approx(0.6 * entropy.item() - 0.4 * math.log(G[0] + G[2]), rel=1e-5)
+    assert value.item() == pytest.approx(0.6 * entropy.item() - 0.4 * BY_HAND["sumlogit"][0], rel=1e-5)
 
 
 @pytest.mark.parametrize("aggregate", BY_HAND)
@@ -127,3 +123,32 @@ def test_with_two_logits_the_two_probabilities_of_fake_are_one():
 @pytest.mark.parametrize(("all_are", "wanted"), [(True, 1.0), (False, 0.0)])
 def test_among_logits_of_one_side_every_item_is_of_that_side(all_are, wanted):
     assert schemes.fake_by_maxima(LOGITS, torch.full((4,), all_are)).item() == wanted
+
+
+OUTPUT = NetworkOutput(
+    LOGITS.repeat(3, 1), torch.tensor([3.0, -1.0, 0.5]), torch.zeros(3, 2), torch.zeros(3, 0)
+)
+TARGET = torch.tensor([0, 2, 4])
+
+
+@pytest.mark.parametrize("exposure", ["none", "class", "outliers"])
+def test_the_loss_reads_pseudo_forgeries_as_the_exposure_says(exposure, labelled):
+    classes = ("real", "blocky", "b/real", "striped")
+    step = Step(
+        labelled(dict.fromkeys(classes, 1)),
+        classes,
+        Architecture(backbone="none"),
+        options=Options(exposure=exposure),
+        recipe=replace(FIRST, label_smoothing=0.0),
+    )
+    data = TrainingSet(TARGET.numpy(), FAKE, None, None, torch.zeros(3, 0))
+    value = classification(step, data)(Batch(OUTPUT, TARGET, TARGET, TARGET, torch.eye(3))).item()
+    known = cross_entropy(OUTPUT.logits[:2], TARGET[:2]).item()
+    energy = -math.log(sum(EXP))
+    expected = {
+        "none": known,
+        "class": cross_entropy(torch.cat([OUTPUT.logits, OUTPUT.pseudo_logit[:, None]], 1), TARGET).item(),
+        # All three have one energy, so that the pseudo-forgery is five below its margin.
+        "outliers": known + 0.1 * (5 + energy - energy) ** 2,
+    }
+    assert value == pytest.approx(expected[exposure], rel=1e-5)

@@ -10,19 +10,17 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from detector.model.network import PictureBranch
 from memory.herding import herd
-from updater.benchmark.continual.items import joined
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
-from updater.benchmark.continual.setup import Progress, Setup
-from updater.benchmark.continual.vote import tuned_branch
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
-from updater.benchmark.report.clock import seconds_in, timed
 from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
+from updater.benchmark.report.run_folder import seconds_in, timed
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import aa_m, auroc, mean_ap
+from updater.progress import Progress
 from updater.training import schemes, step
 from updater.training.distorted import with_distorted
 from updater.training.learnt_file import load_learnt, save_learnt
@@ -44,8 +42,6 @@ class Continual:
         self.folder = folder
         self.memory: dict[str, LabelledCrops] = {}
         """exemplars of each class, the best first"""
-        self.branch: PictureBranch | None = None
-        """a model on whole pictures after the last step, where it is tuned"""
         self.unseen: dict[str, list[Unseen]] = {}
         """by score, the figures of rejection after each step that has outliers, all sets pooled"""
         self.unseen_sets: dict[str, dict[str, list[Unseen]]] = {}
@@ -62,7 +58,6 @@ class Continual:
         for number, task in enumerate(self.stream.tasks):
             train = self._train(number)
             learnt = self._learnt(number, learnt, train)
-            self.branch = self._tuned(number, train)
             began = time.perf_counter()
             self._remember(learnt, task.train)
             judge = self._judge(learnt, number, train)
@@ -79,8 +74,8 @@ class Continual:
     def _train(self, number: int) -> LabelledCrops:
         """Return the task's items and the exemplars; for joint training, the items of every task so far."""
         if self.setup.learner == "joint":
-            return joined([task.train for task in self.stream.tasks[: number + 1]])
-        return joined([self.stream.tasks[number].train, *self.memory.values()])
+            return LabelledCrops.join([task.train for task in self.stream.tasks[: number + 1]])
+        return LabelledCrops.join([self.stream.tasks[number].train, *self.memory.values()])
 
     def _learnt(self, number: int, previous: Learnt | None, train: LabelledCrops) -> Learnt:
         """Learn one task, or load what was learnt here before."""
@@ -123,19 +118,6 @@ class Continual:
             lambda stage, *at: self.progress(f"{task}: {stage}", *at),
         )
 
-    def _tuned(self, number: int, train: LabelledCrops) -> PictureBranch | None:
-        """Train a model on whole pictures further on one task, as far as it was not done here before."""
-        task = self.stream.tasks[number].name
-        return tuned_branch(
-            self.setup,
-            train,
-            self._classes(number),
-            self.seed,
-            self.folder / f"{number}-picture.safetensors",
-            lambda stage, *at: self.progress(f"{task}: {stage}", *at),
-            self.branch,
-        )
-
     def _seconds_file(self, number: int) -> Path:
         return self.folder / f"{number}.json"
 
@@ -162,11 +144,11 @@ class Continual:
         self.memory = {name: kept for name, kept in (old | new).items() if len(kept)}
 
     def _judge(self, learnt: Learnt, number: int, train: LabelledCrops) -> Judge:
-        held = joined([task.calibration for task in self.stream.tasks[: number + 1]])
+        held = LabelledCrops.join([task.calibration for task in self.stream.tasks[: number + 1]])
         # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
         held = held if len(held) else train
         new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
-        return calibrated(learnt, self.setup, train, held, new=new, branch=self.branch, seed=self.seed)
+        return calibrated(learnt, self.setup, train, held, new=new, seed=self.seed)
 
     def _measured(self, judge: Judge, number: int) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
         tasks = self.stream.tasks[: number + 1]
@@ -181,7 +163,7 @@ class Continual:
         outliers = {one.name: one.at(number, len(self.stream.tasks)) for one in self.stream.outliers}
         unknown = {name: part for name, part in outliers.items() if len(part)}
         if unknown:
-            judged = judge.judged(joined(list(unknown.values())))
+            judged = judge.judged(LabelledCrops.join(list(unknown.values())))
             ends = np.cumsum([len(part) for part in unknown.values()])
             sets = {
                 name: judged.take(slice(end - len(part), end))

@@ -1,41 +1,19 @@
 """Parts of a stream put together, with the features that no training changes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from updater.benchmark.continual.setup import Progress, Setup
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.tasks import Stream, Task
-from updater.data.stored_rows import StoredRows, joined_rows
+from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
+from updater.progress import Progress
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.pools import with_crop_features
-
-
-def joined(parts: Sequence[LabelledCrops]) -> LabelledCrops:
-    """Return the items of all parts, in order; at least one part, and all with features or none."""
-    starts, crops = [np.zeros(1, np.int64)], 0
-    for part in parts:
-        starts.append(crops + part.starts[1:])
-        crops += len(part.crops)
-    features = [part.crop_features for part in parts if part.crop_features is not None]
-    seen = [part.picture_features for part in parts if part.picture_features is not None]
-    pictures = [part.pictures for part in parts if part.pictures is not None]
-    return LabelledCrops(
-        ids=tuple(one for part in parts for one in part.ids),
-        families=tuple(one for part in parts for one in part.families),
-        sources=tuple(one for part in parts for one in part.sources),
-        groups=tuple(one for part in parts for one in part.groups),
-        crops=joined_rows([part.crops for part in parts]),
-        starts=np.concatenate(starts),
-        crop_features=joined_rows(features) if len(features) == len(parts) else None,
-        pictures=joined_rows(pictures) if len(pictures) == len(parts) else None,
-        picture_features=np.concatenate(seen) if len(seen) == len(parts) else None,
-    )
 
 
 def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path | None = None) -> Stream:
@@ -53,7 +31,7 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
         progress,
     )
     picture, weights = setup.architecture.picture, setup.picture_from
-    if picture is None or weights is None or setup.picture_tuning is not None:
+    if picture is None or weights is None:
         return with_crops
     branch = frozen_branch(picture, weights)
 

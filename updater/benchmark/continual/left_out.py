@@ -12,11 +12,9 @@ from safetensors.numpy import load_file, save
 from detector.release.architecture import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.items import joined
 from updater.benchmark.continual.lone_source import lone_source_scores
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
-from updater.benchmark.continual.setup import Progress, Setup
-from updater.benchmark.continual.vote import tuned_branch
+from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.results import (
@@ -29,6 +27,7 @@ from updater.benchmark.report.results import (
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
+from updater.progress import Progress
 from updater.training.distorted import with_distorted
 from updater.training.processes import is_first
 from updater.training.step import Learnt, Options, Recipe, Step
@@ -90,10 +89,9 @@ def leave_out(
         progress(f"without {what}: {stage}", *at)
 
     learnt = trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
-    train = joined([task.train for task in tasks])
-    held = joined([task.calibration for task in tasks])
-    branch = tuned_branch(setup, train, learnt.classes, seed, folder / "left-out-picture.safetensors", say)
-    judge = calibrated(learnt, setup, train, held, without=kinds, branch=branch, seed=seed)
+    train = LabelledCrops.join([task.train for task in tasks])
+    held = LabelledCrops.join([task.calibration for task in tasks])
+    judge = calibrated(learnt, setup, train, held, without=kinds, seed=seed)
     known, of_family = [judge.judged(task.test) for task in tasks], judge.judged(unseen)
     own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
     energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
@@ -125,7 +123,9 @@ def without_families(
     """
     left = [task for task in stream.tasks if task.name in families]
     tasks = [task for task in stream.tasks if task.name not in families]
-    everything = joined([part for task in left for part in (task.train, task.calibration, task.test)])
+    everything = LabelledCrops.join(
+        [part for task in left for part in (task.train, task.calibration, task.test)]
+    )
     if not source_known:
         return tasks, everything
     for task in left:
@@ -153,7 +153,7 @@ def trained(
 
     kinds: of the pseudo-forgeries that are left out. recipe: in the place of the setup's.
     """
-    undistorted = joined([task.train for task in tasks])
+    undistorted = LabelledCrops.join([task.train for task in tasks])
     train = with_distorted(undistorted, setup.distorted, kinds, seed, setup.torch_device, progress)
     step = Step(
         train,

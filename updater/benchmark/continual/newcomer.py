@@ -6,7 +6,7 @@ it calls the other half real, and that forgeries from the same sources, which no
 with them. Both releases are made and asked by what serves them: the builder, the exported graph, the gate.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from detector.release.gate import GateParameters
 from detector.serving.session import open_session
 from memory.records import REAL
 from memory.shelves import split_of
-from updater.benchmark.continual.items import joined
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
 from updater.benchmark.data.tasks import hold_back
@@ -31,10 +30,9 @@ from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.parent import load_network
 from updater.candidate.plan import Parent, make_plan
 from updater.data.training_data import LabelledCrops, Splits
+from updater.progress import Progress
 from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def load_media(folder: Path, reader: CropReader, progress: Progress, *, reals: i
     The own media that nothing is trained on are a quarter of that. Raises what `load_sources` and
     `load_library` raise.
     """
-    newcomers = joined(load_sources(folder, reader))
+    newcomers = LabelledCrops.join(load_sources(folder, reader))
     library = load_library(reader, "train", reals, each)
     fresh = load_library(reader, "after", reals // 4, each // 4)
     parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
@@ -97,7 +95,7 @@ def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progres
     photographs = media.newcomers.take(np.flatnonzero(real))
     forgeries = media.newcomers.take(np.flatnonzero(~real))
     to_name, others = halves(photographs, seed)
-    asked = joined([media.fresh, others, forgeries])
+    asked = LabelledCrops.join([media.fresh, others, forgeries])
     first = _dealt([media.library], seed)
     release = _release(settings, None, first, folder / f"seed-{seed}" / "before", progress)
     before = _judged(release, asked, progress)
@@ -120,7 +118,7 @@ def _featured(name: str, items: LabelledCrops, progress: Progress) -> LabelledCr
 
 def _dealt(parts: Sequence[LabelledCrops], seed: int) -> Splits:
     """Share items out by their groups as the memory does, anew for each seed."""
-    items = joined(parts)
+    items = LabelledCrops.join(parts)
     sides = np.array([split_of(f"{seed}/{group}") for group in items.groups])
     train, calibration, test = (
         items.take(np.flatnonzero(sides == side)) for side in ("train", "calibration", "test")

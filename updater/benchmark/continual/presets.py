@@ -30,7 +30,7 @@ _RESNET = (
 )
 _CDDB: Mapping[str, object] = {
     "scheme": "mt",
-    "aggregate": "sumlogit-code",
+    "aggregate": "sumlogit",
     "mt_weight": 0.3,
     "head": "linear",
     "backbone": "resnet50",

@@ -7,13 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.network import PictureBranch
 from detector.model.scores.energy import energy
 from detector.model.scores.score import NetworkOutput
 from detector.release.gate import GateParameters
 from detector.release.reference import Reference
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.continual.vote import PictureVote, vote_of
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
     GateInputs,
@@ -28,10 +26,11 @@ from updater.candidate.calibrate import (
 )
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
+from updater.training.picture_vote import Vote, vote_beside
 from updater.training.pools import backbone_rows, classify_in_parts, crop_features
-from updater.training.regularisers import augmix
 from updater.training.step import Learnt
 
 
@@ -74,7 +73,7 @@ class Judge:
     reference: Reference | None
     rejection: dict[str, Score]
     """the setup's scores of evidence, fitted, by name"""
-    vote: PictureVote | None
+    vote: Vote | None
     """of a model on whole pictures: in whatever real, fake and family are told by, and in no score"""
 
     @property
@@ -170,15 +169,13 @@ def calibrated(
     *,
     new: int | None = None,
     without: frozenset[str] = frozenset(),
-    branch: PictureBranch | None = None,
     seed: int,
 ) -> Judge:
     """Fit the gate, and the setup's scores, as a release does.
 
     train: what the network was trained on, of which all but the first `new` items are exemplars of earlier
     steps; calibration: items of its classes that it was not. without: kinds of change that heads are not
-    trained on. branch: a tuned model on whole pictures. seed: of heads that are trained. Raises
-    CalibrationError, EvidenceError.
+    trained on. seed: of heads that are trained. Raises CalibrationError, EvidenceError.
     """
     # Importing them takes seconds, which whoever only trains should not wait for.
     from updater.benchmark.rejection.heads.methods import HEADS
@@ -198,7 +195,9 @@ def calibrated(
             rows = np.array(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
         families, ids = np.array(train.families)[rows].tolist(), np.array(train.ids)[rows].tolist()
         reference = make_reference(NetworkOutput(*(one[rows] for one in known)), families, ids)
-    vote = vote_of(learnt, setup, train, calibration, held.logits, branch)
+    vote = None
+    if setup.architecture.picture is not None:
+        vote = vote_beside(held.logits, train, calibration, learnt.classes, setup.options)
     measured = _measured(held, reference, fake, None if vote is None else vote.on(calibration))
     gate = _gate(measured, calibration)
     evidence = known_of(
@@ -224,10 +223,12 @@ def _augmented(
     learnt: Learnt, setup: Setup, items: LabelledCrops, without: frozenset[str], seed: int
 ) -> tuple[Evidence, ...]:
     """Return the evidence of AugMix's versions of the items."""
+    from updater.benchmark.rejection.heads import augmix
+
     found = []
     for number in range(augmix.VERSIONS):
-        rng = np.random.default_rng([seed, 6, number])
-        crops = augmix.augment_all(rng, items.crops, without, as_opencil=True)
+        rng = RandomStream.AUGMIX_VERSIONS.generator(seed, number)
+        crops = augmix.augment_all(rng, items.crops, without)
         changed = replace(items, crops=crops, features=None, crop_features=None)
         found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
     return tuple(found)
@@ -246,7 +247,7 @@ def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
     return gate.model_copy(update={"unknown_threshold": threshold})
 
 
-def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops, vote: PictureVote | None) -> float:
+def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops, vote: Vote | None) -> float:
     """Return the share told rightly by the highest logit, 0..1.
 
     Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.

@@ -1,6 +1,5 @@
 """How a benchmark trains: the method, the network, the budget of exemplars, and for how long."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
@@ -11,10 +10,7 @@ from ingest.records import PicturePlan
 from updater.training.augmentations import NO_COPIES, Augment, Distorted
 from updater.training.schedules import Schedule
 from updater.training.step import Optimizer, Options, Recipe
-from updater.training.tuning import Tuning
 from updater.training.weights import Weights
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,6 @@ class Setup:
     """how whole pictures are shown to the architecture's model of them, where it has one"""
     picture_from: Weights | None = None
     """what that model begins as"""
-    picture_tuning: Tuning | None = None
-    """what of it is trained further on each task; None: it is frozen"""
 
     def described(self) -> dict[str, JsonValue]:
         """Return every option by name, for the record; weights by their digest, where there are some."""
@@ -63,8 +57,6 @@ class Setup:
             del whole[name]
         if not self.distorted.share:
             del whole["distorted"]
-        if self.picture_tuning is None:
-            del whole["picture_tuning"]
         if self.start_from is not None:
             whole["start_from"] = self.start_from.digest
         if self.picture_from is not None and self.picture_plan is not None:

@@ -24,6 +24,7 @@ from memory.index.index import Index
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows, stream_features
 from memory.store import Store
+from updater.progress import Progress
 
 Kind = Literal["clustered", "spread"]
 """clustered: a hundred kinds of media. spread: one kind, with the covariance that forensic features have."""
@@ -36,8 +37,6 @@ _BATCHES = 16
 _KINDS = 100
 _WITHIN = 0.5
 """Deviation within a kind; that of the kinds' centres is 1."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from memory.settings import MemorySettings
 from memory.shift_test import ShiftTest, share_of_budget
+from updater.progress import Progress
 
 AUCS = (0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90)
 
@@ -36,7 +37,7 @@ class Power:
 
 
 def measure(
-    before: int, streams: int, seed: int, aucs: Sequence[float], progress: Callable[[str, int, int], None]
+    before: int, streams: int, seed: int, aucs: Sequence[float], progress: Progress
 ) -> Iterator[Power]:
     """Yield the power at each AUC for sources that have sent `before` items of their own, normal scores.
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,9 +24,7 @@ from updater.benchmark.data.files import MediaFile
 from updater.benchmark.data.tasks import DataError, item_id
 from updater.data.stored_rows import StoredRows, joined_rows
 from updater.data.training_data import LabelledCrops
-
-Progress = Callable[[str, int, int], None]
-"""Takes (stage, done, total)."""
+from updater.progress import Progress, unsaid
 
 # Small enough that an interrupted reading loses little, large enough to be few files.
 _MOST_MEDIA = 256
@@ -53,7 +51,7 @@ class CropReader:
         self,
         plan: CropPlan | None = None,
         cache: Path | None = None,
-        progress: Progress = lambda stage, done, total: None,
+        progress: Progress = unsaid,
         processes: int = 2,
         picture: PicturePlan | None = None,
     ) -> None:

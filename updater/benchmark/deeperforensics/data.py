@@ -18,7 +18,7 @@ from updater.benchmark.deeperforensics.tree import (
     write_deeperforensics,
 )
 from updater.benchmark.forgerynet.run import digest_of, make_once
-from updater.training.step import Progress
+from updater.progress import Progress
 
 TESTED = ("std", "sing", "rand", "mix2", "mix3", "mix4")
 """Variants of the data set: undistorted, at level 5, at any level, and mixes of so many."""

@@ -20,8 +20,8 @@ from updater.distortions.distortion import DistortionError, Step
 from updater.distortions.files import distort_file, generator_of
 from updater.distortions.methods import distort
 from updater.filters import Picture
+from updater.progress import Progress
 from updater.training.pools import with_crop_features
-from updater.training.step import Progress
 
 MAX_PIXELS = 50_000_000
 CPU = torch.device("cpu")

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.release.architecture import NO_BACKBONE, Architecture
-from updater.benchmark.continual.items import joined
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.data.tasks import DataError
@@ -122,7 +121,7 @@ class OnCrops:
 
     def trained(self, parts: Sequence[LabelledCrops], name: str, seed: Seed) -> Judge[LabelledCrops]:
         """Train on real and forged clips of all parts."""
-        items = joined(parts)
+        items = LabelledCrops.join(parts)
         # A clip may stand in several variants with the same bytes: here each has an id of its own.
         items = replace(items, ids=tuple(f"{number}/{item}" for number, item in enumerate(items.ids)))
         setup = Setup(options=_OPTIONS, architecture=self._architecture(items.crops.shape[1]))

@@ -13,10 +13,10 @@ from updater.benchmark.deeperforensics.media import Reading, of_both_labels
 from updater.benchmark.deeperforensics.models import Judge, Model
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Values, values
-from updater.distortions.distortion import LEVELS, Step
 from updater.distortions.deeperforensics import DEEPERFORENSICS
+from updater.distortions.distortion import LEVELS, Step
 from updater.measures import auroc
-from updater.training.step import Progress
+from updater.progress import Progress
 
 CLIPS_BY_DISTORTION = 48
 """of the std test, half of them real, under each distortion at each level"""

@@ -26,6 +26,7 @@ from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of
 from updater.distortions.meta import meta_line
 from updater.distortions.methods import FORGERYNET, MIXED, drawn
+from updater.draws import RandomStream
 from updater.filters import Picture
 
 REALS_FOLDER, HIDDEN_FOLDER = "faceforensics", "hidden"
@@ -87,7 +88,7 @@ def write_deeperforensics(
 
 def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
     """Return a target's real and forged clip, as MP4."""
-    rng = np.random.default_rng([seed, 13, target.number])
+    rng = RandomStream.DEEPERFORENSICS_CLIPS.generator(seed, target.number)
     side, state = SIDE_PX + 2 * REACH_PX, int(rng.integers(2**63))
     scene, camera = render(rng, side, side), CAMERAS[int(rng.integers(len(CAMERAS)))]
     frames = []
@@ -102,14 +103,14 @@ def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
 
 def steps_of(seed: int, target: Target, variant: str) -> tuple[Step, ...]:
     """Draw what a target's clips are under in a variant, as the published metas are."""
-    rng = np.random.default_rng([seed, 14, target.number, DISTORTED.index(variant)])
+    rng = RandomStream.DEEPERFORENSICS_VARIANTS.generator(seed, target.number, DISTORTED.index(variant))
     count = int(variant.removeprefix("mix")) if variant.startswith("mix") else 1
     return drawn(rng, count, 5 if variant == "sing" else None)
 
 
 def drawn_others(number: int, seed: int = 0) -> tuple[Step, ...]:
     """Draw a mix of two to four of the 36 for the clip of that number."""
-    rng = np.random.default_rng([seed, 12, number])
+    rng = RandomStream.OTHER_DISTORTIONS.generator(seed, number)
     return drawn(rng, int(rng.choice(MIXED)), names=tuple(FORGERYNET))
 
 

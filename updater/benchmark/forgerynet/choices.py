@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from updater.benchmark.data.entries import Entry
 from updater.benchmark.forgerynet.families import KINDS, Kinds, classes_offered
 from updater.benchmark.report.harness import Seed
-from updater.training.step import Progress
+from updater.progress import Progress, unsaid
 
 Input = Literal["face", "native"]
 """face: the largest face, scaled, as the paper has it; native: pixels as they are"""
@@ -84,7 +84,7 @@ class Job:
     """for what was found out of files once: of all runs"""
     weights: Path | None = None
     """a file to begin with"""
-    progress: Progress = lambda stage, done, total: None
+    progress: Progress = unsaid
 
     def of(self, seed: Seed) -> "Job":
         """Return the job with another seed."""

@@ -19,6 +19,7 @@ from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.data.stored_rows import collected
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
 from updater.localizer.calibrate import THRESHOLD, calibrate
 from updater.localizer.train import STEPS, MaskedCrops, train_localizer
 
@@ -46,7 +47,7 @@ def measure(
         raise ChoiceError("--model localizer:left-out knows our own families' kinds alone: use --synthetic")
     if not held_back:
         train, held_back = _apart(train)
-    rng = np.random.default_rng([job.seed, 13])
+    rng = RandomStream.LOCALIZER_PICTURES.generator(job.seed)
     drawn = np.sort(rng.permutation(len(train))[:MAX_PICTURES])
     learnt, held = _masked([train[one] for one in drawn]), _masked(held_back)
     everything, reals_held = tuple(range(len(test))), held.items.families.count(REAL)

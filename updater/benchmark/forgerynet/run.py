@@ -20,8 +20,8 @@ from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
 from updater.benchmark.synthetic.forgerynet_videos import write_forgerynet_videos
+from updater.progress import Progress
 from updater.training.processes import is_first, wait
-from updater.training.step import Progress
 
 _TREE = "1"
 """counts what has changed in our own media"""
@@ -54,7 +54,7 @@ def read(medium: Medium, data: Path | None, home: Path, progress: Progress) -> D
     return Data(own, digest_of(own.entries, root), synthetic=True)
 
 
-def make_once(root: Path, write: Callable[[Path], None]) -> None:
+def make_once(root: Path, write: Callable[[Path], object]) -> None:
     """Have our own media written into a folder that is not there; of several processes the first does."""
     if is_first() and not root.is_dir():
         with folder_aside(root) as aside:

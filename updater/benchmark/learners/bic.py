@@ -22,6 +22,7 @@ from torch import Tensor
 
 from detector.model.network import Network
 from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
 from updater.training import schemes, two_stages
 from updater.training.distillation import interpolated
 from updater.training.heads import with_head
@@ -70,7 +71,7 @@ def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArr
     if not some:
         return chosen
     count = max(1, round(_HELD_OUT * min(some)))
-    rng = np.random.default_rng([seed, 5])
+    rng = RandomStream.BIAS_SPLIT.generator(seed)
     for name, found in of.items():
         drawn = rng.permutation(found)[: min(count, len(found) - 1)]
         chosen |= (families == name) & np.isin(groups, drawn)

@@ -16,16 +16,14 @@ distillation, T^2 KL(w softmax(teacher / T) / sum || softmax(student / T)) with 
 a release is one plain network. Both have the two stages of `two_stages`. The published code has no T^2, which
 scales the only loss there is.
 
-Published, the joint logits themselves are the teacher's: "foster". In ours, "foster-aligned", they are
-divided by w(beta_1), as L_LA trained them: undivided they lean to the old classes already, w made that
-outweigh what the teacher says, and after a short training the student took every item of a new family for an
-old class (0 of 30 right; so, 30).
+As in the published code, the joint logits themselves are the teacher's, undivided by w(beta_1). They lean to
+the old classes already, and w adds to that, so that a short training may take a new family for an old one.
 
 Constants: beta_1 = 0.96, beta_2 = 0.97, T = 2. The authors' own configurations have beta_1 from 0.94 to 0.98,
 another for each stream, and the same beta_2 and T. The first step is the classification loss alone.
 
-Heeds every option; exposure and trained rejection shape the boosted network, and the compression reads the
-step's fixed pseudo-forgeries, for which its teacher is computed once. Keeps nothing.
+Heeds every option; the exposure shapes the boosted network, and the compression reads the step's fixed
+pseudo-forgeries, for which its teacher is computed once. Keeps nothing.
 """
 
 from dataclasses import replace
@@ -50,21 +48,12 @@ COMPRESSION_BETA = 0.97
 
 def learn(step: Step) -> Learnt:
     """Train a network on a step, from scratch, or by boosting the previous one and compressing both."""
-    return _learn(step, "foster", aligned=False)
-
-
-def learn_aligned(step: Step) -> Learnt:
-    """Do the same with a teacher whose logits are divided by the weights that it was trained with."""
-    return _learn(step, "foster-aligned", aligned=True)
-
-
-def _learn(step: Step, method: str, *, aligned: bool) -> Learnt:
     if step.previous is None:
-        trained = two_stages.train(step, method, lambda network, data: classification(step, data))
+        trained = two_stages.train(step, "foster", lambda network, data: classification(step, data))
         return Learnt(trained.network, step.classes)
     beside = step.checkpoint.with_suffix(".boosting") if step.checkpoint else None
-    boosting = loop.checkpoint(replace(step, checkpoint=beside), f"{method} boosting", two_stages.STAGES)
-    compression = loop.checkpoint(step, method, two_stages.STAGES)
+    boosting = loop.checkpoint(replace(step, checkpoint=beside), "foster boosting", two_stages.STAGES)
+    compression = loop.checkpoint(step, "foster", two_stages.STAGES)
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         torch.manual_seed(step.seed)
         network = loop.start(step)
@@ -76,17 +65,10 @@ def _learn(step: Step, method: str, *, aligned: bool) -> Learnt:
         rows = two_stages.run_both(
             Training(shown, data, boosting), boosted, boosting_loss(step, data, boosted, weight)
         )
-        plain = replace(step, options=replace(step.options, rejection="none"))
         once = replace(data, exposure=None)
-        loss = compression_loss(
-            plain,
-            once,
-            boosted.eval(),
-            rows,
-            class_weights(targets, classes, COMPRESSION_BETA).to(step.device),
-            teacher_weight=weight if aligned else torch.ones_like(weight),
-        )
-        two_stages.run_both(Training(plain, once, compression), network, loss)
+        weight = class_weights(targets, classes, COMPRESSION_BETA).to(step.device)
+        loss = compression_loss(step, once, boosted.eval(), rows, weight)
+        two_stages.run_both(Training(step, once, compression), network, loss)
     boosting.remove()
     compression.remove()
     return Learnt(network.eval(), step.classes)
@@ -127,7 +109,6 @@ def _aligned(batch: Batch, weight: Tensor) -> Batch:
         batch,
         output=aligned_output(batch.output, weight),
         outliers=None if batch.outliers is None else aligned_output(batch.outliers, weight),
-        views=tuple(aligned_output(view, weight) for view in batch.views),
     )
 
 
@@ -136,13 +117,10 @@ def aligned_output(output: NetworkOutput, weight: Tensor) -> NetworkOutput:
     return output._replace(logits=output.logits / weight[:-1], pseudo_logit=output.pseudo_logit / weight[-1])
 
 
-def compression_loss(
-    step: Step, data: TrainingSet, boosted: Boosted, rows: Rows, weight: Tensor, teacher_weight: Tensor
-) -> Loss:
+def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, rows: Rows, weight: Tensor) -> Loss:
     """Return the balanced distillation from the boosted network, of whose backbones only rows are read.
 
-    rows: float32 [T, 2 B], of every crop; weight: float32 [K + 1]; teacher_weight: float32 [K + 1], by which
-    the teacher's logits are divided.
+    rows: float32 [T, 2 B], of every crop; weight: float32 [K + 1].
     """
 
     def all_logits(output: NetworkOutput) -> Tensor:
@@ -153,8 +131,7 @@ def compression_loss(
     def total(batch: Batch) -> Tensor:
         with torch.no_grad():
             features = batch.pooling @ rows_at(data.features, batch.crops)
-            said = boosted.classify(batch.pooling @ rows_at(rows, batch.crops), features)
-            teacher = all_logits(aligned_output(said, teacher_weight))
+            teacher = all_logits(boosted.classify(batch.pooling @ rows_at(rows, batch.crops), features))
         student = all_logits(batch.output)
         return balanced_distillation(student, teacher, weight[: student.shape[1]])
 

@@ -8,7 +8,7 @@ the rate) and their normalisation is fixed after the first step, statistics incl
 
 A batch replays |old| / |new| times as many crops as it has items, each old class equally often. The
 loss is the mean over both. options.distillation holds the replayed logits to the previous network's, CDDB's
-LRCIL-KD (table 4); 0 is the paper. Heeds every option; AugMix and RegMixup act on the new items alone.
+LRCIL-KD (table 4); 0 is the paper. Heeds every option.
 
 `kept`: "rows.ID", float32 [crops, B], and "features.ID", float32 [crops, F], of every item of the step. An
 item is replayed iff it has them; one of an old class without (new, or after a release) is trained on as any.
@@ -59,7 +59,7 @@ def learn(step: Step) -> Learnt:
 
     def loss_of(network: Network, data: TrainingSet) -> Loss:
         normalisation.fix(network)
-        return _loss(seen, data, stored)
+        return _loss(seen, network, data, stored)
 
     trained = two_stages.train(seen, f"lrcil beside {sorted(stored.ids)}", loss_of, below=BELOW)
     normalisation.release(trained.network)
@@ -94,29 +94,24 @@ def latents(step: Step) -> Latents | None:
     )
 
 
-def _loss(step: Step, data: TrainingSet, stored: Latents) -> Loss:
-    options, old = step.options, step.previous
-    assert old is not None
+def _loss(step: Step, network: Network, data: TrainingSet, stored: Latents) -> Loss:
+    assert step.previous is not None
     share = len(step.old) / max(1, len(step.classes) - len(step.old))
-    of_new = classification(step, data)
-    # These two read other versions of a batch's items, which stored rows do not have.
-    plain = "none" if options.rejection in ("augmix", "regmixup") else options.rejection
-    of_old = classification(replace(step, options=replace(options, rejection=plain)), data)
-    teacher = old.network.to(step.device).eval()
+    loss, weight = classification(step, data), step.options.distillation
+    teacher = step.previous.network.to(step.device).eval()
 
     def total(batch: Batch) -> Tensor:
         new = len(batch.items)
         drawn = torch.multinomial(stored.weight, max(1, round(share * new)), replacement=True)
         drawn = drawn.to(step.device)
-        said = batch.network.classify(stored.rows[drawn], stored.features[drawn])
-        replayed = Batch(
-            said, drawn, stored.target[drawn], drawn, torch.eye(len(drawn), device=step.device), batch.network
-        )
-        value = (new * of_new(batch) + len(drawn) * of_old(replayed)) / (new + len(drawn))
-        if options.distillation:
+        output = network.classify(stored.rows[drawn], stored.features[drawn])
+        pooling = torch.eye(len(drawn), device=step.device)
+        replayed = Batch(output, drawn, stored.target[drawn], drawn, pooling)
+        value = (new * loss(batch) + len(drawn) * loss(replayed)) / (new + len(drawn))
+        if weight:
             with torch.no_grad():
                 wanted = teacher.classify(stored.rows[drawn], stored.features[drawn]).logits
-            value = value + options.distillation * distillation(said.logits[:, : wanted.shape[1]], wanted)
+            value = value + weight * distillation(output.logits[:, : wanted.shape[1]], wanted)
         return value
 
     return total

@@ -1,7 +1,6 @@
 """Every learner by its name on the command line. To add one is to add its file and its line here.
 
-A bare name is the published method. Where ours does better, it stands beside under a name that says what it
-does otherwise.
+Each is the published method, in the form of its authors' code where that differs from the paper.
 """
 
 from updater.benchmark.learners import bic, dytox, fine_tuning, foster, icarl, joint, lrcil, lucir, nscil, wa
@@ -17,9 +16,7 @@ LEARNERS: dict[str, Learner] = {
     "bic": bic.learn,
     "wa": wa.learn,
     "nscil": nscil.learn,
-    "nscil-projected": nscil.learn_projected,
     "lrcil": lrcil.learn,
     "foster": foster.learn,
-    "foster-aligned": foster.learn_aligned,
     "dytox": dytox.learn,
 }

@@ -8,13 +8,11 @@ changes the rate; here it is as in the paper.
 
 The paper has a head for each task and is told the task: a new task's head is trained freely, and those of
 earlier ones no longer. Here there is one head, so the rows of new classes are free and those of old ones
-fixed: an old item keeps its old logits and may get any of the new ones. "nscil-projected" is ours: a linear
-head is projected like any other linear layer, and its new rows begin at zero, so that an old item keeps its
-new logits at zero too. Where there is no new row ("bc", and a step without a new class) both project it. In a
-cosine head, which is no linear layer, old rows are fixed and new ones free.
+fixed: an old item keeps its old logits and may get any of the new ones. Where there is no new row ("bc", and
+a step without a new class) a linear head is projected like any other linear layer.
 
 Items of old classes are left out, those of a step that brings no new class aside. Heeds the scheme, the
-exposure, the trained rejection and whether the head is balanced. `kept`: "covariance.LAYER" and
+exposure and whether the head is balanced. `kept`: "covariance.LAYER" and
 "inputs.LAYER", over how many inputs. A release has none: its first update is not projected.
 """
 
@@ -38,24 +36,15 @@ _HEAD = "head"
 
 def learn(step: Step) -> Learnt:
     """Train a network on the new classes of a step, within the null space of the earlier ones."""
-    return _learn(step, "nscil", free=True)
-
-
-def learn_projected(step: Step) -> Learnt:
-    """Do the same with a linear head that is projected whole, its new rows too."""
-    return _learn(step, "nscil-projected", free=False)
-
-
-def _learn(step: Step, method: str, *, free: bool) -> Learnt:
     new = [i for i, family in enumerate(step.train.families) if family not in step.old]
     if new:
         step = replace(step, train=step.train.take(new))
     before = _unpacked(step)
     if not before:
-        trained = two_stages.train(step, method, lambda network, data: classification(step, data))
+        trained = two_stages.train(step, "nscil", lambda network, data: classification(step, data))
     else:
         old = len(schemes.columns(step.old, step.options))
-        free = free and old < len(schemes.columns(step.classes, step.options))
+        free = old < len(schemes.columns(step.classes, step.options))
         projections = {
             name: null_space.projection(mean.to(step.device))
             for name, (mean, _) in before.items()
@@ -67,7 +56,7 @@ def _learn(step: Step, method: str, *, free: bool) -> Learnt:
             return classification(step, data)
 
         trained = two_stages.train(
-            step, method, loss_of, update=partial(null_space.projected_update, projections=projections)
+            step, "nscil", loss_of, update=partial(null_space.projected_update, projections=projections)
         )
         _release(trained.network)
     network = trained.network
@@ -76,16 +65,12 @@ def _learn(step: Step, method: str, *, free: bool) -> Learnt:
 
 
 def _fix_the_rest(network: Network, projected: Collection[str], old: int) -> None:
-    """Leave only what is projected to be trained, and the rows from `old` on of a head that is not."""
+    """Leave only what is projected to be trained, and a head's rows from `old` on where it is not."""
     normalisation.fix(network)
     network.requires_grad_(False)
     for name in projected:
         network.get_submodule(name).requires_grad_(True)
-    if _HEAD in projected:
-        with torch.no_grad():
-            for value in network.head.parameters():
-                value[old:] = 0
-    else:
+    if _HEAD not in projected:
         for value in network.head.parameters():
             # A cosine head's scale moves the logits of old items too.
             value.requires_grad_(value.ndim > 0)

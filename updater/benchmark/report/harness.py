@@ -16,8 +16,8 @@ from pydantic import JsonValue
 
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.report.run_folder import RUN_FILE, ResultsError, Run, load_run, save_run
+from updater.progress import Progress
 from updater.training.processes import is_first
-from updater.training.step import Progress
 
 _PACKAGES = ("numpy", "torch", "torchvision", "timm", "scikit-learn", "pytorch-ood", "faiss-cpu", "av")
 T = TypeVar("T")

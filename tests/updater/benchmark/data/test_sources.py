@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from updater.benchmark.continual.items import joined
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
 from updater.benchmark.data.tasks import LayoutError
+from updater.data.training_data import LabelledCrops
 
 
 def lay(folder: Path, *places: str) -> Path:
@@ -30,7 +30,7 @@ def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path: Path) -
         "phone/notes/e.png",
     )
     with CropReader(processes=1) as reader:
-        items = joined(load_sources(folder, reader))
+        items = LabelledCrops.join(load_sources(folder, reader))
     assert items.families == ("gan/real", "gan/fake", "phone/real", "phone/real")
     assert items.sources == ("gan", "gan", "phone", "phone")
     assert items.groups[2:] == ("phone/bridge", "phone/bridge")

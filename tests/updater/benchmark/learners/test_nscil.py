@@ -92,15 +92,10 @@ def test_a_projected_update_changes_new_outputs_and_no_old_ones():
         assert not torch.allclose(network(old), before, atol=1e-2), "the same step unprojected changes them"
 
 
-@pytest.fixture(
-    scope="module",
-    params=[("linear", nscil.learn), ("linear", nscil.learn_projected), ("cosine", nscil.learn)],
-    ids=["linear", "projected", "cosine"],
-)
+@pytest.fixture(scope="module", params=["linear", "cosine"])
 def learnt(request, labelled):
     """The old items, the network after them, and the update of the one that follows."""
-    head, learn = request.param
-    architecture = TINY.model_copy(update={"head": head})
+    learn, architecture = nscil.learn, TINY.model_copy(update={"head": request.param})
     items = labelled({"a/real": 4, "a/blocky": 4})
     options = Options(exposure="none")
     first = learn(Step(items, OLD, architecture, options=options, recipe=RECIPE, seed=1))
@@ -120,10 +115,8 @@ def test_an_update_leaves_the_old_items_logits_where_fine_tuning_does_not(learnt
 def test_what_a_layer_changes_is_bounded_on_old_inputs_by_the_null_space(learnt):
     _, first, _, second = learnt
     changed = 0
-    rows = second.network.head.weight[:2]
-    free = torch.equal(rows, first.network.head.weight)
     for name, layer in null_space.layers(first.network).items():
-        if free and name == "head":
+        if name == "head":
             continue
         covariance, after = first.kept[f"covariance.{name}"], second.network.get_submodule(name)
         steps = []
@@ -142,25 +135,20 @@ def test_what_a_layer_changes_is_bounded_on_old_inputs_by_the_null_space(learnt)
     assert changed > 5
 
 
-def test_the_heads_new_rows_are_free_and_its_old_ones_stay_or_all_are_projected(learnt, request):
+def test_the_heads_new_rows_are_free_and_its_old_ones_stay(learnt):
     items, first, _, second = learnt
-    head, was = second.network.head, first.network.head.weight
-    kind = request.node.callspec.id
-    assert torch.equal(head.weight[:2], was) is (kind != "projected")
+    assert torch.equal(second.network.head.weight[:2], first.network.head.weight)
     assert not any("parametrizations" in name for name in second.network.state_dict())
-    # An old item's new logits: zero to begin with, and held there, only where all rows are projected.
-    on_old = said(second.network, items)[:, 2:].abs().max()
-    assert bool(on_old < 1e-3) is (kind == "projected")
+    assert said(second.network, items)[:, 2:].abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("learn", [nscil.learn, nscil.learn_projected])
-def test_where_no_row_is_new_the_head_is_projected(learn, labelled):
+def test_where_no_row_is_new_the_head_is_projected(labelled):
     options = Options(exposure="none", scheme="bc")
     recipe = replace(RECIPE, backbone_steps=0, balanced_steps=3)
     bare = TINY.model_copy(update={"backbone": "none"})
-    first = learn(Step(labelled(dict.fromkeys(OLD, 3)), OLD, bare, options=options, recipe=recipe))
+    first = nscil.learn(Step(labelled(dict.fromkeys(OLD, 3)), OLD, bare, options=options, recipe=recipe))
     new = labelled({"b/real": 3, "b/striped": 3}, seed=2)
-    second = learn(Step(new, CLASSES, bare, first, options, recipe, seed=3))
+    second = nscil.learn(Step(new, CLASSES, bare, first, options, recipe, seed=3))
     step = torch.cat(
         [
             second.network.head.weight - first.network.head.weight,

@@ -13,13 +13,9 @@ from updater.benchmark.rejection.evidence import Known, Score
 from updater.benchmark.rejection.heads import (
     augmix,
     ber,
-    logitnorm,
+    class_loss,
     npos,
-    npos_logistic,
-    regmixup,
-    t2fnorm,
     vos,
-    vos_logistic,
 )
 
 HeadFit = Callable[[Known, npt.NDArray[np.bool_], int], Score]
@@ -31,14 +27,12 @@ HEADS: dict[str, HeadFit] = {
     "ber-published": ber.fit_published,
     "vos": vos.fit,
     "vos-published": vos.fit_published,
-    "vos-logistic": vos_logistic.fit,
     "npos": npos.fit,
     "npos-published": npos.fit_published,
-    "npos-logistic": npos_logistic.fit,
-    "logit-norm": logitnorm.fit,
-    "t2f-norm": t2fnorm.fit,
+    "logit-norm": class_loss.fit_logit_norm,
+    "t2f-norm": class_loss.fit_t2f_norm,
     "augmix": augmix.fit,
-    "regmixup": regmixup.fit,
+    "regmixup": class_loss.fit_regmixup,
 }
 """All as OpenCIL has them, but that "ber", "vos" and "npos" take their margins from the items; with OpenCIL's
-constants they are called "published". "logistic": with the loss of the method's own paper."""
+constants they are called "published"."""

@@ -11,8 +11,8 @@ all training items of the new classes are used, however few: k and the rim are 4
 
 "published" has OpenCIL's margins, and its code's way to keep candidates: those of both rim items are read as
 one table of the wrong shape, so that nearly any 30 % are kept. Ours takes the margins from the items, and
-keeps the farthest candidates of each rim item, as the paper says. What the paper itself trains, a network of
-its own with a logistic loss, is npos_logistic.py.
+keeps the farthest candidates of each rim item, as the paper says. The paper itself trains a network of its
+own with a logistic loss, which OpenCIL's code does not.
 """
 
 import numpy as np

@@ -7,8 +7,8 @@ on the diagonal; its outlier is the least likely of 10,000 samples a step. The c
 classes only, and none before a queue of each class holds 1,000 items: here all training items of the new
 classes, however few, give means and covariance.
 
-"published" has OpenCIL's margins; ours takes them from the items. What the paper itself trains, a
-logistic layer on the energy, is vos_logistic.py.
+"published" has OpenCIL's margins; ours takes them from the items. The paper itself trains a logistic layer on
+the energy, which OpenCIL's code does not.
 """
 
 import numpy as np

@@ -1,14 +1,12 @@
 """NPOS: the rim and what lies beyond it, OpenCIL's use of that, and the paper's own loss."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
-from updater.benchmark.rejection.heads import energy_margins, npos, npos_logistic
+from updater.benchmark.rejection.heads import energy_margins, npos
 
 
 @pytest.fixture
@@ -87,33 +85,3 @@ def test_a_class_of_one_item_has_a_rim_and_outliers(monkeypatch, space, old):
     for fit in (npos.fit, npos.fit_published):
         fit(few, old[::24], 0)
     assert [len(one) for one in seen] == [3 * 300] * 2
-
-
-# The paper's own loss
-
-
-def test_the_logistic_rim_is_where_scikit_learns_neighbours_are_farthest(items):
-    rows = torch.from_numpy(unit(items))
-    assert set(npos_logistic.rim(rows).tolist()) == set(np.argsort(-reach(items, items, 11))[:6].tolist())
-
-
-def test_logistic_outliers_are_the_farthest_candidates_of_each_rim_item(items):
-    rows, around = torch.from_numpy(unit(items)), torch.tensor([3, 7])
-    width = rows.shape[1]
-    found = npos_logistic.outliers(torch.Generator().manual_seed(1), rows, around)
-    noise = torch.randn(2, 100, width, generator=torch.Generator().manual_seed(1))
-    candidates = F.normalize(rows[around][:, None] + 0.1 * noise, dim=2)
-    assert found.shape == (60, width)
-    for of_item, part in zip(candidates, found.split(30), strict=True):
-        assert reach(part, rows, 10).min() == pytest.approx(np.sort(reach(of_item, rows, 10))[-30], rel=1e-3)
-    assert torch.allclose(torch.linalg.vector_norm(found, dim=1), torch.ones(60), atol=1e-5)
-
-
-def test_the_logistic_loss_by_hand_and_its_gradient():
-    familiar, beyond = torch.tensor([2.0], requires_grad=True), torch.tensor([0.0, -1.0], requires_grad=True)
-    value = npos_logistic.open_loss(familiar, beyond)
-    expected = (math.log(2) + math.log1p(math.exp(-1))) / 2 + math.log1p(math.exp(-2))
-    assert value.item() == pytest.approx(expected, rel=1e-5)
-    torch.autograd.backward(value)
-    assert (familiar.grad < 0).all()
-    assert (beyond.grad > 0).all()

@@ -1,15 +1,10 @@
 """VOS: the virtual outliers, OpenCIL's use of them, and the paper's own loss."""
 
-import math
-
 import numpy as np
-import pytest
 import torch
-import torch.nn.functional as F
-from pytorch_ood.loss import VOSRegLoss
 from scipy.stats import ks_2samp
 
-from updater.benchmark.rejection.heads import energy_margins, vos, vos_logistic
+from updater.benchmark.rejection.heads import energy_margins, vos
 
 
 def test_the_gaussians_are_the_classes_means_and_their_common_covariance(space):
@@ -55,41 +50,3 @@ def test_opencils_outliers_are_of_the_new_classes_only(monkeypatch, space, old):
     vos.fit_published(space.known(), old, 0)
     nearest = torch.cdist(seen[0], torch.tensor(space.means, dtype=torch.float32)).argmin(1)
     assert nearest.tolist() == [3, 4, 5]
-
-
-# The paper's own loss
-
-
-def test_the_weighted_energy_by_hand():
-    logits, weights = torch.log(torch.tensor([[2.0, 3.0, 5.0]])), torch.tensor([1.0, 2.0, -4.0])
-    assert vos_logistic.weighted_energy(logits, weights).item() == pytest.approx(-math.log(2 + 6), rel=1e-5)
-    alike = vos_logistic.weighted_energy(logits, torch.ones(3))
-    assert alike.item() == pytest.approx(-torch.logsumexp(logits, 1).item(), rel=1e-5)
-
-
-def test_of_as_many_items_as_outliers_pytorch_oods_loss_is_half_of_ours():
-    generator = torch.Generator().manual_seed(3)
-    logits = torch.randn(8, 3, generator=generator)
-    weights, slope = torch.tensor([0.5, 1.0, 2.0]), 1.7
-    layer, energy = torch.nn.Linear(1, 2), torch.nn.Linear(3, 1)
-    with torch.no_grad():
-        # Its class 1 is the familiar one, so that phi is logit 0 less logit 1.
-        layer.weight.copy_(torch.tensor([[slope], [0.0]]))
-        layer.bias.copy_(torch.tensor([0.3, 0.0]))
-        energy.weight.copy_(weights[None])
-        target = torch.tensor([0, 1, 2, 0, -1, -1, -1, -1])
-        theirs = VOSRegLoss(layer, energy, alpha=1.0)(logits, target) - F.cross_entropy(
-            logits[:4], target[:4]
-        )
-    phi = slope * vos_logistic.weighted_energy(logits, weights) + 0.3
-    ours = vos_logistic.uncertainty_loss(phi[:4], phi[4:])
-    assert theirs.item() == pytest.approx(ours.item() / 2, rel=1e-4)
-
-
-def test_the_loss_reaches_every_logit_weight_and_side():
-    logits = torch.tensor([[1.0, -1, 0.5], [0.2, 0.1, 3]], requires_grad=True)
-    weights = torch.ones(3, requires_grad=True)
-    phi = vos_logistic.weighted_energy(logits, weights)
-    torch.autograd.backward(vos_logistic.uncertainty_loss(phi[:1], phi[1:]))
-    assert (logits.grad != 0).all()
-    assert (weights.grad != 0).all()

@@ -6,7 +6,7 @@ import time
 import pytest
 from sqlalchemy import create_engine
 
-from updater.progress import LeaseHeartbeat
+from updater.lease import LeaseHeartbeat
 from updater.runs import RunTable
 
 
