@@ -11,9 +11,8 @@ from PIL import Image
 from updater.benchmark.data.forgerynet import load_forgerynet
 from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet import localizer
-from updater.benchmark.forgerynet.choices import ChoiceError, Choices
+from updater.benchmark.forgerynet.choices import ChoiceError, Choices, Job
 from updater.benchmark.forgerynet.families import OWN, with_own_names
-from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.maps import Mapped
 from updater.benchmark.forgerynet.spatial import measure, outcome
 from updater.benchmark.synthetic.families import FAMILIES
