@@ -8,12 +8,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.settings import DeploySettings
-from detector.settings import DetectorSettings
+from detector.records import RELEASES, UNKNOWNS, VERDICTS
+from detector.unknowns import MAX_MESSAGE_BYTES
 from ingest.kafka.topics import Topic, ingest_topics
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from memory.database import cause_of, open_engine, require_openable
 from memory.migrate import UnknownLayoutError, migrate
-from memory.records import MAX_ALARM_BYTES
+from memory.records import ALARMS, MAX_ALARM_BYTES
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import open_runs
@@ -91,17 +92,15 @@ def _rooms() -> tuple[_Room, ...]:
     )
 
 
-def all_topics(
-    ingest: IngestSettings, detector: DetectorSettings, memory: MemorySettings, partitions: int
-) -> tuple[Topic, ...]:
+def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
     """The topics that the processes use; `partitions` is that of the media and all that follows from it.
 
     The releases topic has one partition and is compacted: the newest rollout is all that counts.
     """
     return (
         *ingest_topics(ingest, partitions),
-        Topic(detector.verdicts_topic, ingest.max_record_bytes, partitions),
-        Topic(detector.unknowns_topic, detector.max_unknown_message_bytes + HEADER_ROOM_BYTES, partitions),
-        Topic(memory.alarms_topic, MAX_ALARM_BYTES),
-        Topic(detector.releases_topic, ingest.max_media_bytes, compacted=True),
+        Topic(ingest.topic(VERDICTS), ingest.max_record_bytes, partitions),
+        Topic(ingest.topic(UNKNOWNS), MAX_MESSAGE_BYTES + HEADER_ROOM_BYTES, partitions),
+        Topic(ingest.topic(ALARMS), MAX_ALARM_BYTES),
+        Topic(ingest.topic(RELEASES), ingest.max_media_bytes, compacted=True),
     )

@@ -19,7 +19,6 @@ class DeploySettings(BaseSettings):
         "127.0.0.1", description="address the server listens on; others than loopback need a token"
     )
     port: int = Field(8700, ge=0, le=65535, description="port the server listens on; 0 takes a free one")
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(9104, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
     database_url: str = Field(
         "sqlite:///.forgewatch/deploy/ledger.sqlite",

@@ -20,7 +20,7 @@ from detector.release.artifact import Artifact
 from detector.release.contract import PICTURE
 from detector.release.inputs import request_for
 from detector.release.tensors import ModelOutput, Request
-from detector.requests import Ready, request_bytes, requests
+from detector.requests import MOST_CROPS, Ready, request_bytes, requests
 from detector.routing import Route
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
@@ -169,7 +169,7 @@ def judge(
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
             ready.append(Ready(place, opened.record, opened.artifact, item, decoded, decode_s, opened.media))
-    for part in requests(ready, settings.max_request_crops, settings.max_request_bytes):
+    for part in requests(ready, MOST_CROPS, settings.max_request_bytes):
         judged |= _judge_apart(part, score, again, unknown_bytes)
     return [judged[place] for place in range(len(batch.opened))]
 

@@ -17,7 +17,7 @@ from detector.release.artifact import verify
 from detector.release.inputs import request_for
 from detector.release.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.second_look import looked_again, second_looks
-from detector.serving.release_session import ReleaseSession
+from detector.serving.session import ReleaseSession
 from detector.settings import DetectorSettings
 from detector.verdicts import Origin, build
 from ingest.records import MediaError, MediaItem
@@ -96,9 +96,10 @@ class Handler:
         (verdict,) = build([Origin("", item, timings)], [decoded], output, self._artifact)
         (clip,) = clips([decoded], apart, output["features"], manifest)
         (evidence,) = evidence_of([decoded], output)
-        ask, seen = self._session.score, JudgedItem(verdict, evidence, lambda: data, clip)
-        (seen,) = looked_again([seen], second_looks(self._artifact, ask, ask, ask), self._sandbox.submit)
-        return seen.verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
+        judged = JudgedItem(verdict, evidence, lambda: data, clip)
+        looks = second_looks(self._artifact, self._session.score)
+        (judged,) = looked_again([judged], looks, self._sandbox.submit)
+        return judged.verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
 
 
 def _refuse(context: Any, index: int, status: int, reason: str, message: str) -> bytes:

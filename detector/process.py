@@ -17,7 +17,7 @@ from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 from detector.worker import Worker
 from ingest.kafka.access import absent, require_entry
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.kafka.sink import CommitError, SinkRefusedError, TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.transactional_id import own_transactional_id
@@ -40,16 +40,16 @@ def work(process: Process) -> None:
     with failing_on(*errors), ExitStack() as parts:
         address = parts.enter_context(
             serve_health(
-                settings.metrics_host,
+                process.metrics_host,
                 settings.metrics_port,
                 process.heartbeat,
                 lambda: hindrance(ingest, torchserve, serving),  # not asked before the first beat
             )
         )
         spans = parts.enter_context(exporting("detector", settings.group_id))
-        require_entry(kafka_options(ingest), ingest.request_timeout_s)
+        require_entry(kafka_options(ingest), REQUEST_TIMEOUT_S)
         torchserve = parts.enter_context(TorchServe(settings))
-        follower = parts.enter_context(ReleaseFollower(ingest, settings.releases_topic))
+        follower = parts.enter_context(ReleaseFollower(ingest))
         holdings = parts.enter_context(closing(Holdings(settings.model_store_dir)))
         wanted = Wanted(settings)
         loader = Loader(settings, torchserve, holdings, wanted)

@@ -141,6 +141,9 @@ class Verdict(Prediction):
     timings: Timings
 
 
+VERDICTS, UNKNOWNS, RELEASES = "verdicts", "unknowns", "releases"
+"""The topics that the detector writes and reads, by their names after the prefix."""
+
 MAX_EPOCH = 2**53 - 1
 """The largest whole number that every reader of JSON keeps exactly."""
 

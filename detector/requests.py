@@ -7,6 +7,9 @@ from detector.release.artifact import Artifact
 from detector.release.inputs import body_bytes
 from ingest.records import Decoded, InRecord, MediaItem
 
+MOST_CROPS = 256
+"""Of one request, unless one item has more: small crops, whose scores take longer than their bytes."""
+
 
 @dataclass(frozen=True)
 class Ready:

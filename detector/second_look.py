@@ -30,19 +30,16 @@ Look = Callable[[Callable[[], bytes], Plan], "Future[Decoded]"]
 """Media and where to look → what is decoded of it: `Sandbox.submit`."""
 
 
-def second_looks(
-    artifact: Artifact, score: Ask, ask_map: Ask, ask_scan: Ask, *, also_real: bool = False
-) -> list[SecondLook]:
+def second_looks(artifact: Artifact, ask: Ask, *, also_real: bool = False) -> list[SecondLook]:
     """Return what a release can say by looking again, in the order in which one look follows from another.
 
-    score, ask_map, ask_scan: of its detector, its localizer and its scanner. also_real: maps are made of what
-    is called real, too.
+    ask: that of its graphs which takes the request. also_real: maps are made of what is called real, too.
     """
     looks: list[SecondLook] = []
     if artifact.manifest.scanner is not None:
-        looks += [ScanLook(artifact.manifest.scanner, ask_scan), StretchLook(artifact, score)]
+        looks += [ScanLook(artifact.manifest.scanner, ask), StretchLook(artifact, ask)]
     if artifact.manifest.localizer is not None:
-        looks.append(MapLook(artifact.manifest.localizer, ask_map, also_real=also_real))
+        looks.append(MapLook(artifact.manifest.localizer, ask, also_real=also_real))
     return looks
 
 

@@ -11,9 +11,6 @@ class DetectorSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FORGEWATCH_DETECTOR_", frozen=True)
 
-    verdicts_topic: str = Field("forgewatch.verdicts", description="topic of the verdicts")
-    unknowns_topic: str = Field("forgewatch.unknowns", description="topic of what the memory is to keep")
-    releases_topic: str = Field("forgewatch.releases", description="compacted topic of what is to be served")
     group_id: str = Field("forgewatch-detector", description="consumer group that the workers share")
     transactional_id: str | None = Field(
         None,
@@ -23,19 +20,6 @@ class DetectorSettings(BaseSettings):
     torchserve_url: str = Field("http://127.0.0.1:8080", description="TorchServe's inference address")
     torchserve_management_url: str = Field(
         "http://127.0.0.1:8081", description="TorchServe's management address: http://… or unix:PATH"
-    )
-    torchserve_timeout_s: float = Field(
-        30.0, gt=0, description="wait for the scores of one batch before it is tried again, seconds"
-    )
-    register_timeout_s: float = Field(
-        120.0, gt=0, description="wait until a registered release has a ready worker, seconds"
-    )
-    retry_interval_s: float = Field(0.5, gt=0, description="pause before TorchServe is tried again, seconds")
-    max_retry_interval_s: float = Field(
-        15.0, gt=0, description="longest pause before deploy or a release is tried again, seconds"
-    )
-    refused_retry_interval_s: float = Field(
-        300.0, gt=0, description="pause before a release that was wrong is fetched and tried again, seconds"
     )
     model_store_dir: Path = Field(
         Path(".forgewatch/model-store"), description="folder shared with TorchServe, where archives are put"
@@ -47,20 +31,12 @@ class DetectorSettings(BaseSettings):
     max_batch_duration_s: float = Field(
         2.0, gt=0, description="how long a batch should take: of slow media it has fewer items, seconds"
     )
-    max_request_crops: int = Field(
-        256, ge=1, description="most crops of one request to TorchServe, unless one item has more"
-    )
     max_request_bytes: int = Field(
         6_291_456,
         gt=0,
         description="largest request to TorchServe unless one item has more, bytes; stock takes 6553500",
     )
-    poll_timeout_s: float = Field(0.1, gt=0, description="wait for records when none are there, seconds")
     rollback_window_s: float = Field(
         600.0, ge=0, description="how long the release before stays loaded after a swap, seconds"
     )
-    max_unknown_message_bytes: int = Field(
-        900_000, ge=100_000, description="largest message to the memory; crops beyond it are left out"
-    )
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(9101, ge=0, le=65535, description="port of /metrics, /livez and /readyz")

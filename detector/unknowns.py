@@ -14,6 +14,9 @@ from safetensors.numpy import load, save
 
 from detector.records import Verdict
 
+MAX_MESSAGE_BYTES = 900_000
+"""Of one message; crops beyond it are left out. With headers it fits a broker's default of 1 MiB."""
+
 
 class UnknownMessageError(ValueError):
     """The bytes are no message of forgewatch.unknowns. Fatal: the same bytes stay wrong."""
@@ -44,7 +47,7 @@ def encode(
     features: NDArray[np.float32],
     embedding: NDArray[np.float32],
     feature_version: str | None,
-    limit_bytes: int = 900_000,
+    limit_bytes: int = MAX_MESSAGE_BYTES,
     picture: NDArray[np.uint8] | None = None,
 ) -> bytes:
     """A message of at most limit_bytes, with as many of the leading crops as fit.

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,13 +22,16 @@ from detector.batch import (
     verdict_headers,
 )
 from detector.looks.judged_item import JudgedItem
+from detector.records import UNKNOWNS, VERDICTS
 from detector.release.artifact import Artifact
-from detector.release.contract import CROPS
+from detector.release.graph_contract import CROPS
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again, second_looks
+from detector.serving.pause import FIRST_PAUSE_S
 from detector.serving.rollout import Serving
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
+from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdict_log import count_committed, log_verdict
 from ingest.dead_letters import dead_letter
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
@@ -38,6 +42,9 @@ from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from ingest.trace_context import TraceContext
 from ingest.tracing import Span, Spans
+
+_POLL_TIMEOUT_S = 0.1
+"""The wait for records where none are there; a request to stop is met after it."""
 
 log = structlog.get_logger()
 
@@ -94,7 +101,7 @@ class Worker:
                 self.serving.tick()
                 self.heartbeat.beat(self._hindrance())
                 if self.serving.route is None:
-                    self.stop.wait(self.settings.poll_timeout_s)
+                    self.stop.wait(_POLL_TIMEOUT_S)
                     continue
                 began = time.monotonic()
                 taken, ahead = ahead, self._take(most, wait=ahead is None)
@@ -127,7 +134,7 @@ class Worker:
         )
 
     def _take(self, most: int, *, wait: bool) -> Taken | None:
-        records = self.source.poll(most, self.settings.poll_timeout_s if wait else 0.0)
+        records = self.source.poll(most, _POLL_TIMEOUT_S if wait else 0.0)
         if not records:
             return None
         began_ns = time.time_ns()
@@ -137,17 +144,12 @@ class Worker:
 
     def _judge(self, batch: Batch) -> list[Judged]:
         room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
-        unknown_bytes = min(self.settings.max_unknown_message_bytes, room)
+        unknown_bytes = min(MAX_MESSAGE_BYTES, room)
         return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, self._look_again)
 
     def _look_again(self, artifact: Artifact, seen: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
-        looks = second_looks(
-            artifact,
-            lambda request: self.torchserve.predict(artifact, request),
-            lambda request: self.torchserve.map(artifact, request),
-            lambda request: self.torchserve.scan(artifact, request),
-        )
+        looks = second_looks(artifact, partial(self.torchserve.predict, artifact))
         if not any(look.looks_at(one) for look in looks for one in seen):
             return seen
         with metrics.SECOND_LOOK.time():
@@ -212,16 +214,18 @@ class Worker:
         return self._answer(failed, answer.span)
 
     def _outputs(self, judged: Judged, trace: TraceContext | None) -> list[OutRecord]:
-        verdict, settings = judged.verdict, self.settings
+        verdict = judged.verdict
         if verdict is None:
             assert judged.error is not None
             return [dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
         headers = tuple(verdict_headers(verdict, trace))
         data = verdict.model_dump_json().encode()
-        records = [OutRecord(settings.verdicts_topic, judged.record.key, data, headers)]
+        records = [OutRecord(self.ingest.topic(VERDICTS), judged.record.key, data, headers)]
         if judged.unknown is not None:
             onwards = tuple(trace.headers()) if trace else ()
-            records.append(OutRecord(settings.unknowns_topic, verdict.id.encode(), judged.unknown, onwards))
+            records.append(
+                OutRecord(self.ingest.topic(UNKNOWNS), verdict.id.encode(), judged.unknown, onwards)
+            )
         return records
 
     def _rewind(self) -> None:
@@ -243,7 +247,7 @@ class Worker:
         self.source.pause()
         self.source.poll(1, 0.0)
         self.serving.tick()
-        if self.stop.wait(self.settings.retry_interval_s):
+        if self.stop.wait(FIRST_PAUSE_S):
             raise BatchAbandonedError("told to stop")
 
 

@@ -32,28 +32,32 @@ class IngestSettings(BaseSettings):
     ssl_certfile: Path | None = Field(None, description="PEM file of this client's certificate")
     ssl_keyfile: Path | None = Field(None, description="PEM file of this client's key")
     ssl_password: SecretStr | None = Field(None, description="password of the client's key")
-    media_topic: str = Field("forgewatch.media", description="topic that media enters by")
-    dead_letters_topic: str = Field("forgewatch.dead-letters", description="topic of what cannot be scored")
+    topic_prefix: str = Field(
+        "forgewatch",
+        pattern="^[a-zA-Z0-9._-]{1,200}$",
+        description="what all topics' names begin with: forgewatch.media, forgewatch.verdicts and so on",
+    )
     claim_check_dir: Path | None = Field(
         None, description="folder below which a dataref may point; unset refuses every dataref"
     )
     max_media_bytes: int = Field(1_048_576, gt=0, description="largest record of the media topic, bytes")
     max_fetched_bytes: int = Field(104_857_600, gt=0, description="largest media file by dataref, bytes")
     max_pixels: int = Field(64_000_000, gt=0, description="most pixels of one image or frame")
-    max_decode_processor_s: int = Field(5, ge=1, description="processor time for decoding one item, seconds")
-    decode_timeout_s: float = Field(
-        20.0,
-        gt=0,
-        description="wall time after which a sleeping decoder is ended or a busy host reported, seconds",
-    )
-    max_decode_memory_bytes: int = Field(
-        2_147_483_648, ge=536_870_912, description="address space of one decoding process, bytes"
-    )
     decode_processes: int = Field(1, ge=1, description="decoding processes of one worker")
-    request_timeout_s: float = Field(10.0, gt=1, description="wait for one answer of a broker, seconds")
-    commit_timeout_s: float = Field(
-        30.0, gt=1, description="wait for one whole transaction before its producer is thrown away, seconds"
-    )
+
+    def topic(self, name: str) -> str:
+        """The topic of this name, such as `verdicts`, of this installation."""
+        return f"{self.topic_prefix}.{name}"
+
+    @property
+    def media_topic(self) -> str:
+        """Where media enters."""
+        return self.topic("media")
+
+    @property
+    def dead_letters_topic(self) -> str:
+        """Where what cannot be scored goes."""
+        return self.topic("dead-letters")
 
     @property
     def max_record_bytes(self) -> int:

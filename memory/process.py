@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from ingest.kafka.access import BrokerRefusedError, absent, require_entry
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.kafka.sink import SinkError
 from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
@@ -41,14 +41,14 @@ def work(process: Process) -> None:
         REGISTRY.register(Disks(_folders(settings)))
         address = parts.enter_context(
             serve_health(
-                settings.metrics_host,
+                process.metrics_host,
                 settings.metrics_port,
                 process.heartbeat,
                 lambda: hindrance(ingest, store, crops),
             )
         )
         spans = parts.enter_context(exporting("memory", settings.group_id))
-        require_entry(kafka_options(ingest), ingest.request_timeout_s)
+        require_entry(kafka_options(ingest), REQUEST_TIMEOUT_S)
         process.started(health=address, group=settings.group_id)
         run(ingest, settings, process.stop, process.heartbeat, spans)
 

@@ -44,6 +44,9 @@ class Exemplar(BaseModel):
     received_at: AwareDatetime
 
 
+ALARMS = "alarms"
+"""The topic of alarms about sources that shifted, by its name after the prefix."""
+
 MAX_ALARM_BYTES = 65_536
 """A record of the alarms topic with its key and headers: the source in both, and little else."""
 

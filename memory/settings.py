@@ -24,15 +24,10 @@ class MemorySettings(BaseSettings):
     index_path: Path = Field(
         Path(".forgewatch/memory/index"), description="file of the index's snapshot; rebuilt when missing"
     )
-    unknowns_topic: str = Field("forgewatch.unknowns", description="topic of the items rejected as unknown")
     group_id: str = Field("forgewatch-memory", description="Kafka consumer group of the memory workers")
-    verdicts_topic: str = Field(
-        "forgewatch.verdicts", description="topic of the verdicts, whose sources are watched for shifts"
-    )
     verdicts_group_id: str = Field(
         "forgewatch-memory-watch", description="Kafka consumer group that watches the verdicts"
     )
-    alarms_topic: str = Field("forgewatch.alarms", description="topic of alarms about sources that shifted")
     max_false_alarms: float = Field(
         0.05,
         gt=0,
@@ -91,7 +86,6 @@ class MemorySettings(BaseSettings):
         description="crops of unknown and ignored items are purged when newer items are this much newer",
     )
     housekeeping_interval_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(9102, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
 
     @model_validator(mode="after")

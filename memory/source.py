@@ -15,10 +15,12 @@ from kafka.errors import (
 )
 from prometheus_client import Counter, Gauge
 
+from detector.records import UNKNOWNS
 from ingest.kafka.access import refused
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.kafka.out_of_range import read_on
-from ingest.kafka.source import SESSION_TIMEOUT_MS, fresh_topic_id, in_records
+from ingest.kafka.same_topic import fresh_topic_id
+from ingest.kafka.source import SESSION_TIMEOUT_MS, in_records
 from ingest.lag import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
@@ -40,10 +42,10 @@ class Reading:
     lost: Counter
 
 
-def unknowns(settings: MemorySettings) -> Reading:
+def unknowns(ingest: IngestSettings, settings: MemorySettings) -> Reading:
     """What the memory remembers."""
     return Reading(
-        settings.unknowns_topic,
+        ingest.topic(UNKNOWNS),
         settings.group_id,
         settings.max_batch_messages,
         metrics.LAG,
@@ -71,7 +73,7 @@ class StoredSource:
         """Join the group. Raises kafka.errors.KafkaError."""
         self._stored, self._store, self._options = stored, store, kafka_options(ingest)
         self._timeout_ms = int(settings.poll_timeout_s * 1000)
-        self._request_timeout_ms = int(ingest.request_timeout_s * 1000)
+        self._request_timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         self._reading = reading
         self.topic_id: str | None = None
         """The broker's id of the topic that was read last; None where it gives none."""
@@ -83,8 +85,8 @@ class StoredSource:
             auto_offset_reset="none",  # else the client steps over deleted messages without a word
             isolation_level="read_committed",
             allow_auto_create_topics=False,
-            request_timeout_ms=int(ingest.request_timeout_s * 1000),
-            bootstrap_timeout_ms=int(ingest.request_timeout_s * 1000),
+            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+            bootstrap_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
             max_partition_fetch_bytes=4 * ingest.max_record_bytes,

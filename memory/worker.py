@@ -73,7 +73,9 @@ def run(
                 )
                 worker.renew(stop, heartbeat)
                 source = stack.enter_context(
-                    StoredSource(ingest, settings, unknowns(settings), worker.positions, worker.step_over)
+                    StoredSource(
+                        ingest, settings, unknowns(ingest, settings), worker.positions, worker.step_over
+                    )
                 )
                 while not stop.is_set():
                     heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")

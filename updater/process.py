@@ -90,7 +90,7 @@ def _opened(
     """Open the parts, with the health before them; returns its address too."""
     address = opened.enter_context(
         serve_health(
-            settings.metrics_host,
+            process.metrics_host,
             settings.metrics_port,
             process.heartbeat,
             lambda: hindrance(parts),  # not asked before the first beat

@@ -8,8 +8,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from detector.release.architecture import NO_BACKBONE, Architecture
-from updater.training.augmentations import NO_COPIES, Augment, Strength
-from updater.training.schedules import Schedule
+from updater.training.schedules import Augment, Schedule
 
 
 class UpdaterSettings(BaseSettings):
@@ -95,7 +94,7 @@ class UpdaterSettings(BaseSettings):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="times that an item or a distorted copy is drawn to train the network, whole or, "
+        description="times that an item is drawn to train the network, whole or, "
         "without a backbone, its head; unset: 100 steps of a backbone for release 0 and 50 later, 2000 and "
         "1500 of a head",
     )
@@ -126,18 +125,6 @@ class UpdaterSettings(BaseSettings):
         "none",
         description="of crops while a backbone is trained: none, flip (left to right), or flip-shift",
     )
-    distorted_share: float = Field(
-        NO_COPIES.share,
-        ge=0,
-        le=10,
-        allow_inf_nan=False,
-        description="distorted copies of each item to train on that are trained on beside it",
-    )
-    distorted_strength: Strength = Field(
-        NO_COPIES.strength,
-        description="of these: one of DeeperForensics' seven distortions at level 5 (sing) or any (rand), or "
-        "several in a row (mix2, mix3, mix4)",
-    )
     localizer_steps: int = Field(
         0,
         ge=0,
@@ -153,7 +140,7 @@ class UpdaterSettings(BaseSettings):
     )
     without_kinds: frozenset[str] = Field(
         frozenset(),
-        description="kinds of forging that pseudo-forgeries and distorted copies leave out, as a JSON list",
+        description="kinds of forging that pseudo-forgeries leave out, as a JSON list",
     )
     seed: int = Field(0, ge=0, description="seed of everything random in an update")
     threads: int = Field(2, ge=1, description="CPU threads of training and of evaluation")
@@ -180,7 +167,6 @@ class UpdaterSettings(BaseSettings):
         0.5, description="gate: smallest share of each new family that is named as it"
     )
 
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(9103, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
 
     @field_validator("schedule_cron")

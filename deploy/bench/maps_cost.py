@@ -17,11 +17,11 @@ from deploy.local.stack import Stack
 from detector.looks.map_look import MAX_CROPS, PictureMap, forgery_map
 from detector.records import Verdict
 from detector.release.artifact import Artifact
-from detector.release.contract import CROPS
+from detector.release.contract import Contract
+from detector.release.graph_contract import CROPS
 from detector.release.map_contract import CELL_PX, OF_PICTURE
 from detector.release.tensors import Request
-from detector.serving.map_session import MapSession, open_map_session
-from detector.serving.session import Session, open_session
+from detector.serving.session import ReleaseSession, Session, open_session
 from memory.records import REAL
 from updater.benchmark.synthetic.local_stills import make_locals
 from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
@@ -78,9 +78,9 @@ def maps_cost(story: Story, stack: Stack, traffic: Traffic, artifact: Artifact) 
             said = rate.verdicts if digest == artifact.digest else said
         pair = rates[artifact.digest][-1], rates[bare.digest][-1]
         story.say(f"round {number + 1}: {pair[0]:.1f} images/s with maps, {pair[1]:.1f} without")
-    maps = open_map_session(artifact, threads=1)
-    assert maps is not None
-    pairs = crop_pairs(maps, open_session(artifact, threads=1), samples)
+    contract = artifact.manifest.localizer
+    assert contract is not None
+    pairs = crop_pairs(ReleaseSession(artifact, threads=1), open_session(artifact, threads=1), samples)
     crop_ratios = [one / other for one, other in pairs]
     low, *_, high = statistics.quantiles(crop_ratios, n=10)
     ratios = [one / other for one, other in zip(*rates.values(), strict=True)]
@@ -98,7 +98,7 @@ def maps_cost(story: Story, stack: Stack, traffic: Traffic, artifact: Artifact) 
         crop_high=high,
         map_crop_ms=1000 * statistics.median(one for one, _ in pairs) / 6,
         detector_crop_ms=1000 * statistics.median(other for _, other in pairs) / 6,
-        growth=growth(mapped, maps.contract.threshold, maps.contract.crop_px),
+        growth=growth(mapped, contract.threshold, contract.crop_px),
     )
 
 
@@ -121,7 +121,7 @@ def five_in_a_hundred_forged(seed: int) -> list[MediaSample]:
 
 
 def crop_pairs(
-    maps: MapSession, detector: Session, samples: Sequence[MediaSample]
+    maps: ReleaseSession, detector: Session[Contract], samples: Sequence[MediaSample]
 ) -> list[tuple[float, float]]:
     """Time both graphs of a release in turn on one image of six crops: seconds, the map's first.
 

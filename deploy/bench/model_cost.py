@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from detector.model.export import write_onnx
-from detector.release.contract import CROPS, ROWS, TensorSpec
+from detector.release.contract import Contract
+from detector.release.graph_contract import CROPS, ROWS, TensorSpec
 from detector.release.inputs import request_for
 from detector.release.tensors import Request
 from detector.serving.session import Session
@@ -39,7 +40,7 @@ class ModelCost(BaseModel):
     pairs: int
 
 
-def model_cost(session: Session, samples: Sequence[MediaSample], folder: Path) -> ModelCost:
+def model_cost(session: Session[Contract], samples: Sequence[MediaSample], folder: Path) -> ModelCost:
     """Time the first image of six crops through the session, which has one thread, and a ResNet18 in turn.
 
     The ResNet18 is timm's with weights made at random, exported into the folder. Raises ValueError
@@ -77,7 +78,7 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.thread_time() - started
 
 
-def six_crops(session: Session, samples: Sequence[MediaSample]) -> Request:
+def six_crops(session: Session[Contract], samples: Sequence[MediaSample]) -> Request:
     """Return the request of the first image of six crops. Raises ValueError where none has so many."""
     plan, limit = session.contract.media_plan, IngestSettings().max_pixels
     for sample in samples:

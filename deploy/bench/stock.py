@@ -15,8 +15,8 @@ from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.release.contract import crops_and_pooling
 from detector.release.gate import GateParameters, Term
+from detector.release.graph_contract import write_probe
 from detector.release.manifest import Manifest
-from detector.release.probe import write_probe
 from detector.release.tensors import Request
 from detector.serving.session import Session
 from ingest.records import CropPlan

@@ -21,7 +21,8 @@ from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
-from detector.release.contract import CROPS
+from detector.release.contract import Contract
+from detector.release.graph_contract import CROPS
 from detector.release.inputs import request_for
 from detector.serving.fetch import fetch
 from detector.serving.session import Session, open_session
@@ -172,7 +173,7 @@ def _measure(story: Story) -> ThroughputReport:
             rendering = render(library, stack.run / "library")
             make_release_zero(story, operator, library, stack.run, rendering)
         kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-        traffic = parts.enter_context(Traffic(kafka, DetectorSettings().verdicts_topic))
+        traffic = parts.enter_context(Traffic(kafka))
         wanted = plan.after(story.seed, story.unseen)[:IMAGES]
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         digest = operator.approve_newest()
@@ -235,7 +236,9 @@ def _rounds(
     return Measured(rates, bare, busy_s, crops / (ROUNDS * len(samples)))
 
 
-def _bare(artifact: Artifact, session: Session, samples: Sequence[MediaSample]) -> tuple[float, float, int]:
+def _bare(
+    artifact: Artifact, session: Session[Contract], samples: Sequence[MediaSample]
+) -> tuple[float, float, int]:
     """The same bytes decoded, cropped and scored here: images per second, seconds in the model, crops."""
     contract, limit = artifact.manifest.contract, IngestSettings().max_pixels
     size = DetectorSettings().max_batch_items

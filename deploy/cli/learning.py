@@ -14,7 +14,6 @@ from deploy.cli.output import UsageError, say
 
 if TYPE_CHECKING:
     from updater.benchmark.continual.setup import Setup
-    from updater.training.augmentations import Distorted
     from updater.training.schedules import Schedule
 
 
@@ -85,12 +84,6 @@ class Learning(TrainingOptions):
     picture_px: Annotated[
         int, typer.Option(min=16, max=1024, help="side of the square that pictures are resized to")
     ] = 224
-    distorted: Annotated[
-        float, typer.Option(min=0, max=10, help="distorted copies of each item that are trained on beside it")
-    ] = 0.0
-    distorted_strength: Annotated[
-        str, typer.Option(help="of these: sing, rand, mix2, mix3 or mix4, as DeeperForensics names them")
-    ] = "rand"
     learner: Annotated[str, typer.Option(help="how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, typer.Option(min=0, help="exemplars of earlier tasks, all together")] = 500
     rejection: Annotated[
@@ -195,24 +188,13 @@ def setup_of(chosen: TrainingOptions) -> "Setup":
         raise UsageError(f"--backbone {error}") from error
     except ValueError as error:
         raise UsageError(f"--crop-px {chosen.crop_px}: {error}") from error
-    copies = _distorted(learning)
-    setup = Setup(
-        learning.learner, of_training, architecture, learning.memory, rejection=names, distorted=copies
-    )
+    setup = Setup(learning.learner, of_training, architecture, learning.memory, rejection=names)
     return _trained(setup, chosen)
-
-
-def _distorted(chosen: Learning) -> "Distorted":
-    from updater.training.augmentations import Distorted, Strength
-
-    _one_of("distorted-strength", chosen.distorted_strength, get_args(Strength))
-    return Distorted(chosen.distorted, cast("Strength", chosen.distorted_strength))
 
 
 def _trained(setup: "Setup", chosen: TrainingOptions) -> "Setup":
     """The setup with what is said of how long and how fast to train. Raises UsageError."""
-    from updater.training.augmentations import Augment
-    from updater.training.schedules import SCHEDULES
+    from updater.training.schedules import SCHEDULES, Augment
     from updater.training.step import Optimizer
 
     _one_of("augment", chosen.augment, get_args(Augment))

@@ -36,17 +36,15 @@ def topics(
 ) -> None:
     """Create the topics that are missing on the broker of the settings, as wide as they must be."""
     from deploy.layouts import all_topics
-    from detector.settings import DetectorSettings
     from ingest.kafka.access import barred
-    from ingest.kafka.options import kafka_options
+    from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
     from ingest.kafka.topics import ensure_topics
     from ingest.settings import IngestSettings
-    from memory.settings import MemorySettings
 
     ingest = IngestSettings()
-    if problem := barred(kafka_options(ingest), ingest.request_timeout_s):
+    if problem := barred(kafka_options(ingest), REQUEST_TIMEOUT_S):
         raise CommandError(f"{problem}; start a broker, or see the FORGEWATCH_INGEST_… settings")
-    wanted = all_topics(ingest, DetectorSettings(), MemorySettings(), partitions)
+    wanted = all_topics(ingest, partitions)
     created = ensure_topics(ingest, wanted, replication)
     say(f"created: {', '.join(created)}" if created else "every topic is there already")
 

@@ -20,8 +20,7 @@ from deploy.cli.output import (
     short,
     warn,
 )
-from detector.records import Segment, Verdict
-from detector.settings import DetectorSettings
+from detector.records import VERDICTS, Segment, Verdict
 from ingest.settings import IngestSettings
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ def verdicts(
     """Show committed verdicts."""
     from deploy.client.kafka import follow_verdicts, newest_verdicts
 
-    ingest, topic = IngestSettings(), DetectorSettings().verdicts_topic
+    ingest = IngestSettings()
+    topic = ingest.topic(VERDICTS)
     if follow:
         for verdict in islice(follow_verdicts(ingest, topic), count):
             print_json(verdict) if as_json else say(_line(verdict))

@@ -21,8 +21,9 @@ from detector.release.tensors import ModelOutput, Request
 from detector.routing import Route
 from detector.second_look import looked_again, second_looks
 from detector.serving.fetch import FetchError, fetch
-from detector.serving.release_session import ReleaseSession
+from detector.serving.session import ReleaseSession
 from detector.settings import DetectorSettings
+from detector.unknowns import MAX_MESSAGE_BYTES
 from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
@@ -77,7 +78,7 @@ class Scorer:
         batch = open_batch([record], Route(self._artifact), self._sandbox, self._settings)
         detector = self._detector
         again = partial(self._again, dense=dense)
-        (judged,) = judge(batch, self._model, detector, detector.max_unknown_message_bytes, again=again)
+        (judged,) = judge(batch, self._model, detector, MAX_MESSAGE_BYTES, again=again)
         if judged.verdict is None:
             assert judged.error is not None
             raise NoVerdictError(f"{path}: {judged.error.reason}: {judged.error}")
@@ -118,8 +119,7 @@ class Scorer:
         return self._sandbox.submit(path.read_bytes(), plan).result()
 
     def _again(self, artifact: Artifact, seen: Sequence[JudgedItem], *, dense: bool) -> Sequence[JudgedItem]:
-        ask = self._session.score
-        looks = second_looks(artifact, ask, ask, ask, also_real=dense)
+        looks = second_looks(artifact, self._session.score, also_real=dense)
         return looked_again(seen, looks, self._sandbox.submit)
 
     def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:

@@ -9,8 +9,6 @@ from deploy.releases.ledger import Event, Ledger, Move
 from detector.release.artifact import (
     EVALUATION,
     LOCALIZER,
-    LOCALIZER_PROBE,
-    LOCALIZER_WEIGHTS,
     Artifact,
     seal,
 )
@@ -64,6 +62,6 @@ def go_back(settings: Mapping[str, str]) -> None:
 def without_maps(artifact: Artifact, folder: Path) -> Artifact:
     """Make the same release without its localizer, in a new folder."""
     folder.mkdir(parents=True)
-    for name in artifact.manifest.files.keys() - {LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS}:
+    for name in artifact.manifest.files.keys() - set(LOCALIZER.files):
         shutil.copyfile(artifact.folder / name, folder / name)
     return seal(folder, artifact.manifest.model_copy(update={"localizer": None}))

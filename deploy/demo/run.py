@@ -18,7 +18,6 @@ from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.traffic import Traffic, seconds_spent, totals
 from deploy.local.commands import down, terminated_as_interrupt
 from deploy.local.stack import Stack
-from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.clips import make_clips
 from updater.benchmark.synthetic.families import FAMILIES
@@ -108,7 +107,7 @@ def _tell(story: Story) -> DemoReport:
 
 def _open_traffic(stack: Stack) -> Traffic:
     settings = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-    return Traffic(settings, DetectorSettings().verdicts_topic)
+    return Traffic(settings)
 
 
 def _samples(story: Story, split: str, wanted: plan.Wanted) -> Iterator[MediaSample]:

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.demo.claims import Phase, Sent
-from detector.records import Verdict
+from detector.records import VERDICTS, Verdict
 from ingest.kafka.options import kafka_options
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
@@ -34,14 +34,14 @@ class Traffic:
     the newest of them came, by time.perf_counter().
     """
 
-    def __init__(self, settings: IngestSettings, verdicts_topic: str) -> None:
+    def __init__(self, settings: IngestSettings) -> None:
         self.sent: list[Sent] = []
         self.verdicts: dict[str, Verdict] = {}
         self.verdict_ids: list[str] = []
         self.dead_letter_ids: list[str] = []
         self.newest_s = 0.0
         self._topic = settings.media_topic
-        self._verdicts_topic = verdicts_topic
+        self._verdicts_topic = settings.topic(VERDICTS)
         options = kafka_options(settings)
         # Photographs are larger than a batch's default, and one batch each costs the broker ten times
         # the time of several together.
@@ -51,7 +51,7 @@ class Traffic:
         )
         partitions = [
             TopicPartition(topic, partition)
-            for topic in (verdicts_topic, settings.dead_letters_topic)
+            for topic in (self._verdicts_topic, settings.dead_letters_topic)
             for partition in self._consumer.partitions_for_topic(topic) or ()
         ]
         self._consumer.assign(partitions)

@@ -10,17 +10,16 @@ from deploy.doctor.stack import open_api
 from deploy.releases.publish import PublishError, read_topic
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
-from detector.records import Rollout
+from detector.records import RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of
-from detector.settings import DetectorSettings
 from ingest.kafka.options import kafka_options
 from ingest.settings import IngestSettings
 
 _SERVING = "forgewatch_detector_serving"
 _TIMEOUT_S = 5.0
 _ONE_WRITER = (
-    "let one deploy server alone write to the topic: end the other or give it a topic of its own "
-    "(FORGEWATCH_DETECTOR_RELEASES_TOPIC), and let the broker's ACLs refuse everybody else"
+    "let one deploy server alone write to the topic: end the other or give its topics a prefix of their own "
+    "(FORGEWATCH_INGEST_TOPIC_PREFIX), and let the broker's ACLs refuse everybody else"
 )
 
 
@@ -41,9 +40,8 @@ def topic() -> str:
     with open_api() as api:
         wanted, raises = api.rollout(), api.status().epoch_raises
     try:
-        found = read_topic(
-            kafka_options(IngestSettings()), DetectorSettings().releases_topic, settings.kafka_timeout_s
-        )
+        ingest = IngestSettings()
+        found = read_topic(kafka_options(ingest), ingest.topic(RELEASES), settings.kafka_timeout_s)
     except PublishError as error:
         raise CheckError(str(error), "bring the broker back and see that the topic exists") from error
     if found.newest != wanted:

@@ -22,7 +22,6 @@ from detector.settings import DetectorSettings
 from ingest.kafka.access import barred
 from ingest.kafka.options import kafka_options
 from ingest.settings import IngestSettings
-from memory.settings import MemorySettings
 
 _WATCH_LAG_S = 3.0
 
@@ -51,7 +50,7 @@ def topics() -> str:
     ingest = IngestSettings()
     if problem := barred(kafka_options(ingest), DeploySettings().kafka_timeout_s):
         raise CheckError(problem, "see the check of the broker")
-    wanted = all_topics(ingest, DetectorSettings(), MemorySettings(), partitions=1)
+    wanted = all_topics(ingest, partitions=1)
     try:
         admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=_timeout_ms())
         if missing := sorted({topic.name for topic in wanted} - set(admin.list_topics())):

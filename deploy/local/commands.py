@@ -116,7 +116,7 @@ def tell(home: Path, console: Console) -> None:
     settings = read_environment(home / "stack.env")
     command = Path(sys.executable).parent / "forgewatch"
     broker = settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
-    media = settings.get("FORGEWATCH_INGEST_MEDIA_TOPIC", "forgewatch.media")
+    media = f"{settings.get('FORGEWATCH_INGEST_TOPIC_PREFIX', 'forgewatch')}.media"
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     console.print(
         f"""

@@ -32,10 +32,8 @@ from deploy.local.record import (
 )
 from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.local.torchserve import management_address, model_store, start_torchserve
-from detector.settings import DetectorSettings
 from ingest.kafka.topics import ensure_topics
 from ingest.settings import IngestSettings
-from memory.settings import MemorySettings
 
 _PARTITIONS = 4
 # Training shares the cores with everything else here: a thread of it must not spin while it waits
@@ -173,7 +171,7 @@ class Stack:
             bootstrap_servers=self.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"],
             security_protocol="PLAINTEXT",
         )
-        ensure_topics(ingest, all_topics(ingest, DetectorSettings(), MemorySettings(), _PARTITIONS))
+        ensure_topics(ingest, all_topics(ingest, _PARTITIONS))
 
     def _start_prometheus(self) -> None:
         """Start it where it is installed; the stack does without it, too."""

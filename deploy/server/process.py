@@ -42,7 +42,7 @@ def work(process: Process) -> None:
     with failing_on(ServicesError, LedgerError, OSError), ExitStack() as opened:
         address = opened.enter_context(
             serve_health(
-                settings.metrics_host,
+                process.metrics_host,
                 settings.metrics_port,
                 process.heartbeat,
                 lambda: hindrance(server, services),  # not asked before the first beat

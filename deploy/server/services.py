@@ -19,6 +19,7 @@ from deploy.releases.artifact_folder import ArtifactFolder
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import Publisher
 from deploy.settings import DeploySettings
+from detector.records import RELEASES
 from detector.settings import DetectorSettings
 from ingest.kafka.options import kafka_options
 from ingest.records import MediaPlan
@@ -162,7 +163,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         publisher = Publisher(
             ledger,
             kafka_options(ingest),
-            detector.releases_topic,
+            ingest.topic(RELEASES),
             interval_s=settings.recheck_interval_s,
             timeout_s=settings.kafka_timeout_s,
         )

@@ -17,6 +17,7 @@ from deploy.server.lag import LagError, group_lag
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
+from detector.records import UNKNOWNS
 from ingest.kafka.options import kafka_options
 from memory.offsets import load_offsets
 from memory.rows import counts
@@ -69,7 +70,7 @@ def _lag(
     settings: DeploySettings, services: Services, offsets: dict[tuple[str, int], int]
 ) -> tuple[list[PartitionLag], str | None]:
     options, timeout_s = kafka_options(services.ingest), settings.kafka_timeout_s
-    topic = services.memory_settings.unknowns_topic
+    topic = services.ingest.topic(UNKNOWNS)
     # The memory's offsets lie in its database, in the transaction of its rows.
     known = {partition: offset for (of, partition), offset in offsets.items() if of == topic}
     try:

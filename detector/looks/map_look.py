@@ -12,7 +12,7 @@ from scipy import ndimage
 
 from detector.looks.judged_item import Ask, JudgedItem
 from detector.records import ForgeryMap, Verdict
-from detector.release.contract import CROPS
+from detector.release.graph_contract import CROPS
 from detector.release.map_contract import CELL_PX, CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import Request
 from ingest.records import Decoded, Place, PlacesPlan

@@ -9,7 +9,7 @@ from detector.looks.judged_item import Ask, JudgedItem
 from detector.looks.scan_places import places_along
 from detector.looks.stretches import stretches
 from detector.records import Scan, Segment
-from detector.release.contract import CROPS
+from detector.release.graph_contract import CROPS
 from detector.release.scan_contract import FRAME_SCORE, ScanContract
 from ingest.records import Decoded, PlacesPlan, Region
 

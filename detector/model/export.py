@@ -1,21 +1,22 @@
 """A torch graph becomes an ONNX file with a contract, and is proven to say the same."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from detector.release.contract import ROWS, Contract, Input, TensorSpec, conform
-from detector.release.tensors import ModelOutput, Request, beyond_tolerance, differences
+from detector.release.contract import Contract, Input
+from detector.release.graph_contract import ROWS, CropGraph, GraphContract, TensorSpec, conform
+from detector.release.tensors import ModelOutput, Request, beyond_tolerance
 from detector.serving.session import Session
 
 OPSET = 18
-NO_LONGER: Mapping[str, str] = {}
+C = TypeVar("C", bound=CropGraph)
 
 
 class ExportError(Exception):
@@ -23,7 +24,7 @@ class ExportError(Exception):
 
 
 def export(graph: nn.Module, inputs: Sequence[Input], path: Path) -> Contract:
-    """Write the graph to path as ONNX of opset 18, its open axes left open; return its contract.
+    """Write the detector to path as ONNX of opset 18, its open axes left open; return its contract.
 
     graph: its forward takes the inputs by name, and gives arrays of one row for each of "rows" by name.
 
@@ -32,37 +33,54 @@ def export(graph: nn.Module, inputs: Sequence[Input], path: Path) -> Contract:
     return Contract(inputs=tuple(inputs), outputs=write_onnx(graph, inputs, path))
 
 
+def export_proven(graph: nn.Module, contract: C, path: Path, requests: Sequence[Request]) -> C:
+    """Write a graph beside the detector to path, prove it; return its contract with the difference measured.
+
+    Raises ValueError and ExportError as `prove_equal`, and ExportError unless it gives what is declared.
+    """
+    write_onnx(graph, contract.file_inputs, path, contract.file_outputs)
+    worst = prove_equal(graph, path, contract, requests)
+    return contract.model_copy(update={"export_difference": max(worst.values())})
+
+
 def write_onnx(
-    graph: nn.Module, inputs: Sequence[TensorSpec], path: Path, longer: Mapping[str, str] = NO_LONGER
+    graph: nn.Module,
+    inputs: Sequence[TensorSpec],
+    path: Path,
+    declared: Sequence[TensorSpec] | None = None,
 ) -> tuple[TensorSpec, ...]:
     """Write the graph to path as `export` does; return what it gives.
 
-    longer: the outputs that have another number of rows than "rows", and what their open axis is called.
+    declared: what it must give, with the names of open axes; None: arrays that have "rows" first. Raises
+    ExportError where it gives another array or another size.
 
     By the exporter that traces: it takes half a second where the one built on torch.export takes
     ten, and the two files are equally right and fast.
     """
     graph = graph.cpu().eval()
     example = _example(inputs)
-    found = run(graph, example)
+    given = run(graph, example)
+    axes = {spec.name: spec.shape[0] for spec in declared or ()}
     outputs = tuple(
-        TensorSpec(name=name, dtype=str(value.dtype), shape=(longer.get(name, ROWS), *value.shape[1:]))
-        for name, value in found.items()
+        TensorSpec(name=name, dtype=str(value.dtype), shape=(axes.get(name, ROWS), *value.shape[1:]))
+        for name, value in given.items()
     )
+    if declared is not None and outputs != tuple(declared):
+        raise ExportError(f"{path.name} gives {outputs}, declared is {tuple(declared)}")
     with warnings.catch_warnings():
         # It warns that it is not the default, and that sizes which are constant here are constants.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _Positional(graph, list(example), list(found)),
+            _Positional(graph, list(example), list(given)),
             tuple(torch.from_numpy(array) for array in example.values()),
             str(path),
             dynamo=False,
             opset_version=OPSET,
             input_names=list(example),
-            output_names=list(found),
+            output_names=list(given),
             dynamic_axes={
-                one.name: {place: axis for place, axis in enumerate(one.shape) if isinstance(axis, str)}
-                for one in (*inputs, *outputs)
+                spec.name: {place: axis for place, axis in enumerate(spec.shape) if isinstance(axis, str)}
+                for spec in (*inputs, *outputs)
             },
         )
     return outputs
@@ -77,54 +95,58 @@ class _Positional(nn.Module):
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs in order, of the inputs in order."""
-        found = self.graph(**dict(zip(self.takes, arrays, strict=True)))
-        return tuple(found[name] for name in self.gives)
+        given = self.graph(**dict(zip(self.takes, arrays, strict=True)))
+        return tuple(given[name] for name in self.gives)
 
 
 def _example(inputs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
     """Return arrays of the right kind, with 2 rows and 3 of every other open axis."""
     rng = np.random.default_rng(0)
     shapes = {
-        one.name: tuple(size if isinstance(size, int) else 2 if size == ROWS else 3 for size in one.shape)
-        for one in inputs
+        spec.name: tuple(size if isinstance(size, int) else 2 if size == ROWS else 3 for size in spec.shape)
+        for spec in inputs
     }
     return {
-        one.name: rng.integers(0, 256, shapes[one.name], np.uint8)
-        if one.dtype == "uint8"
-        else np.full(shapes[one.name], 1 / 3, one.dtype)
-        for one in inputs
+        spec.name: rng.integers(0, 256, shapes[spec.name], np.uint8)
+        if spec.dtype == "uint8"
+        else np.full(shapes[spec.name], 1 / 3, spec.dtype)
+        for spec in inputs
     }
 
 
 def prove_equal(
-    graph: nn.Module, path: Path, contract: Contract, requests: Sequence[Request]
+    graph: nn.Module, path: Path, contract: GraphContract, requests: Sequence[Request]
 ) -> dict[str, float]:
-    """Run both on every request; return how far apart they are in each output over all rows.
+    """Run both on every request; return how far apart they are in each output, as the contract measures it.
 
-    That is the worst |a - b| / (1 + |b|), as `detector.release.tensors.differences` says.
-
-    Raises ValueError unless the requests have at least two sizes of each open axis, and ExportError when
-    an output is beyond detector.release.tensors.tolerance.
+    Raises ValueError unless the requests have at least two sizes of each open axis, and one of them several
+    values of each input of whole numbers, which say what belongs together; ExportError when an output is
+    beyond the contract's tolerance.
     """
     sizes = [conform(request, contract.inputs) for request in requests]
-    if not sizes or min(len({one[axis] for one in sizes}) for axis in sizes[0]) < 2:
+    if not sizes or min(len({size[axis] for size in sizes}) for axis in sizes[0]) < 2:
         raise ValueError("a proof needs requests of several sizes of each open axis, in crops and in rows")
+    for spec in contract.inputs:
+        if spec.dtype == "int64" and all(len(np.unique(request[spec.name])) < 2 for request in requests):
+            raise ValueError(f"a proof needs a request with several values of {spec.name}")
     session = Session(path, contract, threads=torch.get_num_threads())
-    found = [session.score(request) for request in requests]
-    wanted = [run(graph, request) for request in requests]
-    worst = differences(_together(found), _together(wanted))
-    if wrong := beyond_tolerance(worst):
+    names = [spec.name for spec in contract.outputs]
+    worst = contract.differences(
+        _together([session.score(request) for request in requests], names),
+        _together([run(graph, request) for request in requests], names),
+    )
+    if wrong := beyond_tolerance(worst, contract.tolerance):
         raise ExportError("the exported graph is not the torch graph: " + "; ".join(wrong))
     return worst
 
 
-def _together(outputs: Sequence[ModelOutput]) -> ModelOutput:
-    return {name: np.concatenate([one[name] for one in outputs]) for name in outputs[0]}
+def _together(outputs: Sequence[ModelOutput], names: Sequence[str]) -> ModelOutput:
+    return {name: np.concatenate([output[name] for output in outputs]) for name in names}
 
 
 def run(graph: nn.Module, request: Request) -> ModelOutput:
     """What the torch graph itself says of a request."""
     graph = graph.cpu().eval()
     with torch.inference_mode():
-        found = graph(**{name: torch.from_numpy(array) for name, array in request.items()})
-    return {name: value.numpy() for name, value in found.items()}
+        output = graph(**{name: torch.from_numpy(array) for name, array in request.items()})
+    return {name: value.numpy() for name, value in output.items()}

@@ -100,14 +100,15 @@ class ScannerGraph(nn.Module):
         if len(scanner.mean) != _inputs(self.features.width):
             raise ValueError(f"a scanner of other features than the {self.features.width} of a frame")
 
-    def forward(self, crops: Tensor, before: Tensor) -> dict[str, Tensor]:
+    def forward(self, crops: Tensor, before: Tensor | None = None) -> dict[str, Tensor]:
         """Return `features`, float32 [T, F], and `frame_score`, float32 [t + T] in 0..1.
 
         crops: uint8 [T, S, S, 3] in the order of frames; before: float32 [t, F], the features of the frames
-        before these.
+        before these; None: there are none.
         """
         features = self.features(crops.permute(0, 3, 1, 2).float())
-        scored: dict[str, Tensor] = self.scanner(torch.cat([before, features]))
+        so_far = features if before is None else torch.cat([before, features])
+        scored: dict[str, Tensor] = self.scanner(so_far)
         return {"features": features, **scored}
 
 

@@ -4,17 +4,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from detector.release.manifest import DamagedArtifactError, Manifest, read_manifest, written
+from detector.release.graph_contract import GraphContract
+from detector.release.manifest import DamagedArtifactError, Manifest, read_manifest
+from detector.release.tensors import Request
 from ingest.durable import sync_tree
 
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "detector.onnx", "weights.safetensors"
 REFERENCE, PROBE = "reference.safetensors", "probe.safetensors"
-LOCALIZER, LOCALIZER_PROBE = "localizer.onnx", "localizer_probe.safetensors"
-LOCALIZER_WEIGHTS = "localizer_weights.safetensors"
-"""What says where a picture is forged: all three, where the manifest declares it."""
-SCANNER, SCANNER_PROBE = "scanner.onnx", "scanner_probe.safetensors"
-SCANNER_WEIGHTS = "scanner_weights.safetensors"
-"""What says when a video is forged: all three, where the manifest declares it."""
 EVALUATION, MODEL_CARD = "evaluation.json", "model_card.md"
 EVALUATION_PAGE = "evaluation.md"
 """The evaluation for the eye; no artifact needs it."""
@@ -22,12 +18,34 @@ EVALUATION_PAGE = "evaluation.md"
 REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
 """What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
 
-_OF_LOCALIZER = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
-_OF_SCANNER = (SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS)
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph of a release: the manifest's field with its contract, and the names of its files."""
+
+    field: str
+    model: str
+    probe: str
+    weights: str
+
+    @property
+    def files(self) -> tuple[str, str, str]:
+        """All three: a release that declares the graph has them."""
+        return self.model, self.probe, self.weights
+
+
+DETECTOR = Graph("contract", MODEL, PROBE, WEIGHTS)
+"""What judges items: every release has it."""
+LOCALIZER = Graph(
+    "localizer", "localizer.onnx", "localizer_probe.safetensors", "localizer_weights.safetensors"
+)
+"""What says where a picture is forged."""
+SCANNER = Graph("scanner", "scanner.onnx", "scanner_probe.safetensors", "scanner_weights.safetensors")
+"""What says when a video is forged."""
+GRAPHS = (DETECTOR, LOCALIZER, SCANNER)
 
 FILES = frozenset(
-    {MANIFEST, MODEL, WEIGHTS, REFERENCE, PROBE, *_OF_LOCALIZER, *_OF_SCANNER}
-    | {EVALUATION, EVALUATION_PAGE, MODEL_CARD}
+    {MANIFEST, REFERENCE, EVALUATION, EVALUATION_PAGE, MODEL_CARD}.union(*(graph.files for graph in GRAPHS))
 )
 """Every file name that an artifact may hold. TorchServe puts the folder that it unpacks an archive into on
 PYTHONPATH, before the standard library: a name that Python can import would run as code. None of these can.
@@ -47,6 +65,19 @@ class Artifact:
         """The digest's first twelve digits: the release's name in TorchServe, logs and metrics."""
         return version_of(self.digest)
 
+    @property
+    def graphs(self) -> dict[Graph, GraphContract]:
+        """The graphs that the release has, with what each declares; the detector first."""
+        declared = {graph: getattr(self.manifest, graph.field) for graph in GRAPHS}
+        return {graph: contract for graph, contract in declared.items() if contract is not None}
+
+    def asked(self, request: Request) -> Graph:
+        """Return the graph that takes arrays of these names; the detector, where none does."""
+        for graph, contract in self.graphs.items():
+            if request.keys() == {spec.name for spec in contract.inputs}:
+                return graph
+        return DETECTOR
+
 
 def version_of(digest: str) -> str:
     """The short name of a release: the first twelve hexadecimal digits of its digest."""
@@ -65,7 +96,7 @@ def seal(folder: Path, draft: Manifest) -> Artifact:
         raise DamagedArtifactError(f"{folder}: not plain files: {', '.join(odd)}")
     manifest = draft.model_copy(update={"files": {path.name: sha256_of(path) for path in present}})
     _check_names(folder, manifest)
-    data = written(manifest)
+    data = manifest.model_dump_json(indent=1).encode()
     (folder / MANIFEST).write_bytes(data)
     sync_tree(folder)
     return Artifact(folder, manifest, hashlib.sha256(data).hexdigest())
@@ -108,12 +139,14 @@ def sha256_of(path: Path) -> str:
 
 def _check_names(folder: Path, manifest: Manifest) -> None:
     needed: tuple[str, ...] = (*REQUIRED, REFERENCE) if manifest.architecture.forensic else REQUIRED
-    declared = {"localizer": (manifest.localizer, _OF_LOCALIZER), "scanner": (manifest.scanner, _OF_SCANNER)}
-    for what, (contract, files) in declared.items():
-        needed += files if contract is not None else ()
-        if contract is None and (spare := [one for one in files if one in manifest.files]):
-            raise DamagedArtifactError(f"{folder}: the manifest declares no {what} for {', '.join(spare)}")
-    if missing := [name for name in needed if name not in manifest.files]:
+    for graph in GRAPHS:
+        declared = getattr(manifest, graph.field) is not None
+        needed += graph.files if declared else ()
+        if not declared and (spare := [name for name in graph.files if name in manifest.files]):
+            raise DamagedArtifactError(
+                f"{folder}: the manifest declares no {graph.field} for {', '.join(spare)}"
+            )
+    if missing := [name for name in dict.fromkeys(needed) if name not in manifest.files]:
         raise DamagedArtifactError(f"{folder}: the artifact lacks {', '.join(missing)}")
     # The names become paths wherever the artifact is fetched to.
     if wrong := sorted(manifest.files.keys() - (FILES - {MANIFEST})):

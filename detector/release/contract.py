@@ -1,41 +1,29 @@
-"""What a model takes and gives, declared in its release: read by whoever decodes, asks, serves or checks.
+"""The detector's declaration: views of media and what they are pooled to, to scores of items and regions.
 
-Every array has a name, a dtype and a shape in which a number is a fixed size and a name is an open axis, of
-the same size wherever that name stands. The axis "rows" is of what is judged: n items, then their regions.
+The axis "rows" is of what is judged: n items, then their regions.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from detector.release.tensors import TensorsError
+from detector.release.graph_contract import CROPS, ROWS, Run, TensorSpec
+from detector.release.tensors import ModelOutput, Request, differences, tolerance
 from ingest.records import CropPlan, MediaPlan, PicturePlan
 
-ROWS = "rows"
-CROPS = "crops"
 PICTURE = "picture"
 """The input of models that look at the whole picture; the memory keeps this view, too."""
 
-Size = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+_RUN_CROPS = 8
+"""Most crops of one run of the graph: what larger ones write between two layers fits no cache. 32 crops
+at once were seen to take a quarter to a third more processor time a crop, at 128 px and at 224 px."""
 
 # The plan of pictures has fields that must be there and allows no others, so it is tried first.
 View = Annotated[PicturePlan | CropPlan, Field(union_mode="left_to_right")]
-
-
-class TensorSpec(BaseModel):
-    """One array by name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    dtype: Literal["uint8", "float32", "int64"]
-    shape: tuple[Size, ...] = Field(description="a number is fixed, a name is an open axis")
-
-    def __str__(self) -> str:
-        return f"{self.dtype} ({', '.join(map(str, self.shape))})"
 
 
 class MediaInput(TensorSpec):
@@ -108,17 +96,17 @@ class Contract(BaseModel):
     @property
     def views(self) -> tuple[MediaInput, ...]:
         """The inputs that media becomes."""
-        return tuple(one for one in self.inputs if isinstance(one, MediaInput))
+        return tuple(spec for spec in self.inputs if isinstance(spec, MediaInput))
 
     @property
     def poolings(self) -> tuple[PoolingInput, ...]:
         """The inputs that say what each row of the output is the mean of."""
-        return tuple(one for one in self.inputs if isinstance(one, PoolingInput))
+        return tuple(spec for spec in self.inputs if isinstance(spec, PoolingInput))
 
     @property
     def crop_plan(self) -> CropPlan:
         """How the crops are cut."""
-        return next(one.view for one in self.views if isinstance(one.view, CropPlan))
+        return next(view.view for view in self.views if isinstance(view.view, CropPlan))
 
     @property
     def picture_plan(self) -> PicturePlan | None:
@@ -128,25 +116,58 @@ class Contract(BaseModel):
     @property
     def media_plan(self) -> MediaPlan:
         """How media is to be decoded for all views."""
-        pictures = {one.name: one.view for one in self.views if isinstance(one.view, PicturePlan)}
+        pictures = {shown.name: shown.view for shown in self.views if isinstance(shown.view, PicturePlan)}
         return MediaPlan(crops=self.crop_plan, pictures=pictures)
+
+    @property
+    def file_inputs(self) -> tuple[Input, ...]:
+        """The file takes what a request has."""
+        return self.inputs
+
+    @property
+    def file_outputs(self) -> tuple[TensorSpec, ...]:
+        """The file gives what an answer has."""
+        return self.outputs
+
+    def answered(self, run: Run, request: Request) -> ModelOutput:
+        """Score rows by runs of few crops; each row is in one run with all crops that it is pooled from."""
+        names = [spec.name for spec in self.outputs]
+        poolings = [(spec.shape[1], request[spec.name]) for spec in self.poolings]
+        runs = list(_runs([pooling for _, pooling in poolings], _RUN_CROPS))
+        parts = []
+        for rows, spans in runs:
+            places = {ROWS: rows} | {axis: span for (axis, _), span in zip(poolings, spans, strict=True)}
+            parts.append(
+                run(names, {spec.name: _part(request[spec.name], spec.shape, places) for spec in self.inputs})
+            )
+        order = np.argsort(np.concatenate([rows for rows, _ in runs]))
+        columns = zip(names, zip(*parts, strict=True), strict=True)
+        return {name: np.concatenate(of_runs)[order] for name, of_runs in columns}
+
+    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
+        """Return the worst |a - b| / (1 + |b|), as `detector.release.tensors.differences` says."""
+        return differences(a, b)
+
+    def tolerance(self, name: str) -> float:
+        """Return what `detector.release.tensors.tolerance` says."""
+        return tolerance(name)
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        names = Counter(one.name for one in (*self.inputs, *self.outputs))
+        names = Counter(spec.name for spec in (*self.inputs, *self.outputs))
         if twice := [name for name, count in names.items() if count > 1]:
             raise ValueError(f"two arrays are called {', '.join(twice)}")
-        if [one.name for one in self.views if isinstance(one.view, CropPlan)] != [CROPS]:
+        if [spec.name for spec in self.views if isinstance(spec.view, CropPlan)] != [CROPS]:
             raise ValueError(f"one input, called {CROPS}, must be cut by a crop plan")
-        wanted = sorted((one.name, "float32", (ROWS, one.axis)) for one in self.views)
-        if sorted((one.pools, one.dtype, one.shape) for one in self.poolings) != wanted:
+        wanted = sorted((spec.name, "float32", (ROWS, spec.axis)) for spec in self.views)
+        if sorted((spec.pools, spec.dtype, spec.shape) for spec in self.poolings) != wanted:
             raise ValueError(f"each view needs one pooling of its own, float32 ({ROWS}, its axis)")
-        if len({ROWS, *(one.axis for one in self.views)}) <= len(self.views):
+        if len({ROWS, *(spec.axis for spec in self.views)}) <= len(self.views):
             raise ValueError("two views share an axis")
-        given = {one.name: one.dtype for one in self.outputs}
+        given = {spec.name: spec.dtype for spec in self.outputs}
         if wrong := [name for name, dtype in _NEEDED.items() if given.get(name) != dtype]:
             raise ValueError(f"the outputs lack {', '.join(wrong)}, or have it as another dtype")
-        if wrong := [one.name for one in self.outputs if one.shape[:1] != (ROWS,)]:
+        if wrong := [spec.name for spec in self.outputs if spec.shape[:1] != (ROWS,)]:
             raise ValueError(f"not by {ROWS}: {', '.join(wrong)}")
         return self
 
@@ -169,25 +190,29 @@ def picture_and_pooling(plan: PicturePlan) -> tuple[Input, ...]:
     )
 
 
-def conform(
-    arrays: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec], sizes: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Return the size of every open axis. Raises TensorsError unless the arrays are those, and no others.
+def _part(
+    array: NDArray[Any], shape: Sequence[int | str], places: dict[int | str, list[int] | slice]
+) -> NDArray[Any]:
+    """Cut an array to the run's place on each of its open axes."""
+    return np.ascontiguousarray(array[tuple(places.get(axis, slice(None)) for axis in shape)])
 
-    sizes: of open axes that are known already.
+
+def _runs(poolings: Sequence[NDArray[np.float32]], most: int) -> Iterator[tuple[list[int], list[slice]]]:
+    """Share the rows of all poolings (M, N of each view) out: rows, with their span of each view.
+
+    No row of another run needs a row of these spans, as long as the views are in one order. A span has at
+    most `most` rows, or more where rows that overlap need them.
     """
-    known = dict(sizes or {})
-    if arrays.keys() != {one.name for one in specs}:
-        expected, got = (", ".join(sorted(names)) for names in ({one.name for one in specs}, arrays))
-        raise TensorsError(f"expected {expected}; got {got or 'nothing'}")
-    for one in specs:
-        array = arrays[one.name]
-        fits = array.dtype == one.dtype and array.ndim == len(one.shape)
-        for size, found in zip(one.shape, array.shape, strict=False):
-            fits = fits and found == (known.setdefault(size, found) if isinstance(size, str) else size)
-        if not fits:
-            open_axes = ", ".join(f"{name} {size}" for name, size in known.items())
-            raise TensorsError(
-                f"{one.name} is {array.dtype} {array.shape}, this model has {one} with {open_axes}"
-            )
-    return known
+    used = [pooling != 0 for pooling in poolings]
+    first = np.stack([crops.argmax(1) for crops in used])
+    past = np.stack([crops.shape[1] - crops[:, ::-1].argmax(1) for crops in used])
+    rows: list[int] = []
+    start = stop = np.zeros(len(poolings), int)
+    for row in np.argsort(first[0], kind="stable"):
+        if rows and (first[:, row] >= stop).all() and (past[:, row] > start + most).any():
+            yield rows, [slice(*span) for span in zip(start, stop, strict=True)]
+            rows = []
+        start = np.minimum(start, first[:, row]) if rows else first[:, row]
+        stop = np.maximum(stop, past[:, row]) if rows else past[:, row]
+        rows.append(int(row))
+    yield rows, [slice(*span) for span in zip(start, stop, strict=True)]

@@ -3,7 +3,7 @@
 Requests and replies are safetensors: named, typed and shaped arrays that nothing executes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def encode(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def decode(body: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of a body, by name; detector.release.contract says whether they are the right ones.
+    """The arrays of a body, by name; detector.release.graph_contract says whether they are the right ones.
 
     Raises TensorsError.
     """
@@ -74,12 +74,12 @@ def differences(a: ModelOutput, b: ModelOutput) -> dict[str, float]:
     }
 
 
-def beyond_tolerance(worst: Mapping[str, float]) -> list[str]:
-    """One phrase for each output that is farther than its tolerance allows; empty when all hold."""
+def beyond_tolerance(worst: Mapping[str, float], allowed: Callable[[str], float] = tolerance) -> list[str]:
+    """One phrase for each output that is farther than is allowed of it; empty when all hold."""
     return [
-        f"{name} differs by {value:.2g}, allowed {tolerance(name):.2g}"
+        f"{name} differs by {value:.2g}, allowed {allowed(name):.2g}"
         for name, value in worst.items()
-        if value > tolerance(name)
+        if value > allowed(name)
     ]
 
 

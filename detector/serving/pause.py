@@ -2,13 +2,18 @@
 
 import time
 
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 15.0
+"""What fails for want of another process, which may come back at any time."""
+REFUSED_PAUSE_S = 300.0
+"""What was wrong, and will be until somebody mends it: each try costs a download."""
+
 
 class Pause:
     """The pause before the next try of one thing; due at once as long as nothing failed."""
 
-    def __init__(self, first_s: float) -> None:
+    def __init__(self) -> None:
         self.failures = 0
-        self._first_s = first_s
         self._until = 0.0
 
     @property
@@ -18,7 +23,7 @@ class Pause:
 
     def failed(self, max_s: float, *, long: bool = False) -> None:
         """Wait twice as long as the time before, at most max_s seconds, or just so long."""
-        pause_s = max_s if long else min(max_s, self._first_s * 2.0 ** min(self.failures, 64))
+        pause_s = max_s if long else min(max_s, FIRST_PAUSE_S * 2.0 ** min(self.failures, 64))
         self.failures += 1
         self._until = time.monotonic() + pause_s
 

@@ -8,7 +8,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, TopicAuthorizationFailedError
 from pydantic import ValidationError
 
-from detector.records import Rollout
+from detector.records import RELEASES, Rollout
 from ingest.kafka.access import refused
 from ingest.kafka.options import kafka_options
 from ingest.settings import IngestSettings
@@ -23,7 +23,7 @@ class ReleaseFollower:
     more (detector.serving.rollout).
     """
 
-    def __init__(self, settings: IngestSettings, topic: str) -> None:
+    def __init__(self, settings: IngestSettings) -> None:
         """Assign the topic's only partition; nothing is read yet. Raises KafkaError without a broker."""
         self.newest: Rollout | None = None
         self._options = kafka_options(settings)
@@ -34,7 +34,7 @@ class ReleaseFollower:
             isolation_level="read_committed",
             auto_offset_reset="earliest",
         )
-        partition = TopicPartition(topic, 0)
+        partition = TopicPartition(settings.topic(RELEASES), 0)
         self._consumer.assign([partition])
         self._consumer.seek_to_beginning(partition)
 

@@ -17,7 +17,7 @@ from detector.release.artifact import Artifact, version_of
 from detector.routing import Route
 from detector.serving.fetch import FetchError, discard
 from detector.serving.loading import Loader, Settled
-from detector.serving.pause import Pause
+from detector.serving.pause import LONGEST_PAUSE_S, REFUSED_PAUSE_S, Pause
 from detector.serving.releases import ReleaseFollower
 from detector.serving.rollout_source import Wanted
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
@@ -50,9 +50,9 @@ class Serving:
         self._step: _Step | None = None
         self._ready: dict[str, Artifact] = {}
         self._leaving: dict[str, float] = {}
-        self._pauses: defaultdict[str, Pause] = defaultdict(lambda: Pause(settings.retry_interval_s))
+        self._pauses: defaultdict[str, Pause] = defaultdict(Pause)
         self._settled: Settled | None = None
-        self._settling = Pause(settings.retry_interval_s)
+        self._settling = Pause()
         self._unserved: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ class Serving:
 
     def _arrived(self, digest: str, coming: "Future[Artifact]") -> None:
         """Take in a release that was brought, or see to it that it is tried again."""
-        pause, settings, release = self._pauses[digest], self._settings, version_of(digest)
+        pause, release = self._pauses[digest], version_of(digest)
         try:
             self._ready[digest] = coming.result()
             pause.rest(0.0)
@@ -118,7 +118,7 @@ class Serving:
         except (FetchError, OSError, TorchServeError) as error:
             metrics.SWAPS.labels("retried").inc()
             slow = isinstance(error, StartError)  # each start that fails takes processor time from scoring
-            pause.failed(settings.refused_retry_interval_s if slow else settings.max_retry_interval_s)
+            pause.failed(REFUSED_PAUSE_S if slow else LONGEST_PAUSE_S)
             log.warning("release not ready yet, trying again", release=release, error=str(error))
         except Exception as error:
             self._refused(digest, error)
@@ -126,7 +126,7 @@ class Serving:
     def _refused(self, digest: str, error: Exception) -> None:
         """Bytes or scores are wrong: fetch them anew, but not soon. An operator must see it."""
         metrics.SWAPS.labels("refused").inc()
-        self._pauses[digest].failed(self._settings.refused_retry_interval_s, long=True)
+        self._pauses[digest].failed(REFUSED_PAUSE_S, long=True)
         with suppress(OSError):
             discard(digest, self._loader.cache)
         self._settled = None  # TorchServe may have loaded it
@@ -195,7 +195,7 @@ class Serving:
         try:
             settling.result()
         except (TorchServeError, OSError) as error:
-            self._settling.failed(self._settings.max_retry_interval_s)
+            self._settling.failed(LONGEST_PAUSE_S)
             log.warning("old releases not removed yet", error=str(error))
         else:
             self._settled = end

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from detector import metrics
 from detector.records import Rollout
 from detector.serving.fetch import FetchError, ask_rollout
-from detector.serving.pause import Pause
+from detector.serving.pause import LONGEST_PAUSE_S, Pause
 from detector.settings import DetectorSettings
 from ingest.durable import write_durably
 
@@ -37,7 +37,7 @@ class Wanted:
         self._settings = settings
         self._path = settings.model_store_dir / "rollout.json"
         self.kept = _read(self._path)
-        self._pause = Pause(settings.retry_interval_s)
+        self._pause = Pause()
         self._asked_for: Rollout | None = None
         self._doubted: Rollout | None = None
         self._show("not_asked")
@@ -75,7 +75,7 @@ class Wanted:
                     topic=newest.model_dump(exclude_none=True),
                     deploy=rollout and rollout.model_dump(exclude_none=True),
                 )
-        self._pause.failed(self._settings.max_retry_interval_s)
+        self._pause.failed(LONGEST_PAUSE_S)
         self.rollout = self.rollout or self.kept
 
     def keep(self, rollout: Rollout) -> None:

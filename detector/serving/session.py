@@ -1,59 +1,68 @@
-"""The exported graph in this process, on ONNX Runtime."""
+"""A release's graphs in this process, on ONNX Runtime."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Set
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-import numpy as np
 import onnxruntime
 import structlog
-from numpy.typing import NDArray
 
 from detector.release.artifact import MODEL, Artifact
-from detector.release.contract import ROWS, Contract, conform
+from detector.release.contract import Contract
+from detector.release.graph_contract import GraphContract, conform
 from detector.release.tensors import ModelOutput, Request, TensorsError
 
-_RUN_CROPS = 8
-"""Most crops of one run of the graph: what larger ones write between two layers fits no cache. 32 crops
-at once were seen to take a quarter to a third more processor time a crop, at 128 px and at 224 px."""
+C = TypeVar("C", bound=GraphContract)
 
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 log = structlog.get_logger()
 
 
-class Session:
-    """Scores requests with one detector.onnx; pure, so the same input gives the same output."""
+class Session(Generic[C]):
+    """Answers requests by one graph of a release; pure, so the same input gives the same output."""
 
-    def __init__(self, model: Path, contract: Contract, threads: int, gpu: int | None = None) -> None:
+    def __init__(self, model: Path, contract: C, threads: int, gpu: int | None = None) -> None:
         """Load an ONNX file that keeps this contract, to run on `threads` CPU threads.
 
         gpu: the number of the GPU to run on, if ONNX Runtime can; else it says in one line that it runs on
         the CPU. Raises TensorsError where the file's inputs or outputs have other names.
         """
         self.contract = contract
-        self._session = open_graph(
-            model, {one.name for one in contract.inputs}, {one.name for one in contract.outputs}, threads, gpu
+        takes, gives = (
+            {spec.name for spec in specs} for specs in (contract.file_inputs, contract.file_outputs)
         )
+        self._session = open_graph(model, takes, gives, threads, gpu)
 
     def score(self, request: Request) -> ModelOutput:
-        """Score the rows of a request. Raises TensorsError where it is not as the contract says."""
+        """Answer a request. Raises TensorsError where it is not as the contract says."""
         sizes = conform(request, self.contract.inputs)
         if 0 in sizes.values():
             raise TensorsError(f"nothing to score: {sizes}")
-        names = [one.name for one in self.contract.outputs]
-        poolings = [(one.shape[1], request[one.name]) for one in self.contract.poolings]
-        runs = list(_runs([pooling for _, pooling in poolings], _RUN_CROPS))
-        parts = []
-        for rows, spans in runs:
-            places = {ROWS: rows} | {axis: span for (axis, _), span in zip(poolings, spans, strict=True)}
-            feed = {one.name: _part(request[one.name], one.shape, places) for one in self.contract.inputs}
-            parts.append(self._session.run(names, feed))
-        order = np.argsort(np.concatenate([rows for rows, _ in runs]))
-        columns = zip(names, zip(*parts, strict=True), strict=True)
-        output = {name: np.concatenate(of_runs)[order] for name, of_runs in columns}
+        output = self.contract.answered(self._session.run, request)
         conform(output, self.contract.outputs, sizes)
         return output
+
+
+class ReleaseSession:
+    """All graphs of a release, as TorchServe's worker has them; each answers what it takes."""
+
+    def __init__(self, artifact: Artifact, threads: int, gpu: int | None = None) -> None:
+        """Load them. Raises TensorsError where one is not what the manifest declares."""
+        self._artifact = artifact
+        self._sessions = {
+            graph: Session(artifact.folder / graph.model, contract, threads, gpu)
+            for graph, contract in artifact.graphs.items()
+        }
+
+    def score(self, request: Request) -> ModelOutput:
+        """Let the graph answer that takes arrays of these names. Raises TensorsError."""
+        return self._sessions[self._artifact.asked(request)].score(request)
+
+
+def open_session(artifact: Artifact, threads: int, gpu: int | None = None) -> Session[Contract]:
+    """Load a release's detector. Raises TensorsError where it is not the one that its manifest declares."""
+    return Session(artifact.folder / MODEL, artifact.manifest.contract, threads, gpu)
 
 
 def open_graph(
@@ -75,11 +84,6 @@ def open_graph(
     return session
 
 
-def open_session(artifact: Artifact, threads: int, gpu: int | None = None) -> Session:
-    """Load a release's graph. Raises TensorsError where it is not the one that its manifest declares."""
-    return Session(artifact.folder / MODEL, artifact.manifest.contract, threads, gpu)
-
-
 def _providers(gpu: int | None) -> list[str | tuple[str, dict[str, str]]]:
     """Return what is to compute a graph, the first that can."""
     if gpu is None or _CUDA not in onnxruntime.get_available_providers():
@@ -97,31 +101,3 @@ def _why_not() -> str:
             f"ONNX Runtime's {_CUDA} did not load: the lines before say which part of CUDA or cuDNN it lacks"
         )
     return f"onnxruntime {onnxruntime.__version__} has no {_CUDA}: onnxruntime-gpu in its place has it"
-
-
-def _part(
-    array: NDArray[Any], shape: Sequence[int | str], places: dict[int | str, list[int] | slice]
-) -> NDArray[Any]:
-    """Cut an array to the run's place on each of its open axes."""
-    return np.ascontiguousarray(array[tuple(places.get(axis, slice(None)) for axis in shape)])
-
-
-def _runs(poolings: Sequence[NDArray[np.float32]], most: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Share the rows of all poolings (M, N of each view) out: rows, with their span of each view.
-
-    No row of another run needs a row of these spans, as long as the views are in one order. A span has at
-    most `most` rows, or more where rows that overlap need them.
-    """
-    used = [pooling != 0 for pooling in poolings]
-    first = np.stack([one.argmax(1) for one in used])
-    past = np.stack([one.shape[1] - one[:, ::-1].argmax(1) for one in used])
-    rows: list[int] = []
-    start = stop = np.zeros(len(poolings), int)
-    for row in np.argsort(first[0], kind="stable"):
-        if rows and (first[:, row] >= stop).all() and (past[:, row] > start + most).any():
-            yield rows, [slice(*span) for span in zip(start, stop, strict=True)]
-            rows = []
-        start = np.minimum(start, first[:, row]) if rows else first[:, row]
-        stop = np.maximum(stop, past[:, row]) if rows else past[:, row]
-        rows.append(int(row))
-    yield rows, [slice(*span) for span in zip(start, stop, strict=True)]

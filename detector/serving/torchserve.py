@@ -7,11 +7,8 @@ from typing import Self
 
 import httpx
 
-from detector.release.artifact import LOCALIZER_PROBE, PROBE, SCANNER_PROBE, Artifact
-from detector.release.contract import Contract, conform
-from detector.release.map_contract import CELLS, MAX_DIFFERENCE, MapContract, map_difference
-from detector.release.probe import read_probe
-from detector.release.scan_contract import FRAME_SCORE, ScanContract, scan_difference
+from detector.release.artifact import Artifact
+from detector.release.graph_contract import conform, read_probe
 from detector.release.tensors import (
     REQUEST_TYPE,
     ModelOutput,
@@ -19,12 +16,15 @@ from detector.release.tensors import (
     TensorsError,
     beyond_tolerance,
     decode,
-    differences,
     encode,
 )
 from detector.serving.mar import MODEL_NAME, mar_name
 from detector.settings import DetectorSettings
 
+SCORES_TIMEOUT_S = 30.0
+"""The wait for the scores of one request before it is tried again."""
+_READY_TIMEOUT_S = 120.0
+"""The wait until a registered release has a ready worker, which loads its graphs."""
 _MANAGEMENT_TIMEOUT_S = 10.0
 
 
@@ -72,10 +72,9 @@ class TorchServe:
 
     def __init__(self, settings: DetectorSettings) -> None:
         """Connect to the addresses of the settings; nothing is sent yet."""
-        self._register_timeout_s = settings.register_timeout_s
         # trust_env would send loopback traffic through a proxy that the environment names.
         self._inference = httpx.Client(
-            base_url=settings.torchserve_url, timeout=settings.torchserve_timeout_s, trust_env=False
+            base_url=settings.torchserve_url, timeout=SCORES_TIMEOUT_S, trust_env=False
         )
         address = settings.torchserve_management_url
         if address.startswith("unix:"):
@@ -97,22 +96,8 @@ class TorchServe:
         self._management.close()
 
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
-        """Score a request by one release. The reply is as its contract says, or refused."""
-        return self._asked(artifact, artifact.manifest.contract, request)
-
-    def map(self, artifact: Artifact, request: Request) -> ModelOutput:
-        """Ask a release's localizer, which it must have, where pictures are forged."""
-        assert artifact.manifest.localizer is not None
-        return self._asked(artifact, artifact.manifest.localizer, request)
-
-    def scan(self, artifact: Artifact, request: Request) -> ModelOutput:
-        """Ask a release's scanner, which it must have, which frames of a clip are forged."""
-        assert artifact.manifest.scanner is not None
-        return self._asked(artifact, artifact.manifest.scanner, request)
-
-    def _asked(
-        self, artifact: Artifact, contract: Contract | MapContract | ScanContract, request: Request
-    ) -> ModelOutput:
+        """Ask the graph of a release that takes these arrays. The reply is as it declares, or refused."""
+        contract = artifact.graphs[artifact.asked(request)]
         reply = _send(
             self._inference,
             "POST",
@@ -150,7 +135,7 @@ class TorchServe:
             "synchronous": "true",
         }
         try:
-            _send(self._management, "POST", "/models", params=parameters, timeout_s=self._register_timeout_s)
+            _send(self._management, "POST", "/models", params=parameters, timeout_s=_READY_TIMEOUT_S)
         except TorchServeUnavailableError as error:
             with contextlib.suppress(TorchServeUnavailableError):
                 self.unregister(artifact.version)
@@ -159,37 +144,21 @@ class TorchServe:
             raise
 
     def probe(self, artifact: Artifact) -> dict[str, float]:
-        """Score the artifact's own probe batch; return the worst difference of each output.
+        """Ask each graph of an artifact what its own probe asks; return the worst difference of each output.
 
-        Raises ProbeError when one is beyond detector.release.tensors.tolerance.
+        Raises ProbeError when one is beyond its contract's tolerance.
         """
-        try:
-            request, expected = read_probe(artifact.folder / PROBE, artifact.manifest.contract)
-        except TensorsError as error:
-            raise ProbeError(f"version {artifact.version} has no probe of its contract: {error}") from error
-        worst = differences(self.predict(artifact, request), expected)
-        if wrong := beyond_tolerance(worst):
-            raise ProbeError(f"version {artifact.version} does not score as it must: {'; '.join(wrong)}")
-        if artifact.manifest.localizer is not None:
-            worst[CELLS] = self._probe_map(artifact, artifact.manifest.localizer)
-        if artifact.manifest.scanner is not None:
-            worst[FRAME_SCORE] = self._probe_scan(artifact, artifact.manifest.scanner)
-        return worst
-
-    def _probe_map(self, artifact: Artifact, contract: MapContract) -> float:
-        request, expected = _second_probe(artifact, LOCALIZER_PROBE, contract, "localizer")
-        if (worst := map_difference(self.map(artifact, request), expected)) > MAX_DIFFERENCE:
-            raise ProbeError(
-                f"version {artifact.version} does not map as it must: a cell is off by {worst:.2g}"
-            )
-        return worst
-
-    def _probe_scan(self, artifact: Artifact, contract: ScanContract) -> float:
-        request, expected = _second_probe(artifact, SCANNER_PROBE, contract, "scanner")
-        if (worst := scan_difference(self.scan(artifact, request), expected)) > MAX_DIFFERENCE:
-            raise ProbeError(
-                f"version {artifact.version} does not scan as it must: a frame is off by {worst:.2g}"
-            )
+        worst: dict[str, float] = {}
+        for graph, contract in artifact.graphs.items():
+            at = f"version {artifact.version}: {graph.model}"
+            try:
+                request, expected = read_probe(artifact.folder / graph.probe, contract)
+            except TensorsError as error:
+                raise ProbeError(f"{at} has no probe of its contract: {error}") from error
+            apart = contract.differences(self.predict(artifact, request), expected)
+            if wrong := beyond_tolerance(apart, contract.tolerance):
+                raise ProbeError(f"{at} does not score as it must: {'; '.join(wrong)}")
+            worst |= apart
         return worst
 
     def versions(self, timeout_s: float | None = None) -> dict[str, Served]:
@@ -213,15 +182,6 @@ class TorchServe:
             _send(self._management, "DELETE", f"/models/{MODEL_NAME}/{version}")
         except VersionMissingError:
             return
-
-
-def _second_probe(
-    artifact: Artifact, name: str, contract: MapContract | ScanContract, of: str
-) -> tuple[Request, ModelOutput]:
-    try:
-        return read_probe(artifact.folder / name, contract)
-    except TensorsError as error:
-        raise ProbeError(f"version {artifact.version} has no probe of its {of}: {error}") from error
 
 
 def _has_ready_worker(model: dict[str, list[dict[str, str]]]) -> bool:

@@ -35,9 +35,8 @@ def address(module: str) -> tuple[str, int, str]:
     if module not in METRICS_PORTS:
         url = urlsplit(os.environ.get("FORGEWATCH_DETECTOR_TORCHSERVE_URL", TORCHSERVE_URL))
         return url.hostname or "", url.port or 80, "/ping"
-    prefix = f"FORGEWATCH_{module.upper()}_METRICS"
-    host = os.environ.get(f"{prefix}_HOST", "127.0.0.1")
-    port = int(os.environ.get(f"{prefix}_PORT", METRICS_PORTS[module]))
+    host = os.environ.get("FORGEWATCH_METRICS_HOST", "127.0.0.1")
+    port = int(os.environ.get(f"FORGEWATCH_{module.upper()}_METRICS_PORT", METRICS_PORTS[module]))
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, "/livez"  # noqa: S104 - compared
 
 

@@ -9,6 +9,9 @@ from ingest.kafka.record_batches import tolerate_bad_batches
 from ingest.kafka.rejoin import complete_rejoins
 from ingest.settings import IngestSettings
 
+REQUEST_TIMEOUT_S = 10.0
+"""How long one answer of a broker is waited for: more than a leader's election takes."""
+
 
 def kafka_options(settings: IngestSettings) -> dict[str, Any]:
     """Give the connection's keyword arguments for any kafka-python client.

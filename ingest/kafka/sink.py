@@ -24,12 +24,14 @@ from kafka.serializer import Serializer
 
 from ingest import metrics
 from ingest.kafka.access import refused
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 
 log = structlog.get_logger()
 
+COMMIT_TIMEOUT_S = 30.0
+"""How long one whole transaction is waited for before its producer is thrown away: three answers' time."""
 _CLOSE_TIMEOUT_S = 2.0
 _NULL = b"\0forgewatch.null"
 _T = TypeVar("_T")
@@ -112,12 +114,11 @@ class TransactionalSink:
             # The broker takes offsets without a generation from anyone, whoever reads the partition now.
             raise CommitError("the group has put this member out")
         self.recover()
-        producer, flush_timeout_s = self._producer, self._settings.request_timeout_s
+        producer = self._producer
         began = time.monotonic()
         try:
             commit_s = _watched(
-                lambda: _transaction(producer, records, offsets, group_metadata, flush_timeout_s),
-                self._settings.commit_timeout_s,
+                lambda: _transaction(producer, records, offsets, group_metadata), COMMIT_TIMEOUT_S
             )
         except Exception as error:
             self._fail(error)
@@ -127,7 +128,7 @@ class TransactionalSink:
         if self._requests.unanswered:
             log.warning("transactional request sent again", requests=self._requests.unanswered)
             self._discard()
-        elif commit_s > self._settings.request_timeout_s:
+        elif commit_s > REQUEST_TIMEOUT_S:
             log.warning("commit was slow", seconds=round(commit_s, 3))
             self._discard()
 
@@ -138,14 +139,14 @@ class TransactionalSink:
         """
         if self._producer is not None:
             return
-        timeout_ms = int(self._settings.request_timeout_s * 1000)
+        timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         self._requests = requests = _Requests()
 
         def start() -> Any:
             producer = KafkaProducer(
                 **kafka_options(self._settings),
                 transactional_id=self._id,
-                transaction_timeout_ms=int(self._settings.commit_timeout_s * 2000),
+                transaction_timeout_ms=int(COMMIT_TIMEOUT_S * 2000),
                 max_request_size=self._settings.max_record_bytes,
                 request_timeout_ms=timeout_ms,
                 delivery_timeout_ms=2 * timeout_ms,
@@ -165,7 +166,7 @@ class TransactionalSink:
             return producer
 
         try:
-            self._producer = _watched(start, self._settings.commit_timeout_s)
+            self._producer = _watched(start, COMMIT_TIMEOUT_S)
         except Exception as error:
             self._fail(error)
 
@@ -236,7 +237,6 @@ def _transaction(
     records: Sequence[OutRecord],
     offsets: Mapping[tuple[str, int], Position],
     group_metadata: Any,
-    flush_timeout_s: float,
 ) -> float:
     """Do one whole transaction; return the seconds that its last step, the commit, took."""
     producer.begin_transaction()
@@ -257,7 +257,7 @@ def _transaction(
             },
             group_metadata,
         )
-    producer.flush(timeout=flush_timeout_s)
+    producer.flush(timeout=REQUEST_TIMEOUT_S)
     sizes = {
         place: record_bytes(record.key, record.value, record.headers)
         for place, record in enumerate(records)

@@ -1,8 +1,6 @@
 """Reads the media topic: a member of a consumer group whose offsets are committed by the sink."""
 
 import contextlib
-import math
-import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -20,8 +18,10 @@ from kafka.errors import (
 
 from ingest import metrics
 from ingest.kafka.access import refused
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.kafka.out_of_range import read_on
+from ingest.kafka.same_topic import SameTopic, TopicRenewedError
+from ingest.kafka.sink import CommitError
 from ingest.lag import Place, Reach, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
@@ -31,13 +31,6 @@ log = structlog.get_logger()
 
 SESSION_TIMEOUT_MS = 9_000
 """what a killed consumer holds waits for this long"""
-
-_SAME_TOPIC_S = 0.1
-"""Within this time no topic is deleted, made anew and filled; a client asks no sooner (retry_backoff_ms)."""
-
-
-class TopicRenewedError(KafkaError):  # type: ignore[misc]
-    """Fatal: the topic is another than the one that was read. A new source reads it from its beginning."""
 
 
 class Source:
@@ -52,7 +45,7 @@ class Source:
 
     def __init__(self, settings: IngestSettings, group: str) -> None:
         self._topic, self._options = settings.media_topic, kafka_options(settings)
-        self._timeout_ms = int(settings.request_timeout_s * 1000)
+        self._timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         self._consumer = KafkaConsumer(
             **self._options,
             group_id=group,
@@ -67,8 +60,7 @@ class Source:
             heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
             max_partition_fetch_bytes=4 * settings.max_record_bytes,
         )
-        self._topic_id: str | None = None
-        self._same_at = -math.inf
+        self._same_topic = SameTopic(self._consumer, self._topic, self._timeout_ms)
         self._placed = False
         self._paused = False
         self._consumer.subscribe([self._topic], listener=_Rebalanced(self))
@@ -86,8 +78,9 @@ class Source:
 
         To be called all the time, also while paused, or the group gives the partitions to another.
         A corrupt batch is left out (see record_batches). Raises kafka.errors.KafkaError, which is a
-        BrokerRefusedError where an ACL is in the way, and a TopicRenewedError where the topic was made anew.
-        After that, or any that is not retriable, this source is of no more use.
+        BrokerRefusedError where an ACL is in the way, and a TopicRenewedError as soon as the broker has said
+        that the topic was made anew. After that, or any that is not retriable, this source is of no more use.
+        Whether these records are of the topic is known once `offsets_after` has given their offsets.
         """
         try:
             polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
@@ -102,10 +95,8 @@ class Source:
         if not self._placed:
             self._place()
             return []
-        if polled and not self._is_same_topic():
-            for partition, batch in polled.items():
-                self._consumer.seek(partition, batch[0].offset)
-            polled = {}
+        if polled:
+            self._same_topic.ask()
         reached = reaches(self._consumer)
         records = in_records(polled, reached)
         metrics.MEDIA.inc(len(records))
@@ -115,12 +106,22 @@ class Source:
         return records
 
     def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], Position]:
-        """Give, by (topic, partition), the position to commit when all these records are done."""
+        """Give, by (topic, partition), the position to commit when all these records are done.
+
+        It waits until the broker has said of which topic they are; any thread may call it. Raises CommitError
+        (retryable: rewind) where it does not, and TopicRenewedError.
+        """
+        try:
+            self._same_topic.confirm()
+        except TopicRenewedError:
+            raise
+        except KafkaError as error:
+            raise CommitError(f"the broker does not tell which topic it is: {error}") from error
         after: dict[tuple[str, int], Position] = {}
         for record in records:
             at = record.topic, record.partition
             before = after.get(at, Position(0)).offset
-            after[at] = Position(max(before, record.next_offset), self._topic_id)
+            after[at] = Position(max(before, record.next_offset), self._same_topic.topic_id)
         return after
 
     def group_metadata(self) -> Any:
@@ -142,7 +143,7 @@ class Source:
             found = self._committed(partition)
             if found is None:
                 self._consumer.seek_to_beginning(partition)
-            elif not Position(found.offset, found.metadata or None).is_of(self._topic_id):
+            elif not Position(found.offset, found.metadata or None).is_of(self._same_topic.topic_id):
                 log.warning(
                     "the topic was made anew and is read from its beginning",
                     topic=partition.topic,
@@ -173,7 +174,7 @@ class Source:
             # Where less is on record, a batch from before the step is under way, and its answer may yet fail.
             if kept[at] == step.before:
                 with contextlib.suppress(KafkaError):  # a rebalance: whoever has it next counts it again
-                    offset = OffsetAndMetadata(step.after, self._topic_id or "", -1)
+                    offset = OffsetAndMetadata(step.after, self._same_topic.topic_id or "", -1)
                     self._consumer.commit({at: offset}, timeout_ms=self._timeout_ms)
 
     def _place(self) -> None:
@@ -185,23 +186,18 @@ class Source:
             log.warning("the broker does not tell the group's offsets, trying again", error=str(error))
 
     def _is_same_topic(self) -> bool:
-        """Whether the broker says that the topic is the one that was read before; False: it is not known.
+        """Whether the broker says now that the topic is the one that was read before; False: it is not known.
 
-        Raises TopicRenewedError. What was fetched before it was asked is then of that topic, too. Records are
-        fetched by the topic's name, so that a position in the one would be taken for one in the other.
+        Raises TopicRenewedError.
         """
-        if time.monotonic() - self._same_at < _SAME_TOPIC_S:
-            return True
         try:
-            found = fresh_topic_id(self._consumer, self._topic, self._timeout_ms)
+            self._same_topic.ask()
+            self._same_topic.confirm()
+        except TopicRenewedError:
+            raise
         except KafkaError as error:
             log.warning("the broker does not tell which topic it is, trying again", error=str(error))
             return False
-        if found is not None:  # else it is gone, or the broker gives no ids
-            if self._topic_id not in (None, found):
-                raise TopicRenewedError(f"the topic {self._topic} was made anew; a new start reads all of it")
-            self._topic_id = found
-        self._same_at = time.monotonic()
         return True
 
     def joined(self) -> bool:
@@ -225,14 +221,6 @@ class Source:
     def close(self) -> None:
         """Leave the group, so that another member takes the partitions at once."""
         self._consumer.close()
-
-
-def fresh_topic_id(consumer: Any, topic: str, timeout_ms: int) -> str | None:
-    """Ask the broker for a topic's id; None where there is no such topic, or no ids. Raises KafkaError."""
-    asked = consumer._cluster.request_update()
-    consumer._net.run(consumer._manager.wait_for, asked, timeout_ms)
-    found = consumer._cluster.topic_id(topic)
-    return None if found is None else str(found)
 
 
 class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]

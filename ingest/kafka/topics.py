@@ -7,7 +7,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import AuthorizationError, TopicAlreadyExistsError
 
 from ingest.kafka.access import refused, require_entry
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.settings import IngestSettings
 
 
@@ -38,8 +38,8 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
 
     Raises kafka.errors.KafkaError, which is a BrokerRefusedError where a setting or an ACL is in the way.
     """
-    timeout_ms, options = int(settings.request_timeout_s * 1000), kafka_options(settings)
-    require_entry(options, settings.request_timeout_s)
+    timeout_ms, options = int(REQUEST_TIMEOUT_S * 1000), kafka_options(settings)
+    require_entry(options, REQUEST_TIMEOUT_S)
     admin = KafkaAdminClient(**options, request_timeout_ms=timeout_ms, bootstrap_timeout_ms=timeout_ms)
     try:
         present = set(admin.list_topics())

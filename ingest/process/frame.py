@@ -47,7 +47,8 @@ class Process:
     def __init__(self, settings: ProcessSettings, stopped: int = DONE) -> None:
         self.stop = threading.Event()
         self._stopped = stopped
-        self.heartbeat = Heartbeat(settings.max_heartbeat_age_s)
+        self.heartbeat = Heartbeat()
+        self.metrics_host = settings.metrics_host
         self.starting = True
         self._told, self._tell = os.pipe()
         self._listener = threading.Thread(target=self._listen, name="signals", daemon=True)

@@ -17,6 +17,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 _IDLE_CONNECTION_S = 10
+MAX_HEARTBEAT_AGE_S = 300.0
+"""A loop that is silent for longer is stuck: no single wait of any process is as long."""
 
 
 class Heartbeat:
@@ -25,8 +27,9 @@ class Heartbeat:
     The start of the process counts as a sign, so a start that hangs is not live for ever either.
     """
 
-    def __init__(self, max_age_s: float) -> None:
-        self._max_age_s = max_age_s
+    def __init__(self, max_age_s: float | None = None) -> None:
+        """max_age_s: how old the last beat may be; None: MAX_HEARTBEAT_AGE_S."""
+        self._max_age_s = MAX_HEARTBEAT_AGE_S if max_age_s is None else max_age_s
         self._last: tuple[float, str | None] = time.monotonic(), "it is starting"
 
     def beat(self, problem: str | None = None) -> None:

@@ -18,7 +18,7 @@ UNREADABLE = (ValidationError, SettingsError)
 
 
 class ProcessSettings(BaseSettings):
-    """How any of the processes logs, and when it no longer counts as live: FORGEWATCH_…"""
+    """How any of the processes logs, and where it says how it does: FORGEWATCH_…"""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
@@ -29,12 +29,7 @@ class ProcessSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least level that is logged; libraries below `warning` only with `debug`"
     )
-    max_heartbeat_age_s: float = Field(
-        300.0,
-        gt=0,
-        description="a process whose loop is silent for longer is not live; more than any single wait takes, "
-        "seconds",
-    )
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ from ingest.sandbox.framing import Waiting, WireError
 from ingest.sandbox.watch import TICK_S, HostBusyError, Watch, used_s
 from ingest.settings import IngestSettings
 
+MAX_DECODE_MEMORY_BYTES = 2_147_483_648
+"""Address space of one child: what is loaded, and a picture of 64 million pixels (192 MB) several times."""
+MAX_DECODE_PROCESSOR_S = 5
+"""Processor time for one item: what takes longer would hold up the stream, or is made to."""
+DECODE_TIMEOUT_S = 20.0
+"""Wall time after which a sleeping decoder is ended, or a busy host reported."""
 _START_TIMEOUT_S = 60.0
 # One thread each: thread pools take address space, and the children are what scales.
 _ENVIRONMENT = {
@@ -90,7 +96,7 @@ class Child:
             if refusal is not None:
                 raise SandboxUnavailableError(f"media is decoded in confined processes only: {refusal}")
             self._observed = psutil.Process(self._process.pid)
-            self._limit(resource.RLIMIT_AS, settings.max_decode_memory_bytes)
+            self._limit(resource.RLIMIT_AS, MAX_DECODE_MEMORY_BYTES)
             self._limit(resource.RLIMIT_FSIZE, 0)
             self._limit(resource.RLIMIT_CORE, 0)
             self._limit(resource.RLIMIT_NOFILE, 3)
@@ -110,13 +116,13 @@ class Child:
         the child was killed), for which it is not.
         """
         self.items += 1
-        settings, held_bytes = self._settings, 0
+        held_bytes = 0
         try:
-            watch = Watch(self._observed, settings.max_decode_processor_s, settings.decode_timeout_s)
+            watch = Watch(self._observed, MAX_DECODE_PROCESSOR_S, DECODE_TIMEOUT_S)
             try:
-                self._allow_processor_time(settings.max_decode_processor_s)
+                self._allow_processor_time(MAX_DECODE_PROCESSOR_S)
                 wire.send_item(self._socket, data, plan, watch.look)
-                return wire.receive_decoded(self._socket, plan, settings.max_pixels, watch.look)
+                return wire.receive_decoded(self._socket, plan, self._settings.max_pixels, watch.look)
             finally:
                 held_bytes = watch.held_bytes
         except DecodeError as error:

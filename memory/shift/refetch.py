@@ -9,7 +9,7 @@ import structlog
 from kafka import KafkaConsumer, TopicPartition
 
 from ingest.envelope import EnvelopeError, open_envelope
-from ingest.kafka.options import kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.settings import IngestSettings
 from memory.alarms import Seen
 
@@ -25,7 +25,7 @@ def refetch(wanted: Iterable[Seen], ingest: IngestSettings) -> Iterator[tuple[Se
     Left out is what retention deleted, what is other media by its digest, and what a record refers to and is
     gone. Raises kafka.errors.KafkaError.
     """
-    timeout_ms = int(ingest.request_timeout_s * 1000)
+    timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
     consumer = KafkaConsumer(
         **kafka_options(ingest),
         group_id=None,
@@ -81,7 +81,7 @@ def _of_partition(
 
 def _next(consumer: KafkaConsumer, partition: TopicPartition, ingest: IngestSettings) -> Any:
     for _ in range(_POLLS):
-        polled = consumer.poll(timeout_ms=int(ingest.request_timeout_s * 1000) // _POLLS, max_records=1)
+        polled = consumer.poll(timeout_ms=int(REQUEST_TIMEOUT_S * 1000) // _POLLS, max_records=1)
         if polled.get(partition):
             return polled[partition][0]
     return None

@@ -30,7 +30,7 @@ from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
 from memory.index.scaling import Scaling
 from memory.intake import Arrival, UnfitItemError, check, remember
-from memory.records import ShiftAlarm
+from memory.records import ALARMS, ShiftAlarm
 from memory.rows import now_ms
 from memory.schema import clusters, exemplars
 from memory.settings import MemorySettings
@@ -80,7 +80,7 @@ def announce_all(store: Store, ingest: IngestSettings, settings: MemorySettings)
         return
     # An alarm may be written twice after a crash, so no identity need outlive this call.
     with closing(TransactionalSink(ingest, f"{settings.verdicts_group_id}-{uuid4().hex}")) as sink:
-        sink.commit([event(alarm, settings.alarms_topic) for alarm in waiting], {}, None)
+        sink.commit([event(alarm, ingest.topic(ALARMS)) for alarm in waiting], {}, None)
     with store.note() as connection:
         put_announced(connection, [alarm.id for alarm in waiting])
 

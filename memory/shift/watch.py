@@ -14,7 +14,7 @@ import structlog
 from kafka.errors import KafkaError
 from pydantic import ValidationError
 
-from detector.records import Verdict
+from detector.records import VERDICTS, Verdict
 from ingest.kafka.sink import SinkError
 from ingest.records import InRecord, Position
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -46,7 +46,7 @@ log = structlog.get_logger()
 def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
     """Look at verdicts until stop is set; a fault costs only a round, which is done again."""
     reading = Reading(
-        settings.verdicts_topic,
+        ingest.topic(VERDICTS),
         settings.verdicts_group_id,
         _MOST,
         metrics.WATCH_LAG,

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from detector.serving.torchserve import SCORES_TIMEOUT_S
+from ingest.kafka.sink import COMMIT_TIMEOUT_S
+from ingest.sandbox.child import DECODE_TIMEOUT_S, MAX_DECODE_MEMORY_BYTES
 from ingest.settings import IngestSettings
 
 LONG_RUNNING = ("detector", "memory", "updater", "deploy")
@@ -160,15 +163,8 @@ def test_torchserve_is_there_before_the_worker_and_until_after_it(render: Any) -
 @pytest.mark.parametrize(
     ("settings", "expected_s"),
     [
-        ({}, 2 * (20 + 30) + 2 + 30 + 15),
+        ({}, 2 * (DECODE_TIMEOUT_S + SCORES_TIMEOUT_S) + 2 + COMMIT_TIMEOUT_S + 15),
         ({"detector": {"max_batch_duration_s": 7.5}}, 2 * (20 + 30) + 8 + 30 + 15),
-        (
-            {
-                "detector": {"torchserve_timeout_s": 90},
-                "ingest": {"decode_timeout_s": 5, "commit_timeout_s": 60},
-            },
-            2 * (5 + 90) + 2 + 60 + 15,
-        ),
     ],
 )
 def test_a_worker_has_as_long_to_end_as_its_batch_may_take(
@@ -254,7 +250,7 @@ def test_who_decodes_media_reads_the_folder_of_claim_checks(render: Any) -> None
 
 
 def test_who_decodes_media_has_memory_for_itself_and_a_decoder(render: Any) -> None:
-    decoders = IngestSettings().decode_processes * IngestSettings().max_decode_memory_bytes
+    decoders = IngestSettings().decode_processes * MAX_DECODE_MEMORY_BYTES
     for name in ("detector/worker", "memory/memory"):
         limit = render().container(name)["resources"]["limits"]["memory"]
         assert int(limit.removesuffix("Gi")) * 2**30 >= decoders + 2 * 2**30, name

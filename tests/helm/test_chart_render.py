@@ -1,10 +1,15 @@
 """Every scenario lints and renders, the same with both majors of helm, as Kubernetes' schemas have it."""
 
+import copy
+import json
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +63,7 @@ def test_text_that_yaml_takes_for_a_number_or_a_truth_stays_text(render: Any) ->
     over = {
         "fullnameOverride": "true",
         "env": {"NO": "x"},
-        "settings": {"detector": {"group_id": "123457"}, "ingest": {"media_topic": "123458"}},
+        "settings": {"detector": {"group_id": "123457"}, "ingest": {"topic_prefix": "123458"}},
         "monitoring": {"dashboards": {"label": "on"}},
     }
     found = render("production", over=over, name="4711", namespace="815")
@@ -131,3 +136,128 @@ def test_uninstalling_leaves_what_was_learnt(render: Any) -> None:
     assert found.one("StatefulSet", "memory")["spec"].get("persistentVolumeClaimRetentionPolicy") is None
     hooks = [each["metadata"].get("annotations", {}).get("helm.sh/hook", "") for each in found.objects]
     assert not any("delete" in hook for hook in hooks)
+
+
+Tool = Callable[[str], str | None]
+
+WARNING = 5
+"""The grade of kube-score above which nothing is critical."""
+NOT_KUBE_SCORE = {
+    "container-image-pull-policy": "a tag is not moved, and a node that has the image needs no registry",
+}
+
+
+@pytest.fixture
+def kube_score(tool: Tool) -> Callable[[list[Any]], list[str]]:
+    """Give what kube-score calls critical in objects."""
+    if (program := tool("kube-score")) is None:
+        pytest.skip("kube-score is not installed; `make chart-check` brings it")
+    ignored = [word for check in NOT_KUBE_SCORE for word in ("--ignore-test", check)]
+    # No limit of processor time: it would throttle a batch while cores are idle.
+    command = [program, "score", "--output-format", "json", "--ignore-container-cpu-limit", *ignored, "-"]
+
+    def score(objects: list[Any]) -> list[str]:
+        given = yaml.safe_dump_all(objects)
+        said = subprocess.run(command, input=given, capture_output=True, text=True, check=False).stdout
+        return [
+            f"{each['object_name']}: {check['check']['id']}: {comment['summary']}"
+            for each in json.loads(said)
+            for check in each["checks"] or []
+            if check["grade"] < WARNING and not check["skipped"]
+            for comment in check["comments"] or [{"summary": ""}]
+        ]
+
+    return score
+
+
+def test_kube_score_finds_nothing_critical(kube_score: Any, render: Any, scenario: str) -> None:
+    assert kube_score(render(scenario).objects) == []
+
+
+def test_kube_score_would_find_a_root_that_can_be_written(kube_score: Any, render: Any) -> None:
+    objects = copy.deepcopy(render().objects)
+    deployment = next(each for each in objects if each["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = (
+        False
+    )
+    assert [found.split(": ")[1] for found in kube_score(objects)] == [
+        "container-security-context-readonlyrootfilesystem"
+    ]
+
+
+LEFT_OUT = ("global", "settings")
+"""The settings have a test of their own, which gives each of them."""
+
+
+def of_schema(part: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that a part of the chart's schema takes; of an object, any of its members."""
+    if "$ref" in part:
+        return of_schema(root["definitions"][part["$ref"].rpartition("/")[2]], root)
+    if "anyOf" in part:
+        return st.one_of([of_schema(each, root) for each in part["anyOf"]])
+    if "enum" in part:
+        return st.sampled_from(part["enum"])
+    match part["type"]:
+        case "boolean":
+            return st.booleans()
+        case "integer":
+            return st.integers(part.get("minimum", 0), part.get("maximum", 10**7))
+        case "number":
+            return st.floats(0.01, 1e7, allow_nan=False)
+        case "array":
+            return st.lists(of_schema(part["items"], root), max_size=3)
+        case "string":
+            return text(part)
+    if "properties" in part:
+        members = {name: of_schema(each, root) for name, each in part["properties"].items()}
+        needed = {name: members.pop(name) for name in part.get("required", [])}
+        least = part.get("minProperties", 0)
+        return st.fixed_dictionaries(needed, optional=members).filter(lambda found: len(found) >= least)
+    if "additionalProperties" in part:
+        names = text(part.get("propertyNames", {}))
+        return st.dictionaries(names, of_schema(part["additionalProperties"], root), max_size=3)
+    return st.just({})
+
+
+def text(part: dict[str, Any]) -> st.SearchStrategy[str]:
+    pattern = part.get("pattern", "^[ -~äß]*$")
+    refused = part.get("not", {})
+    return st.from_regex(pattern, fullmatch=True).filter(
+        lambda found: (
+            found.isascii() == ("pattern" in part or found.isascii())
+            and "\n" not in found
+            and len(found) <= part.get("maxLength", 1000)
+            and found not in refused.get("enum", [])
+            and not found.startswith(("FORGEWATCH_", "AWS_", "POD_NAME"))
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def schemas_say(tool: Callable[[str], str | None], request: pytest.FixtureRequest) -> Any:
+    """What kubeconform says, where it is installed; without it the objects only have to be readable."""
+    return request.getfixturevalue("kubeconform") if tool("kubeconform") else lambda objects: ""
+
+
+@settings(
+    max_examples=40,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink takes an hour of rendering
+)
+@given(data=st.data())
+def test_whatever_the_schema_takes_renders_or_is_refused_in_a_line(
+    data: st.DataObject, helm: str, chart: Any, schemas_say: Callable[..., str]
+) -> None:
+    root = json.loads((chart.path / "values.schema.json").read_text())
+    room = data.draw(st.sampled_from([name for name in root["properties"] if name not in LEFT_OUT]))
+    over = {room: data.draw(of_schema(root["properties"][room], root))}
+    done = chart.run(helm, *chart.template("minimal"), values=over)
+    event(f"{room}: {'refused' if done.returncode else 'rendered'}")
+    if done.returncode != 0:
+        refused = done.stderr.partition("wrong values:\n")[2]
+        assert refused.startswith("- "), done.stderr
+        assert f"- {room}." in refused or "kafka." in refused
+        return
+    objects = [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
+    assert {"Deployment", "StatefulSet", "CronJob", "Service"} <= {each["kind"] for each in objects}
+    assert schemas_say(objects) == ""

@@ -5,6 +5,8 @@ there can be given, and a wrong one is refused with its name before anything is 
 """
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,3 +191,21 @@ if __name__ == "__main__":
     readme = (CHART / "README.md").read_text()
     begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
     (CHART / "README.md").write_text(readme[:begin] + table() + readme[end:])
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_tree_has_each_file_and_nothing_else() -> None:
+    listed = subprocess.run(["git", "ls-files", "helm"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [path.removeprefix("helm/") for path in listed.stdout.split()]
+    tree = (ROOT / "helm" / "README.md").read_text().partition("## The tree")[2]
+    named = re.findall(r"^    (\S+) {2,}\S", tree, re.MULTILINE)
+    covered = {
+        path
+        for path in files
+        for name in named
+        if path == name or (name.endswith("/") and path.startswith(name))
+    }
+    assert sorted(set(files) - covered) == []
+    assert [name for name in named if not any(path.startswith(name) for path in files)] == []

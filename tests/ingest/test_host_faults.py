@@ -15,6 +15,7 @@ from PIL import Image
 
 from ingest import metrics
 from ingest.records import CropPlan, MediaPlan
+from ingest.sandbox import child as child_module
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
@@ -25,7 +26,7 @@ PLAN = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
 Opened = tuple[Sandbox, psutil.Process]
 STAND_IN = """
 import os, signal, socket, time
-from ingest import wire
+from ingest.sandbox import wire
 from ingest.sandbox.decode import DecodeError
 parent, served = socket.socket(fileno=0), 0
 wire.send_greeting(parent, None)
@@ -88,9 +89,10 @@ def test_a_child_killed_between_items_costs_none() -> None:
         assert len(sandbox.submit(picture(), PLAN).result(60).crops) == 4
 
 
-def test_a_child_killed_over_an_item_costs_none() -> None:
+def test_a_child_killed_over_an_item_costs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     before = restarts("killed")
-    with one_child(IngestSettings(max_decode_processor_s=60)) as (sandbox, child):
+    monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 60)
+    with one_child(IngestSettings()) as (sandbox, child):
         idle_s = child.cpu_times().user
         future = sandbox.submit(long_animation(), PLAN)
         while child.cpu_times().user < idle_s + 0.2:
@@ -113,7 +115,7 @@ def test_children_that_are_killed_again_and_again_make_no_dead_letter(
 
 
 def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter(
-    stand_in: Callable[[str], None],
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As the kernel does on a host with less memory than the limit: no answer to MemoryError, but SIGKILL.
     stand_in(
@@ -122,14 +124,16 @@ def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter
         "while time.process_time() < end: pass\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    with one_child(IngestSettings(max_decode_memory_bytes=1 << 30)) as (sandbox, _):
+    monkeypatch.setattr(child_module, "MAX_DECODE_MEMORY_BYTES", 1 << 30)
+    with one_child(IngestSettings()) as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "out_of_memory"
 
 
-def test_a_stopped_child_is_the_hosts_fault() -> None:
-    with one_child(IngestSettings(decode_timeout_s=1)) as (sandbox, child):
+def test_a_stopped_child_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
+    with one_child(IngestSettings()) as (sandbox, child):
         child.send_signal(signal.SIGSTOP)
         error = sandbox.submit(picture(), PLAN).exception(60)
         assert isinstance(error, SandboxUnavailableError)
@@ -138,25 +142,35 @@ def test_a_stopped_child_is_the_hosts_fault() -> None:
         assert len(sandbox.submit(picture(), PLAN).result(60).crops) == 4
 
 
-def test_a_decoder_that_sleeps_is_the_medias_fault(stand_in: Callable[[str], None]) -> None:
+def test_a_decoder_that_sleeps_is_the_medias_fault(
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand_in("signal.pause()")
-    with one_child(IngestSettings(decode_timeout_s=1)) as (sandbox, _):
+    monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
+    with one_child(IngestSettings()) as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "timeout"
 
 
-def test_a_decoder_that_blocks_the_signal_of_its_limit_is_ended(stand_in: Callable[[str], None]) -> None:
+def test_a_decoder_that_blocks_the_signal_of_its_limit_is_ended(
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand_in("signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
-    with one_child(IngestSettings(max_decode_processor_s=1, decode_timeout_s=60)) as (sandbox, _):
+    monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1)
+    monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 60)
+    with one_child(IngestSettings()) as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "timeout"
 
 
-def test_an_answer_that_trickles_does_not_outlast_the_watch(stand_in: Callable[[str], None]) -> None:
+def test_an_answer_that_trickles_does_not_outlast_the_watch(
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand_in("while True: parent.send(bytes(1)); time.sleep(0.3)")
-    with one_child(IngestSettings(decode_timeout_s=1)) as (sandbox, _):
+    monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
+    with one_child(IngestSettings()) as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
 

@@ -120,7 +120,6 @@ def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":
         "FORGEWATCH_MEMORY_INDEX_PATH": str(tmp_path / "index"),
         "FORGEWATCH_MEMORY_METRICS_PORT": "0",
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        "FORGEWATCH_INGEST_REQUEST_TIMEOUT_S": "1.1",
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.Popen(

@@ -1,6 +1,9 @@
-"""How tests share a machine: two processes run them, a file at a time, the longest ones first."""
+"""How tests share a machine and a process: a file at a time, the longest ones first, logs as they were."""
+
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -9,6 +12,8 @@ settings.register_profile("forgewatch", deadline=None)
 settings.load_profile("forgewatch")
 
 _SHARE_A_STACK = "tests/system/loop"
+_LONGEST = "tests/updater/test_run.py"
+"""Takes minutes."""
 
 
 class _ByFile(LoadScopeScheduling):  # type: ignore[misc]
@@ -28,4 +33,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ByFile:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what starts servers, then what is slow: no process is left alone with it at the end."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: ("system" not in item.keywords, "slow" not in item.keywords))
+        items.sort(
+            key=lambda item: (
+                "system" not in item.keywords,
+                "slow" not in item.keywords,
+                not item.nodeid.startswith(_LONGEST),
+            )
+        )
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A command or a process that a test starts here configures the logs of all the tests that follow it."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)

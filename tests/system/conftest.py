@@ -51,12 +51,10 @@ def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServe]
 
 @pytest.fixture
 def settings(broker: str, tmp_path: Path) -> IngestSettings:
-    """Settings with a media topic and a claim check root of the test's own; no topic is made."""
+    """Settings with topics and a claim check root of the test's own; no topic is made."""
     root = tmp_path / "claims"
     root.mkdir()
-    return IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{uuid.uuid4().hex}", claim_check_dir=root
-    )
+    return IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex, claim_check_dir=root)
 
 
 @pytest.fixture

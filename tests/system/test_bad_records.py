@@ -1,8 +1,11 @@
 """On a real broker: what strangers write and what a disk damages holds up no reader of any topic."""
 
 import contextlib
+import json
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +75,10 @@ def within(seconds: float, work: Callable[[], Any]) -> Any:
     return done[0]
 
 
-def test_the_detector_reads_and_answers_each(settings: IngestSettings, topic: str) -> None:
-    settings = settings.model_copy(update={"media_topic": topic})
+def test_the_detector_reads_and_answers_each(
+    settings: IngestSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
 
     def read() -> list[int]:
         offsets: list[int] = []
@@ -91,8 +96,9 @@ def test_the_detector_reads_and_answers_each(settings: IngestSettings, topic: st
 def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str) -> None:
     def read() -> list[int]:
         offsets: list[int] = []
-        memory = MemorySettings(unknowns_topic=topic, group_id=f"group-{topic}", max_batch_messages=3)
-        with StoredSource(settings, memory, unknowns(memory), dict, lambda offsets, topic_id: None) as source:
+        memory = MemorySettings(group_id=f"group-{topic}", max_batch_messages=3)
+        reading = replace(unknowns(settings, memory), topic=topic)
+        with StoredSource(settings, memory, reading, dict, lambda offsets, topic_id: None) as source:
             while not offsets or offsets[-1] < 8:
                 for record in source.poll():
                     offsets.append(record.offset)
@@ -104,12 +110,13 @@ def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str)
 
 
 def test_the_publisher_and_the_worker_find_the_rollout_behind_it(
-    settings: IngestSettings, topic: str
+    settings: IngestSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
     assert within(60, lambda: read_topic(kafka_options(settings), topic, 30).newest) == ROLLOUT
 
     def follow() -> Rollout | None:
-        with ReleaseFollower(settings, topic) as follower:
+        with ReleaseFollower(settings) as follower:
             while follower.poll(0.2) is None:
                 pass
             return follower.newest
@@ -119,3 +126,38 @@ def test_the_publisher_and_the_worker_find_the_rollout_behind_it(
 
 def test_the_command_line_shows_no_verdict_where_there_is_none(settings: IngestSettings, topic: str) -> None:
     assert within(60, lambda: newest_verdicts(settings, topic, 20)) == []
+
+
+def rollout(sequence: int, epoch: int = 0) -> Rollout:
+    return Rollout(ledger="0" * 32, epoch=epoch, sequence=sequence, stable="a" * 64)
+
+
+def test_the_newest_rollout_is_the_last_one_written_whatever_lies_between(
+    settings: IngestSettings, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(compacted=True)
+    earlier = {"slot": "stable", "stable": "a" * 64, "previous": None, "sequence": 99}
+    values = [
+        rollout(10**9).model_dump_json().encode(),
+        rollout(3, epoch=1).model_dump_json().encode(),
+        json.dumps(earlier).encode(),
+        json.dumps({**rollout(4).model_dump(), "stable": "/etc"}).encode(),
+        None,
+        b"\xff",
+        b"[" * 100_000,
+    ]
+    producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
+    with ReleaseFollower(settings) as follower:
+        assert follower.poll(timeout_s=0.1) is None
+        for value in values:
+            producer.send(topic, key=b"stable", value=value, headers=[("\u00e4", b"\xff")]).get(10)
+        last = rollout(2, epoch=2)
+        producer.send(topic, key=b"stable", value=last.model_dump_json().encode()).get(10)
+        deadline = time.monotonic() + 120
+        seen = []
+        while follower.newest != last:
+            assert time.monotonic() < deadline
+            if (newest := follower.poll(timeout_s=0.1)) not in seen:
+                seen.append(newest)
+    producer.close()
+    assert seen[-1] == last

@@ -17,6 +17,7 @@ from deploy.cli.main import main
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import read_topic
+from detector.records import RELEASES
 from detector.release.artifact import MANIFEST, Artifact
 from ingest.kafka.options import kafka_options
 from ingest.kafka.topics import Topic, ensure_topics
@@ -32,7 +33,7 @@ def environment(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     port, metrics_port = free_port(), free_port()
     values = {
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,
-        "FORGEWATCH_DETECTOR_RELEASES_TOPIC": f"releases-{uuid.uuid4().hex}",
+        "FORGEWATCH_INGEST_TOPIC_PREFIX": uuid.uuid4().hex,
         "FORGEWATCH_DEPLOY_URL": f"http://127.0.0.1:{port}",
         "FORGEWATCH_DEPLOY_PORT": str(port),
         "FORGEWATCH_DEPLOY_METRICS_PORT": str(metrics_port),
@@ -41,8 +42,8 @@ def environment(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    topic = Topic(values["FORGEWATCH_DETECTOR_RELEASES_TOPIC"], 1_048_576, compacted=True)
-    ensure_topics(IngestSettings(), [topic])
+    ingest = IngestSettings()
+    ensure_topics(ingest, [Topic(ingest.topic(RELEASES), 1_048_576, compacted=True)])
     return values
 
 
@@ -68,7 +69,7 @@ def propose(environment: dict[str, str], artifact: Artifact, candidate: Candidat
 
 
 def published(environment: dict[str, str]) -> str | None:
-    topic = environment["FORGEWATCH_DETECTOR_RELEASES_TOPIC"]
+    topic = IngestSettings().topic(RELEASES)
     for _ in range(100):
         rollout = read_topic(kafka_options(IngestSettings()), topic, 10).newest
         if rollout is not None:

@@ -15,10 +15,8 @@ import httpx
 import pytest
 
 from deploy.layouts import all_topics
-from detector.settings import DetectorSettings
 from ingest.kafka.topics import ensure_topics
 from ingest.settings import IngestSettings
-from memory.settings import MemorySettings
 
 pytestmark = pytest.mark.system
 
@@ -34,7 +32,7 @@ def group() -> str:
 def start(broker: str, tmp_path: Any, group: str) -> Iterator[Start]:
     """Start a detector and wait until it says that it has started; gives it, and what it said."""
     ingest = IngestSettings(bootstrap_servers=broker)
-    ensure_topics(ingest, all_topics(ingest, DetectorSettings(), MemorySettings(), 2))
+    ensure_topics(ingest, all_topics(ingest, 2))
     environment = {
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,
         "FORGEWATCH_DETECTOR_GROUP_ID": group,

@@ -19,8 +19,7 @@ from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector import metrics
-from detector.records import Rollout
-from detector.settings import DetectorSettings
+from detector.records import RELEASES, Rollout
 from ingest.settings import IngestSettings
 from updater.records import Candidate
 
@@ -40,7 +39,8 @@ def services(
     monkeypatch.chdir(tmp_path)
     port = free_port()
     monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", str(settings.bootstrap_servers))
-    monkeypatch.setenv("FORGEWATCH_DETECTOR_RELEASES_TOPIC", make_topic(compacted=True))
+    monkeypatch.setenv("FORGEWATCH_INGEST_TOPIC_PREFIX", settings.topic_prefix)
+    make_topic(compacted=True, name=settings.topic(RELEASES))
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{port}")
     with open_services(DeploySettings()) as opened:
         server = uvicorn.Server(
@@ -85,7 +85,7 @@ def metrics_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def produce(settings: IngestSettings, rollout: Rollout) -> None:
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
-    topic = DetectorSettings().releases_topic
+    topic = settings.topic(RELEASES)
     producer.send(topic, key=b"stable", value=rollout.model_dump_json().encode()).get(10)
     producer.close()
 

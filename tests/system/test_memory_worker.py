@@ -14,6 +14,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from verdicts import unknown_message
 
+from detector.records import UNKNOWNS
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 from memory import rows
@@ -60,15 +61,15 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
     broker: str, tmp_path: Path
 ) -> None:
     name = uuid.uuid4().hex
-    ingest = IngestSettings(bootstrap_servers=broker, dead_letters_topic=f"dead-{name}")
+    ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(
-        ingest, [Topic(f"unknowns-{name}", 1_100_000, partitions=2), Topic(f"dead-{name}", 1_200_000)]
+        ingest,
+        [Topic(ingest.topic(UNKNOWNS), 1_100_000, partitions=2), Topic(ingest.dead_letters_topic, 1_200_000)],
     )
     url = f"sqlite:///{tmp_path}/memory.sqlite"
     environment = {
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,
-        "FORGEWATCH_INGEST_DEAD_LETTERS_TOPIC": f"dead-{name}",
-        "FORGEWATCH_MEMORY_UNKNOWNS_TOPIC": f"unknowns-{name}",
+        "FORGEWATCH_INGEST_TOPIC_PREFIX": name,
         "FORGEWATCH_MEMORY_GROUP_ID": f"memory-{name}",
         "FORGEWATCH_MEMORY_DATABASE_URL": url,
         "FORGEWATCH_MEMORY_CROPS_URL": str(tmp_path / "crops"),

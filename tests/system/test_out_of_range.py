@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
@@ -27,9 +28,7 @@ TRUNCATED = "the topic ends before what was read of it"
 @pytest.fixture
 def ingest(broker: str) -> IngestSettings:
     name = uuid.uuid4().hex
-    made = IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
-    )
+    made = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(made, ingest_topics(made, partitions=1))
     return made
 
@@ -70,9 +69,9 @@ def answer(ingest: IngestSettings, source: Source, records: list[InRecord]) -> N
 def place_at(ingest: IngestSettings, group: str, offset: int) -> None:
     """Have the group's offset there."""
     with Source(ingest, group) as source, TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
-        while not (source.assigned() and source._topic_id):
+        while not (source.assigned() and source._same_topic.topic_id):
             source.poll(1, 0.1)
-        at = {(ingest.media_topic, 0): Position(offset, source._topic_id)}
+        at = {(ingest.media_topic, 0): Position(offset, source._same_topic.topic_id)}
         sink.commit([], at, source.group_metadata())
 
 
@@ -171,10 +170,16 @@ def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
 
     produce(ingest, 0, 4)
     delete_before(ingest, 3)
-    memory = MemorySettings(unknowns_topic=ingest.media_topic, group_id=f"g-{uuid.uuid4().hex}")
+    memory = MemorySettings(group_id=f"g-{uuid.uuid4().hex}")
     before = memory_metrics.LOST._value.get(), metrics.TRUNCATIONS._value.get()
     for _ in range(2):  # the second one finds what the first one stored
-        with StoredSource(ingest, memory, unknowns(memory), lambda: positions, store) as source:
+        with StoredSource(
+            ingest,
+            memory,
+            replace(unknowns(ingest, memory), topic=ingest.media_topic),
+            lambda: positions,
+            store,
+        ) as source:
             found: list[InRecord] = []
             deadline = time.monotonic() + 180
             while not found:

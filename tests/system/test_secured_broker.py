@@ -240,7 +240,7 @@ def test_a_reader_without_rights_is_told_which_group_or_topic_it_lacks(
         [source.poll(1, timeout_s=0.5) for _ in range(20)]
     with_settings(monkeypatch, secured.environment("eve"))
     with (
-        ReleaseFollower(IngestSettings(), "forgewatch.releases") as follower,
+        ReleaseFollower(IngestSettings()) as follower,
         pytest.raises(BrokerRefusedError, match=r"eve may not use the topic forgewatch\.releases; grant it"),
     ):
         [follower.poll(timeout_s=0.5) for _ in range(20)]

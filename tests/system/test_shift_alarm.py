@@ -15,11 +15,12 @@ from kafka import KafkaConsumer, KafkaProducer
 from PIL import Image
 from verdicts import make_item, make_verdict
 
+from detector.records import VERDICTS
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 from memory.clusters.review import list_clusters, members_of
 from memory.offsets import load_offsets
-from memory.records import ShiftAlarm
+from memory.records import ALARMS, ShiftAlarm
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.store import Store
@@ -50,18 +51,16 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
     # Else it may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
     name = uuid.uuid4().hex
-    ingest = IngestSettings(bootstrap_servers=broker, media_topic=f"media-{name}", decode_processes=1)
+    ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name, decode_processes=1)
     memory = MemorySettings(
-        verdicts_topic=f"verdicts-{name}",
         verdicts_group_id=f"watch-{name}",
-        alarms_topic=f"alarms-{name}",
         database_url=f"sqlite:///{tmp_path}/memory.sqlite",
         crops_url=str(tmp_path / "crops"),
         index_path=tmp_path / "index",
         min_reference=30,
         max_reference=100,
     )
-    topics = (ingest.media_topic, memory.verdicts_topic, memory.alarms_topic)
+    topics = (ingest.media_topic, ingest.topic(VERDICTS), ingest.topic(ALARMS))
     ensure_topics(ingest, [Topic(topic, 1_200_000) for topic in topics])
     scores = np.random.default_rng(1).normal(size=STEADY + SHIFTED) + 4 * (
         np.arange(STEADY + SHIFTED) >= STEADY
@@ -75,7 +74,7 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
             digest = "0" * 64 if number == LOST else hashlib.sha256(file).hexdigest()
             item = make_item(at.offset, topic=ingest.media_topic, source=ingest.media_topic, digest=digest)
             said = make_verdict(item, label="real", unknown_score=float(scores[number]))
-            producer.send(memory.verdicts_topic, said.model_dump_json().encode(), key=b"door-7").get(30)
+            producer.send(ingest.topic(VERDICTS), said.model_dump_json().encode(), key=b"door-7").get(30)
 
     files = media()
     store = Store(memory.database_url)
@@ -86,7 +85,7 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
     send(range(STEADY, STEADY + SHIFTED))
     producer.close()
     with _watching(ingest, memory):  # another process goes on with the bets of the first
-        told = _announced(broker, memory.alarms_topic)
+        told = _announced(broker, ingest.topic(ALARMS))
     (shown,) = list_clusters(store)
     assert shown.alarm == told
     assert (told.source, told.cluster) == ("door-7", shown.id)

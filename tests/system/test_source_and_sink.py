@@ -26,18 +26,16 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def settings(broker: str) -> IngestSettings:
     name = uuid.uuid4().hex
-    settings = IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
-    )
+    settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     created = ensure_topics(
-        settings, (*ingest_topics(settings, partitions=2), Topic(f"out-{name}", 1_048_576))
+        settings, (*ingest_topics(settings, partitions=2), Topic(out_topic(settings), 1_048_576))
     )
     assert len(created) == 3
     return settings
 
 
 def out_topic(settings: IngestSettings) -> str:
-    return settings.media_topic.replace("media", "out")
+    return settings.topic("out")
 
 
 @contextmanager
@@ -148,7 +146,7 @@ def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(
     settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(settings, 3)
-    settings = settings.model_copy(update={"commit_timeout_s": 3.0})
+    monkeypatch.setattr(sink_module, "COMMIT_TIMEOUT_S", 3.0)
     release, late = threading.Event(), []
     real = sink_module._transaction
 

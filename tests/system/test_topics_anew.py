@@ -16,8 +16,10 @@ from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from verdicts import unknown_message
 
 from deploy.local.processes import free_port
+from detector.records import UNKNOWNS
+from ingest.kafka.same_topic import TopicRenewedError
 from ingest.kafka.sink import TransactionalSink
-from ingest.kafka.source import Source, TopicRenewedError
+from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
@@ -27,7 +29,7 @@ from memory.store import Store
 
 pytestmark = pytest.mark.system
 
-_GIVEN = ("unknowns_topic", "group_id", "database_url", "crops_url", "index_path", "retry_interval_s")
+_GIVEN = ("group_id", "database_url", "crops_url", "index_path", "retry_interval_s")
 
 
 def produce(broker: str, topic: str, values: list[bytes]) -> None:
@@ -51,9 +53,7 @@ def make_anew(broker: str, ingest: IngestSettings, topic: str) -> None:
 @pytest.fixture
 def ingest(broker: str) -> IngestSettings:
     name = uuid.uuid4().hex
-    made = IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
-    )
+    made = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(made, [Topic(made.media_topic, 1_200_000), Topic(made.dead_letters_topic, 1_200_000)])
     return made
 
@@ -61,9 +61,8 @@ def ingest(broker: str) -> IngestSettings:
 @pytest.fixture
 def memory(ingest: IngestSettings, tmp_path: Path) -> MemorySettings:
     name = uuid.uuid4().hex
-    ensure_topics(ingest, [Topic(f"unknowns-{name}", 1_200_000)])
+    ensure_topics(ingest, [Topic(ingest.topic(UNKNOWNS), 1_200_000)])
     return MemorySettings(
-        unknowns_topic=f"unknowns-{name}",
         group_id=f"memory-{name}",
         database_url=f"sqlite:///{tmp_path}/memory.sqlite",
         crops_url=str(tmp_path / "crops"),
@@ -78,7 +77,7 @@ def remembering(ingest: IngestSettings, memory: MemorySettings) -> Iterator[str]
     port = free_port()
     settings = {
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": ingest.bootstrap_servers,
-        "FORGEWATCH_INGEST_DEAD_LETTERS_TOPIC": ingest.dead_letters_topic,
+        "FORGEWATCH_INGEST_TOPIC_PREFIX": ingest.topic_prefix,
         "FORGEWATCH_MEMORY_METRICS_PORT": str(port),
         "OMP_NUM_THREADS": "1",
     }
@@ -107,7 +106,7 @@ def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
     broker: str, ingest: IngestSettings, memory: MemorySettings, running: bool
 ) -> None:
     store = Store(memory.database_url)
-    topic = memory.unknowns_topic
+    topic = ingest.topic(UNKNOWNS)
     produce(broker, topic, [unknown_message(n, n) for n in range(5)])
     # The media topic was made anew as well: the same ids, other media.
     again = [unknown_message(n, 100 + n) for n in range(12)]
@@ -133,7 +132,7 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
     broker: str, ingest: IngestSettings, memory: MemorySettings
 ) -> None:
     store = Store(memory.database_url)
-    topic = memory.unknowns_topic
+    topic = ingest.topic(UNKNOWNS)
     produce(broker, topic, [unknown_message(n, n) for n in range(10)])
     with remembering(ingest, memory):
         await_rows(store, 10)
@@ -188,7 +187,7 @@ def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one
         make_anew(broker, ingest, ingest.media_topic)
         produce(broker, ingest.media_topic, values(100, 12))
         with pytest.raises(TopicRenewedError, match="made anew"):
-            read(source, 1)
+            answer(ingest, source, 1)
     with Source(ingest, group) as source:
         assert read(source, 12) == values(100, 12)
 
@@ -202,7 +201,7 @@ def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_take
     group = f"g-{uuid.uuid4().hex}"
     with Source(ingest, group) as source:
         answer(ingest, source, 5)
-        read_before = source._topic_id
+        read_before = source._same_topic.topic_id
     make_anew(broker, ingest, ingest.media_topic)
     produce(broker, ingest.media_topic, values(100, 12))
     for of, expected in ((read_before, values(100, 12)), (None, values(105, 7))):

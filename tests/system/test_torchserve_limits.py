@@ -36,7 +36,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetectorSetti
         torchserve_url=server.inference_url,
         torchserve_management_url=server.management,
         model_store_dir=server.model_store,
-        torchserve_timeout_s=60,
     )
     server.stop()
 

@@ -21,16 +21,15 @@ from detector.batch import judge, open_batch
 from detector.looks.judged_item import JudgedItem
 from detector.looks.map_look import assembled, covering
 from detector.records import Verdict
-from detector.release.artifact import LOCALIZER_PROBE, SCANNER_PROBE, Artifact
+from detector.release.artifact import LOCALIZER, SCANNER, Artifact
+from detector.release.graph_contract import write_probe
 from detector.release.map_contract import CELLS
-from detector.release.probe import write_probe
 from detector.release.scan_contract import FRAME_SCORE
 from detector.release.tensors import Request
 from detector.routing import Route
 from detector.second_look import looked_again, second_looks
-from detector.serving.map_session import open_map_session
 from detector.serving.mar import MODEL_NAME, pack
-from detector.serving.release_session import ReleaseSession
+from detector.serving.session import ReleaseSession
 from detector.serving.torchserve import ProbeError, TorchServe
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
@@ -83,7 +82,6 @@ def client(torchserve: Server, artifact: Artifact) -> Iterator[TorchServe]:
         torchserve_url=torchserve.inference_url,
         torchserve_management_url=torchserve.management,
         model_store_dir=Path(torchserve.model_store),
-        register_timeout_s=60,
     )
     with TorchServe(settings) as opened:
         pack(artifact, torchserve.model_store)
@@ -103,8 +101,8 @@ def test_a_localizer_that_says_something_else_is_refused(
     other = tmp_path / "other"
     shutil.copytree(artifact.folder, other)
     request = asked(2, 2)
-    write_probe(other / LOCALIZER_PROBE, request, {CELLS: np.ones((4, 8, 8), np.float32)})
-    with pytest.raises(ProbeError, match="does not map as it must"):
+    write_probe(other / LOCALIZER.probe, request, {CELLS: np.ones((4, 8, 8), np.float32)})
+    with pytest.raises(ProbeError, match=r"localizer\.onnx does not score as it must: cells differs"):
         client.probe(Artifact(other, artifact.manifest, artifact.digest))
 
 
@@ -114,8 +112,8 @@ def test_a_scanner_that_says_something_else_is_refused(
     other = tmp_path / "other"
     shutil.copytree(artifact.folder, other)
     request = {"crops": asked(1, 6)["crops"]}
-    write_probe(other / SCANNER_PROBE, request, {FRAME_SCORE: np.full(6, 2, np.float32)})
-    with pytest.raises(ProbeError, match="does not scan as it must"):
+    write_probe(other / SCANNER.probe, request, {FRAME_SCORE: np.full(6, 2, np.float32)})
+    with pytest.raises(ProbeError, match=r"scanner\.onnx does not score as it must: frame_score differs"):
         client.probe(Artifact(other, artifact.manifest, artifact.digest))
 
 
@@ -128,7 +126,7 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
     here = ReleaseSession(artifact, 1).score
 
     def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
-        return looked_again(seen, second_looks(of, here, here, here), sandbox.submit)
+        return looked_again(seen, second_looks(of, here), sandbox.submit)
 
     settings = DetectorSettings()
     source: Any = SimpleNamespace(resume=lambda: None)
@@ -188,14 +186,11 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
 
         def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
-            parts = (client.predict, client.map, client.scan)
-            looks = second_looks(of, *(partial(ask, of) for ask in parts))
-            return looked_again(seen, looks, sandbox.submit)
+            return looked_again(seen, second_looks(of, partial(client.predict, of)), sandbox.submit)
 
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
         judged = judge(batch, client.predict, DetectorSettings(), 900_000, again=again)
-    session = open_map_session(artifact, 1)
-    assert session is not None
+    session = ReleaseSession(artifact, 1)
     for number, one in enumerate(judged):
         assert one.verdict is not None
         assert one.verdict.map is not None

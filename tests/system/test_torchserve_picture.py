@@ -19,9 +19,9 @@ from detector.release.architecture import Architecture, Picture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import crops_and_pooling, picture_and_pooling
 from detector.release.gate import GateParameters, Term
+from detector.release.graph_contract import write_probe
 from detector.release.inputs import request_for
 from detector.release.manifest import Manifest
-from detector.release.probe import write_probe
 from detector.release.tensors import ModelOutput, Request, encode
 from detector.routing import Route
 from detector.serving.mar import pack
@@ -96,7 +96,6 @@ def client(torchserve: Server, artifact: Artifact) -> Iterator[TorchServe]:
         torchserve_url=torchserve.inference_url,
         torchserve_management_url=torchserve.management,
         model_store_dir=Path(torchserve.model_store),
-        register_timeout_s=60,
     )
     with TorchServe(settings) as opened:
         pack(artifact, torchserve.model_store)

@@ -13,7 +13,7 @@ import skimage
 
 from deploy.local.torchserve import TorchServe as Server
 from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
-from detector.release.probe import read_probe, write_probe
+from detector.release.graph_contract import read_probe, write_probe
 from detector.release.tensors import Request
 from detector.serving.mar import pack
 from detector.serving.session import open_session
@@ -38,7 +38,6 @@ def settings(torchserve: Server) -> DetectorSettings:
         torchserve_url=torchserve.inference_url,
         torchserve_management_url=torchserve.management,
         model_store_dir=torchserve.model_store,
-        register_timeout_s=60,
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from PIL import Image
 
-from detector.records import Verdict
+from detector.records import UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
 from detector.routing import Route
 from detector.serving.session import open_session
@@ -73,11 +73,9 @@ def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_l
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     name = uuid.uuid4().hex
-    ingest = IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
-    )
-    settings = DetectorSettings(verdicts_topic=f"verdicts-{name}", unknowns_topic=f"unknowns-{name}")
-    topics = [Topic(kind, 1_200_000) for kind in (settings.verdicts_topic, settings.unknowns_topic)]
+    ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
+    settings = DetectorSettings()
+    topics = [Topic(kind, 1_200_000) for kind in (ingest.topic(VERDICTS), ingest.topic(UNKNOWNS))]
     ensure_topics(ingest, [*ingest_topics(ingest, partitions=1), *topics])
     event = {"specversion": "1.0", "id": "photo-7", "source": "/camera", "type": "photo"}
     event |= {"traceparent": f"00-{GOOD}-{PRODUCER}-01", "tracestate": "vendor=1"}
@@ -101,7 +99,7 @@ def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_l
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
-            said = read(broker, settings.verdicts_topic)
+            said = read(broker, ingest.topic(VERDICTS))
             letter = read(broker, ingest.dead_letters_topic)
         finally:
             stop.set()
@@ -132,8 +130,7 @@ def memory_remembers(
     """Run a real memory process until it has remembered something; returns what it logged of it."""
     environment = {
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,
-        "FORGEWATCH_INGEST_DEAD_LETTERS_TOPIC": ingest.dead_letters_topic,
-        "FORGEWATCH_MEMORY_UNKNOWNS_TOPIC": settings.unknowns_topic,
+        "FORGEWATCH_INGEST_TOPIC_PREFIX": ingest.topic_prefix,
         "FORGEWATCH_MEMORY_GROUP_ID": f"memory-{name}",
         "FORGEWATCH_MEMORY_DATABASE_URL": f"sqlite:///{tmp_path}/memory.sqlite",
         "FORGEWATCH_MEMORY_CROPS_URL": str(tmp_path / "crops"),

@@ -17,7 +17,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from PIL import Image
 
-from detector.records import Verdict
+from detector.records import UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
 from detector.release.tensors import ModelOutput, Request
 from detector.routing import Route, in_share
@@ -53,13 +53,9 @@ class Model:
 @contextmanager
 def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
     name = uuid.uuid4().hex
-    ingest = IngestSettings(
-        bootstrap_servers=broker, media_topic=f"media-{name}", dead_letters_topic=f"dead-{name}"
-    )
-    settings = DetectorSettings(
-        verdicts_topic=f"verdicts-{name}", unknowns_topic=f"unknowns-{name}", max_batch_items=BATCH
-    )
-    topics = [Topic(kind, 1_200_000) for kind in (settings.verdicts_topic, settings.unknowns_topic)]
+    ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
+    settings = DetectorSettings(max_batch_items=BATCH)
+    topics = [Topic(kind, 1_200_000) for kind in (ingest.topic(VERDICTS), ingest.topic(UNKNOWNS))]
     ensure_topics(ingest, [*ingest_topics(ingest, partitions=2), *topics])
     serving: Any = SimpleNamespace(route=Route(artifact), tick=lambda: None)
     model: Any = Model(artifact)
@@ -92,7 +88,7 @@ def answers(worker: Worker, count: int, quiet_ms: int) -> Counter[str]:
 
 def verdicts(worker: Worker, count: int, quiet_ms: int) -> list[Verdict]:
     consumer = KafkaConsumer(
-        worker.settings.verdicts_topic,
+        worker.ingest.topic(VERDICTS),
         bootstrap_servers=worker.ingest.bootstrap_servers,
         auto_offset_reset="earliest",
         isolation_level="read_committed",

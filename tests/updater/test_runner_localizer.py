@@ -7,14 +7,11 @@ from approval_by_api import approve
 from detector.release.artifact import (
     EVALUATION,
     LOCALIZER,
-    LOCALIZER_PROBE,
-    LOCALIZER_WEIGHTS,
     MODEL_CARD,
     verify,
 )
-from detector.release.map_contract import MAX_DIFFERENCE, map_difference
-from detector.release.probe import read_probe
-from detector.serving.map_session import open_map_session
+from detector.release.graph_contract import read_probe
+from detector.serving.session import Session
 from updater.records import Evaluation, RealsMarked
 from updater.worker import run_once
 
@@ -43,16 +40,15 @@ def test_a_release_says_where_and_its_child_keeps_that_byte_for_byte(
     evaluation = Evaluation.model_validate_json((release_0.folder / EVALUATION).read_bytes())
     assert contract.reals == evaluation.items["test"]["real"]
     assert evaluation.reals_marked == RealsMarked(share=contract.reals_marked, reals=contract.reals)
-    asked, _ = read_probe(release_0.folder / LOCALIZER_PROBE, contract)
+    asked, _ = read_probe(release_0.folder / LOCALIZER.probe, contract)
     assert np.unique(asked["of_picture"], return_counts=True)[1].max() <= 2
-    assert contract.export_difference <= MAX_DIFFERENCE
+    assert contract.export_difference <= 2 / 255
     assert release_1.manifest.localizer == contract
-    for name in (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS):
+    for name in LOCALIZER.files:
         assert release_1.manifest.files[name] == release_0.manifest.files[name]
-    session = open_map_session(release_1, 1)
-    assert session is not None
-    asked, expected = read_probe(release_1.folder / LOCALIZER_PROBE, contract)
-    assert map_difference(session.score(asked), expected) <= MAX_DIFFERENCE
+    session = Session(release_1.folder / LOCALIZER.model, contract, threads=1)
+    asked, expected = read_probe(release_1.folder / LOCALIZER.probe, contract)
+    assert contract.differences(session.score(asked), expected)["cells"] <= 2 / 255
 
 
 def test_without_steps_release_0_has_neither_a_localizer_nor_a_scanner(
@@ -65,5 +61,4 @@ def test_without_steps_release_0_has_neither_a_localizer_nor_a_scanner(
         assert (run.state, run.error) == ("proposed", None)
         release = verify(parts.artifacts.folder(run.candidate), run.candidate)
     assert (release.manifest.localizer, release.manifest.scanner) == (None, None)
-    assert open_map_session(release, 1) is None
     assert "it has no scanner" in (release.folder / MODEL_CARD).read_text()

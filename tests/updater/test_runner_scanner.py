@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from approval_by_api import approve
 
-from detector.release.artifact import EVALUATION, MODEL_CARD, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS, verify
-from detector.release.probe import read_probe
-from detector.release.scan_contract import MAX_DIFFERENCE, scan_difference
-from detector.serving.scan_session import open_scan_session
+from detector.release.artifact import EVALUATION, MODEL_CARD, SCANNER, verify
+from detector.release.graph_contract import read_probe
+from detector.serving.session import Session
 from updater.candidate import scanned_clips
 from updater.records import Evaluation
 from updater.worker import run_once
@@ -42,14 +41,13 @@ def test_a_release_says_when_and_its_child_keeps_that_byte_for_byte(
     assert contract is not None
     assert contract.crop_px == 64
     assert contract.reals_told <= 0.05
-    assert contract.export_difference <= MAX_DIFFERENCE
+    assert contract.export_difference <= 2 / 255
     assert release_1.manifest.scanner == contract
-    for name in (SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS):
+    for name in SCANNER.files:
         assert release_1.manifest.files[name] == release_0.manifest.files[name]
-    session = open_scan_session(release_1, 1)
-    assert session is not None
-    asked, expected = read_probe(release_1.folder / SCANNER_PROBE, contract)
-    assert scan_difference(session.score(asked), expected) <= MAX_DIFFERENCE
+    session = Session(release_1.folder / SCANNER.model, contract, threads=1)
+    asked, expected = read_probe(release_1.folder / SCANNER.probe, contract)
+    assert contract.differences(session.score(asked), expected)["frame_score"] <= 2 / 255
     found = [
         Evaluation.model_validate_json((one.folder / EVALUATION).read_bytes()).scanner
         for one in (release_0, release_1)

@@ -21,7 +21,6 @@ from updater.candidate import builder
 from updater.runner import work
 from updater.runs import LeaseLostError, RunTable, utc_now
 from updater.services import open_parts
-from updater.training import loop
 from updater.worker import run_once
 
 
@@ -43,7 +42,7 @@ def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifa
     monkeypatch.setattr(
         builder, "FIRST", replace(builder.FIRST, backbone_steps=8, balanced_steps=20, batch=16)
     )
-    monkeypatch.setattr(loop, "_SAVE_EVERY", 5)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 5)
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):

@@ -24,9 +24,9 @@ from detector.release.architecture import FEATURE_VERSION
 from detector.release.artifact import MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling, picture_and_pooling
 from detector.release.gate import GateParameters
+from detector.release.graph_contract import write_probe
 from detector.release.manifest import Manifest, ReferenceEntry
 from detector.release.map_contract import MapContract
-from detector.release.probe import write_probe
 from detector.release.reference import Reference, load_reference
 from detector.release.scan_contract import ScanContract
 from detector.serving.session import Session
@@ -43,7 +43,6 @@ from updater.candidate.scanned import Scanned, scanned
 from updater.candidate.together import learn
 from updater.progress import Progress
 from updater.records import Power
-from updater.training.distorted import with_distorted
 from updater.training.pools import with_crop_features
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 from updater.training.weights import PICTURE
@@ -120,9 +119,7 @@ class Workshop:
         if weights.is_file():
             return load_network(weights, plan.architecture, plan.classes).to(plan.device)
         parent = plan.parent
-        train = with_distorted(
-            plan.splits.train, plan.training.distorted, plan.without, plan.seed, plan.device, progress
-        )
+        train = plan.splits.train
         step = Step(
             train=train,
             classes=plan.classes,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.release.contract import PICTURE
+from detector.release.contract import PICTURE, Contract
 from detector.release.gate import GateParameters
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.session import Session
@@ -25,7 +25,7 @@ _ITEMS_AT_ONCE = 16
 
 
 def judge(
-    session: Session,
+    session: Session[Contract],
     gate: GateParameters,
     classes: tuple[str, ...],
     items: LabelledCrops,
@@ -61,7 +61,7 @@ def judge(
 
 
 def score_items(
-    session: Session, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
+    session: Session[Contract], items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
 ) -> ModelOutput:
     """Score whole items, each the mean of its crops; the rows are the items in their order.
 

@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import save_file
 
-from detector.model.map_export import export_localizer
-from detector.release.artifact import LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS
-from detector.release.contract import CROPS
+from detector.model.export import export_proven
+from detector.release.artifact import LOCALIZER
+from detector.release.graph_contract import CROPS, write_probe
 from detector.release.map_contract import CELL_PX, OF_PICTURE, MapContract
-from detector.release.probe import write_probe
 from detector.release.tensors import Request
-from detector.serving.map_session import MapSession
+from detector.serving.session import Session
 from ingest.durable import rename_durably
 from memory.records import REAL
 from updater.candidate.plan import CandidateRefusedError, Plan
@@ -22,7 +21,6 @@ from updater.localizer.train import train_localizer
 from updater.progress import Progress
 
 _PROBE_PICTURES, _PROBE_CROPS = 3, 2
-_FILES = (LOCALIZER, LOCALIZER_PROBE, LOCALIZER_WEIGHTS)
 
 
 def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None:
@@ -62,20 +60,14 @@ def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None
     marked = reals_marked(graph, unseen, lambda *at: progress("map held-back reals", *at))
     asked = _request(held.take(range(min(_PROBE_PICTURES, len(held)))))
     alone = _request(held.take([0]))
-    aside = draft.parent / LOCALIZER
-    contract = export_localizer(
-        graph,
-        plan.crop_plan.crop_px,
-        aside,
-        [asked, alone],
-        threshold=THRESHOLD,
-        reals_marked=marked,
-        reals=len(unseen),
+    contract = MapContract(
+        crop_px=plan.crop_plan.crop_px, threshold=THRESHOLD, reals_marked=marked, reals=len(unseen)
     )
-    probe, weights = draft.parent / LOCALIZER_PROBE, draft.parent / LOCALIZER_WEIGHTS
-    write_probe(probe, asked, MapSession(aside, contract, threads=1).score(asked))
+    aside, probe, weights = (draft.parent / name for name in LOCALIZER.files)
+    contract = export_proven(graph, contract, aside, [asked, alone])
+    write_probe(probe, asked, Session(aside, contract, threads=1).score(asked))
     save_file({name: value.contiguous() for name, value in network.state_dict().items()}, weights)
-    for name in _FILES:
+    for name in LOCALIZER.files:
         rename_durably(draft.parent / name, draft / name)
     return contract
 
@@ -83,7 +75,7 @@ def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None
 def _taken_over(plan: Plan, draft: Path) -> MapContract | None:
     if plan.parent is None or plan.parent.artifact.manifest.localizer is None:
         return None
-    for name in _FILES:
+    for name in LOCALIZER.files:
         shutil.copyfile(plan.parent.artifact.folder / name, draft.parent / name)
         rename_durably(draft.parent / name, draft / name)
     return plan.parent.artifact.manifest.localizer

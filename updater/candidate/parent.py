@@ -10,14 +10,13 @@ from detector.model.network import Network, PictureBranch
 from detector.release.architecture import FEATURE_VERSION, Architecture, Picture
 from detector.release.artifact import WEIGHTS, Artifact
 from updater.candidate.plan import CandidateRefusedError, Parent
-from updater.training.task_tokens import made
 from updater.training.weights import PICTURE
 
 
 def load_parent(artifact: Artifact) -> Parent:
     """Load the network of a release for training on.
 
-    Raises CandidateRefusedError where it reads other features.
+    Raises CandidateRefusedError where it reads other features, or is of a learner's own architecture.
     """
     manifest = artifact.manifest
     if manifest.feature_version not in (None, FEATURE_VERSION):
@@ -26,6 +25,11 @@ def load_parent(artifact: Artifact) -> Parent:
             f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
         )
     weights, architecture = artifact.folder / WEIGHTS, manifest.architecture
+    if architecture.tasks is not None:
+        raise CandidateRefusedError(
+            "the live release is a network of task tokens (DyTox), which the stream's learner does not go on"
+            " from: make another release live first, or begin with an empty ledger"
+        )
     network = load_network(weights, architecture, manifest.classes)
     picture = architecture.picture
     branch = branch_of(load_file(weights), picture, manifest.classes) if picture else None
@@ -34,7 +38,7 @@ def load_parent(artifact: Artifact) -> Parent:
 
 def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
     """Load a network without its picture branch on the CPU, in evaluation mode."""
-    network = made(architecture, len(classes))
+    network = Network(architecture, len(classes))
     held = load_file(weights)
     network.load_state_dict({k: value for k, value in held.items() if not k.startswith(PICTURE)})
     return network.eval()

@@ -73,11 +73,6 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     The architecture and the cropping are the parent's, as long as there is one: its exemplars were
     cut so. An old family keeps its place even with few exemplars left, but not with none.
     """
-    if parent is not None and parent.artifact.manifest.architecture.tasks is not None:
-        raise CandidateRefusedError(
-            "the live release is a network of task tokens (DyTox), which the stream's learner does not go on"
-            " from: make another release live first, or begin with an empty ledger"
-        )
     counted = {name: getattr(splits, name).counts() for name in LEAST}
     found = {name for split in counted.values() for name in split} - {REAL}
     counts = {

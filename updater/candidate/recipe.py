@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 from detector.release.architecture import NO_BACKBONE, Architecture
 from updater.settings import UpdaterSettings
-from updater.training.augmentations import NO_COPIES, Augment, Distorted
-from updater.training.schedules import Schedule
+from updater.training.schedules import Augment, Schedule
 from updater.training.step import Recipe
 
 
@@ -24,7 +23,6 @@ class TrainingSettings:
     augment: Augment = "none"
     """what is done to crops while a backbone is trained; they are shifted by an eighth of their side"""
     schedule: Schedule = "one-cycle"
-    distorted: Distorted = NO_COPIES
 
     @staticmethod
     def of(settings: UpdaterSettings) -> "TrainingSettings":
@@ -36,11 +34,10 @@ class TrainingSettings:
             settings.batch,
             settings.augment,
             settings.rate_schedule,
-            Distorted(settings.distorted_share, settings.distorted_strength),
         )
 
     def recipe(self, usual: Recipe, items: int, architecture: Architecture) -> Recipe:
-        """Return the recipe for so many items, distorted copies among them.
+        """Return the recipe for so many items.
 
         An item is drawn with its share of pseudo-forgeries. There is at least one step of what is trained.
         """

@@ -15,7 +15,7 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from detector.release.contract import PICTURE
+from detector.release.contract import PICTURE, Contract
 from detector.release.gate import GateParameters
 from detector.serving.session import Session
 from memory.records import REAL
@@ -51,7 +51,7 @@ _FEWEST, _MOST = 2, 8
 class Judge:
     """A model with its gate."""
 
-    session: Session
+    session: Session[Contract]
     gate: GateParameters
     classes: tuple[str, ...]
     """by logit, the first is real"""

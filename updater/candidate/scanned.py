@@ -10,14 +10,13 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
 
 from detector.looks.stretches import Segments
-from detector.model.scan_export import export_scanner
-from detector.model.scanner import Scanner
-from detector.release.artifact import EVALUATION, SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS
-from detector.release.contract import CROPS
-from detector.release.probe import write_probe
+from detector.model.export import export_proven
+from detector.model.scanner import Scanner, ScannerGraph
+from detector.release.artifact import EVALUATION, SCANNER
+from detector.release.graph_contract import CROPS, write_probe
 from detector.release.scan_contract import ScanContract
 from detector.release.tensors import Request
-from detector.serving.scan_session import ScanSession
+from detector.serving.session import Session
 from ingest.durable import rename_durably
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.candidate.scanned_clips import ScannedClips, real_crops
@@ -30,7 +29,6 @@ from updater.scan.simulated import simulate_clip
 from updater.scan.training import BATCH, train_scanner
 
 _PROBE_FRAMES = 24
-_FILES = (SCANNER, SCANNER_PROBE, SCANNER_WEIGHTS)
 
 
 class Scanned(BaseModel):
@@ -91,19 +89,19 @@ def _put(
     rng = RandomStream.CLIP_OF_PROBE.generator(plan.seed)
     shown = simulate_clip(rng, crop, plan.without, forged=True).frames
     asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
-    graph, probe, weights = (draft.parent / name for name in _FILES)
-    contract = export_scanner(
-        scanner,
-        plan.crop_plan.crop_px,
-        graph,
-        [{CROPS: shown}, asked],
+    crop_px = plan.crop_plan.crop_px
+    contract = ScanContract(
+        crop_px=crop_px,
         threshold=threshold,
         reals_told=share_told(held, threshold),
         reals=len(held),
     )
-    write_probe(probe, asked, ScanSession(graph, contract, threads=1).score(asked))
+    aside, probe, weights = (draft.parent / name for name in SCANNER.files)
+    graph = ScannerGraph(scanner, crop_px)
+    contract = export_proven(graph, contract, aside, [{CROPS: shown}, asked])
+    write_probe(probe, asked, Session(aside, contract, threads=1).score(asked))
     save_file({name: value.contiguous() for name, value in scanner.state_dict().items()}, weights)
-    for name in _FILES:
+    for name in SCANNER.files:
         rename_durably(draft.parent / name, draft / name)
     return contract
 
@@ -112,7 +110,7 @@ def _taken_over(plan: Plan, draft: Path) -> Scanned | None:
     if plan.parent is None or plan.parent.artifact.manifest.scanner is None:
         return None
     parent = plan.parent.artifact
-    for name in _FILES:
+    for name in SCANNER.files:
         shutil.copyfile(parent.folder / name, draft.parent / name)
         rename_durably(draft.parent / name, draft / name)
     found = Evaluation.model_validate_json((parent.folder / EVALUATION).read_bytes()).scanner

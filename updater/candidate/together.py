@@ -15,7 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # document
 
 from updater.training import processes, softmax_rehearsal
 from updater.training.step import Learnt, Step
-from updater.training.step_file import load_step, remove_step, save_step
+from updater.training.step_file import load_step, save_step
 
 _CALL = "forgewatch/call"
 _LONGEST = timedelta(days=7)
@@ -33,7 +33,7 @@ def learn(step: Step, file: Path) -> Learnt:
     _store().set(_CALL, f"{step.device.type} {file}")
     with processes.joined(step.device) as device:
         learnt = softmax_rehearsal.learn(replace(step, device=device))
-    remove_step(file)
+    file.unlink(missing_ok=True)
     return learnt
 
 

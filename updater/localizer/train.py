@@ -5,12 +5,13 @@ are trained. The loss is the cross-entropy of each cell with how much of it is f
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as _cross_entropy
 
 from detector.model.localizer import Localizer
@@ -20,6 +21,7 @@ from updater.draws import RandomStream
 from updater.localizer.looks import looked_otherwise
 from updater.outliers.local_forgeries import forge_locally, processed, saved_again
 from updater.training.batches import ahead
+from updater.training.fit import Descent, by_schedule, fit
 
 STEPS = 4500
 PICTURES = 8
@@ -76,24 +78,27 @@ def train_localizer(
         torch.manual_seed(seed)
         network = Localizer().to(memory_format=torch.channels_last).to(device).train()
         optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, steps, pct_start=_RISE)
-        with closing(ahead(drawn, range(steps), device.type == "cuda")) as batches:
-            for step, (crops, cells, of_picture) in enumerate(batches, start=1):
-                pixels = torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float()
-                # The residuals of what lies in the last bits need every bit; what comes behind does not.
-                residuals = network.residuals(pixels)
-                with _fewer_bits(device):
-                    guess, said = network.both(residuals, torch.from_numpy(of_picture).to(device))
-                true = torch.from_numpy(cells).to(device)
-                loss = _cross_entropy(said.float(), true)
-                loss = loss + _OF_FIRST_LOOK * _cross_entropy(guess.float(), true)
-                optimiser.zero_grad(set_to_none=True)
-                torch.autograd.backward(loss)
-                optimiser.step()
-                schedule.step()
-                progress(step, steps)
+        rises_and_falls = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, steps, pct_start=_RISE)
+        fit(
+            network,
+            lambda numbers: ahead(drawn, numbers, device.type == "cuda"),
+            lambda batch: _loss(network, batch, device),
+            Descent(optimiser, steps, by_schedule(rises_and_falls)),
+            progress=progress,
+        )
     network = network.cpu().to(memory_format=torch.contiguous_format)
     return network.eval().requires_grad_(False)
+
+
+def _loss(network: Localizer, batch: Batch, device: torch.device) -> Tensor:
+    crops, cells, of_picture = batch
+    pixels = torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float()
+    # The residuals of what lies in the last bits need every bit; what comes behind does not.
+    residuals = network.residuals(pixels)
+    with _fewer_bits(device):
+        guess, said = network.both(residuals, torch.from_numpy(of_picture).to(device))
+    true = torch.from_numpy(cells).to(device)
+    return _cross_entropy(said.float(), true) + _OF_FIRST_LOOK * _cross_entropy(guess.float(), true)
 
 
 def pseudo_forged(

@@ -1,7 +1,7 @@
 """The head over time is trained: binary cross-entropy by frame, over whole clips."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.model.scanner import MEMBERS, Scanner, over_time
+from updater.progress import Steps, uncounted
 from updater.scan.clips import ScannedClip
+from updater.training.fit import Descent, by_schedule, fit, in_epochs
 
 EPOCHS = 10 * MEMBERS
 """of all members together, one after the other: each sees the clips a third as often"""
@@ -23,13 +25,12 @@ def train_scanner(
     seed: int,
     *,
     epochs: int = EPOCHS,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> Scanner:
     """Train on clips, real ones among them; the same seed gives the same weights on one machine.
 
     The members are trained one after the other, for a third of the epochs each and at least one, by AdamW,
-    its rate falling as half a cosine. progress gets (epochs done, of how many). Raises ValueError where no
-    frame, or every frame, is forged.
+    its rate falling as half a cosine. Raises ValueError where no frame, or every frame, is forged.
     """
     forged = [torch.from_numpy(clip.forged).float()[:, None] for clip in clips]
     if not clips or not 0 < float(torch.cat(forged).mean()) < 1:
@@ -44,38 +45,40 @@ def train_scanner(
         rng = np.random.default_rng(seed)
         each = max(1, epochs // MEMBERS)
         for number, member in enumerate(scanner.members):
-            for done in _trained(member, inputs, forged, rng, each):
-                progress(number * each + done, MEMBERS * each)
+
+            def shown(done: int, total: int, before: int = number) -> None:
+                progress(before * total + done, MEMBERS * total)
+
+            _train(member, inputs, forged, rng, each, shown)
     return scanner.eval()
 
 
-def _trained(
+def _train(
     member: nn.Module,
     inputs: Sequence[Tensor],
     forged: Sequence[Tensor],
     rng: np.random.Generator,
     epochs: int,
-) -> Iterator[int]:
-    """Train one head, and yield how many epochs are done after each."""
+    progress: Steps,
+) -> None:
+    """Train one head."""
     optimiser = torch.optim.AdamW(member.parameters(), _RATE, weight_decay=_DECAY)
     steps = epochs * math.ceil(len(inputs) / BATCH)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    member.train()
-    for epoch in range(epochs):
-        order = rng.permutation(len(inputs))
-        for first in range(0, len(inputs), BATCH):
-            chosen = order[first : first + BATCH]
-            batch, inside = together([inputs[i] for i in chosen])
-            truth, _ = together([forged[i] for i in chosen])
-            losses = F.binary_cross_entropy_with_logits(
-                member(batch, inside), truth[..., 0], reduction="none"
-            )
-            loss = (losses * inside).sum() / inside.sum()
-            optimiser.zero_grad()
-            torch.autograd.backward(loss)
-            optimiser.step()
-            falling.step()
-        yield epoch + 1
+
+    def loss(chosen: Tensor) -> Tensor:
+        batch, inside = together([inputs[i] for i in chosen])
+        truth, _ = together([forged[i] for i in chosen])
+        losses = F.binary_cross_entropy_with_logits(member(batch, inside), truth[..., 0], reduction="none")
+        return (losses * inside).sum() / inside.sum()
+
+    fit(
+        member.train(),
+        in_epochs(lambda: torch.from_numpy(rng.permutation(len(inputs))), BATCH, epochs),
+        loss,
+        Descent(optimiser, steps, by_schedule(falling)),
+        progress=progress,
+    )
 
 
 def together(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from updater.data import stored_rows
 from updater.data.stored_rows import StoredRows, collected
 from updater.training import processes
-from updater.training.small_steps import one_thread
+from updater.training.precision import one_thread
 
 T = TypeVar("T")
 Crops = npt.NDArray[np.uint8] | StoredRows

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,11 +19,11 @@ from updater import draws
 from updater.data.stored_rows import StoredRows, joined_rows
 from updater.outliers.exposure import Exposure, expose
 from updater.training import processes, schemes
-from updater.training.allocation import keep_freed_memory
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.batches import ahead, at_once, draw
 from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import Rows
+from updater.training.fit import Descent, Stage, fit
 from updater.training.forward import Batch as Batch
 from updater.training.forward import (
     Images,
@@ -34,16 +34,14 @@ from updater.training.forward import (
     ready_pools,
 )
 from updater.training.heads import trained
-from updater.training.pieces import as_memory_allows
+from updater.training.pieces import Pieces
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
-from updater.training.precision import loss_scale, unscale
+from updater.training.precision import loss_scale, one_thread, seed_draws
 from updater.training.schedules import SCHEDULES
-from updater.training.small_steps import one_thread, seed_draws
 from updater.training.step import Recipe, Step
 from updater.training.weights import put
 from updater.whitening import part_whitening
 
-_SAVE_EVERY = 25
 _WHITENED = 0.25
 """how far the features that a network reads are whitened: all the way, it learns a known family from few
 items better, and sees less of an unknown one"""
@@ -107,63 +105,43 @@ class Training:
         step, recipe = self.step, self.step.recipe
         above, inside = _trained(network)
         groups = [(above, 1.0)] if rows is not None else [(above, 1.0), (inside, below)]
-        trained = [parameter for parameters, _ in groups for parameter in parameters]
         optimiser = optimiser_of(
             recipe, rate, [{"params": own, "share": share} for own, share in groups if own]
         )
-        share_of_peak = SCHEDULES[recipe.schedule]
-        if step.device.type == "cpu":
-            keep_freed_memory()
-        done = self.saved.resume(stage, network, optimiser)
-        # None may write the next state before all have read this one.
-        processes.wait()
-        if done is None:
-            return
-        scale, pieces = loss_scale(step.device) if rows is None else 1.0, 1
+        share_of_peak, pieces = SCHEDULES[recipe.schedule], Pieces(step.device, recipe.batch)
+
+        def set_rate(number: int) -> None:
+            for group in optimiser.param_groups:
+                group["lr"] = group["share"] * rate * share_of_peak(number / steps)
+
+        def loss_of(ready: Images | Pools) -> Tensor:
+            # Every step has its own random state, so that a resumed run repeats an unbroken one.
+            seed_draws(ready.drawn.torch_seed, step.device)
+            if isinstance(ready, Images):
+                return loss(on_crops(step, self.data, network, ready, pieces.count))
+            return loss(on_rows(step, self.data, network, ready))
+
         network.train()
         if rows is not None:
             network.backbone.eval()
-        batches = self.batches(network, weights, range(done, steps), rows)
-        with closing(batches), nullcontext() if rows is None else one_thread(step.device):
-            for number, ready in enumerate(batches, done):
-                for group in optimiser.param_groups:
-                    group["lr"] = group["share"] * rate * share_of_peak(number / steps)
-                pieces = as_memory_allows(
-                    partial(self._gradients, network, optimiser, loss, ready, scale),
-                    pieces,
-                    rows=_divisible(ready),
-                    items=recipe.batch,
-                    device=step.device,
-                )
-                if rows is None:
-                    processes.add_gradients(inside)
-                if unscale([one.grad for one in trained if one.grad is not None], scale):
-                    nn.utils.clip_grad_norm_(trained, 5.0)
-                    update(network, optimiser)
-                step.progress(stage, number + 1, steps)
-                if (number + 1) % _SAVE_EVERY == 0 or number + 1 == steps:
-                    self.saved.save(stage, number + 1, network, optimiser)
-        processes.agree(network)
-
-    def _gradients(
-        self,
-        network: Network,
-        optimiser: torch.optim.Optimizer,
-        loss: Loss,
-        ready: Images | Pools,
-        scale: float,
-        pieces: int,
-    ) -> None:
-        """Compute the gradients of the loss times the scale on a batch, in the place of any there are."""
-        # Every step has its own random state, so that a resumed run repeats an unbroken one.
-        seed_draws(ready.drawn.torch_seed, self.step.device)
-        optimiser.zero_grad(set_to_none=True)
-        batch = (
-            on_crops(self.step, self.data, network, ready, pieces)
-            if isinstance(ready, Images)
-            else on_rows(self.step, self.data, network, ready)
-        )
-        torch.autograd.backward(loss(batch) * scale)
+        with nullcontext() if rows is None else one_thread(step.device):
+            fit(
+                network,
+                lambda numbers: self.batches(network, weights, numbers, rows),
+                loss_of,
+                Descent(
+                    optimiser,
+                    steps,
+                    set_rate,
+                    longest=5.0,
+                    scale=loss_scale(step.device) if rows is None else 1.0,
+                    shared=inside if rows is None else (),
+                    update=partial(update, network),
+                ),
+                Stage(self.saved, stage),
+                partial(step.progress, stage),
+                compute=lambda ready, gradients: pieces.as_memory_allows(_divisible(ready), gradients),
+            )
 
     def batches(
         self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Rows | None

@@ -8,6 +8,7 @@ backbone draws at random by itself (dropout, drop path) is drawn for each piece.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 import torch
@@ -27,26 +28,32 @@ def in_pieces(function: Callable[[Tensor], Tensor], rows: Tensor, pieces: int) -
     return torch.cat(made)
 
 
-def as_memory_allows(
-    attempt: Callable[[int], None], pieces: int, *, rows: int, items: int, device: torch.device
-) -> int:
-    """Do a step in `pieces` or in as many more as the device's memory asks for; return in how many.
+@dataclass
+class Pieces:
+    """In how many pieces a batch passes: more as soon as the device's memory asks for them."""
 
-    attempt: does the whole step up to its gradients, in so many pieces; whatever it left undone it does anew.
-    rows: of the batch, of which a piece has at least two (one alone has no statistics); items: for what is
-    told. Raises DeviceMemoryError where the memory is too small for that.
-    """
-    while True:
-        try:
-            attempt(pieces)
-            return pieces
-        except torch.OutOfMemoryError as error:
-            if rows < 4 * pieces:
-                raise DeviceMemoryError(
-                    f"{device} has too little memory to train on {items} items at a time: end what else runs"
-                    " on it, or choose a smaller batch, backbone or crop"
-                ) from error
-        # Out of the handler, where what was computed so far is let go of.
-        torch.cuda.empty_cache()
-        pieces *= 2
-        _log.warning("device memory full", device=str(device), pieces=pieces)
+    device: torch.device
+    items: int
+    """of a batch, for what is told"""
+    count: int = 1
+
+    def as_memory_allows(self, rows: int, gradients: Callable[[], None]) -> None:
+        """Compute the gradients of a batch, in as many pieces as it takes.
+
+        rows: of the batch, of which a piece has at least two (one alone has no statistics). gradients: reads
+        `count`, and does anew what it left undone. Raises DeviceMemoryError where the memory is too small.
+        """
+        while True:
+            try:
+                gradients()
+                return
+            except torch.OutOfMemoryError as error:
+                if rows < 4 * self.count:
+                    raise DeviceMemoryError(
+                        f"{self.device} has too little memory to train on {self.items} items at a time: end"
+                        " what else runs on it, or choose a smaller batch, backbone or crop"
+                    ) from error
+            # Out of the handler, where what was computed so far is let go of.
+            torch.cuda.empty_cache()
+            self.count *= 2
+            _log.warning("device memory full", device=str(self.device), pieces=self.count)

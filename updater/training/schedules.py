@@ -1,10 +1,15 @@
-"""How a learning rate goes on over the steps of a stage: shares of its peak, by a share of the steps."""
+"""What a setting of training chooses from: how the learning rate goes on, and what is done to crops.
+
+A schedule gives shares of the peak, by a share of the steps.
+"""
 
 import math
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 Schedule = Literal["one-cycle", "cosine", "tenths"]
+Augment = Literal["none", "flip", "flip-shift"]
+"""of each crop, while the backbone is trained"""
 
 _WARM_UP = 0.2
 # Of 170 epochs WA and BiC fall at 60, 100 and 140; of the first task's 200 at 60, 120 and 170.

@@ -12,8 +12,7 @@ from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress, unsaid
-from updater.training.augmentations import Augment, shift_px
-from updater.training.schedules import Schedule
+from updater.training.schedules import Augment, Schedule
 from updater.training.weights import Weights
 
 Optimizer = Literal["adamw", "sgd"]
@@ -44,8 +43,8 @@ class Recipe:
     """most that crops are moved by while the backbone is trained, in each direction; black behind"""
 
     def augmented(self, augment: Augment, crop_px: int) -> "Recipe":
-        """Return the recipe that does this to crops of that side."""
-        return replace(self, flip=augment != "none", shift_px=shift_px(augment, crop_px))
+        """Return the recipe that does this to crops of that side, moving them by at most an eighth of it."""
+        return replace(self, flip=augment != "none", shift_px=crop_px // 8 if augment == "flip-shift" else 0)
 
 
 FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)

@@ -1,6 +1,7 @@
 """A step on disk, for the other processes of its training: safetensors alone."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,28 +9,26 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
+from detector.model.network import Network
 from detector.release.architecture import Architecture
 from ingest.durable import file_aside
 from updater.data.stored_rows import StoredRows, described_rows
 from updater.data.training_data import LabelledCrops
-from updater.training.learnt_file import load_learnt, save_learnt
-from updater.training.step import Options, Recipe, Step
+from updater.training.step import Learnt, Options, Recipe, Step
 from updater.training.weights import Weights
 
-_BEGUN = "start_from."
-PREVIOUS = "-previous"
-"""How the name of the file of the previous network goes on from the step's."""
+_BEGUN, _PREVIOUS = "start_from.", "previous."
 
 
 def save_step(path: Path, step: Step) -> None:
-    """Write what a step trains on and from. Raises OSError.
+    """Write what a step trains on and from, the previous network without what its learner kept beside it.
 
     Of crops on disk it says where they lie: they have to stay there while other processes of this host train.
+    Raises OSError.
     """
-    train, begun = step.train, step.start_from
-    if step.previous is not None:
-        save_learnt(_previous(path), step.previous)
+    train, begun, previous = step.train, step.start_from, step.previous
     said = {
         "ids": train.ids,
         "families": train.families,
@@ -42,7 +41,12 @@ def save_step(path: Path, step: Step) -> None:
         "without": sorted(step.without),
         "seed": step.seed,
         "checkpoint": None if step.checkpoint is None else str(step.checkpoint),
-        "previous": step.previous is not None,
+        "previous": previous
+        and {
+            "classes": previous.classes,
+            "architecture": previous.network.architecture.model_dump(),
+            "logits": len(previous.network.head.weight),
+        },
         "start_from": begun and {"origin": begun.origin, "classes": begun.classes, "licence": begun.licence},
     }
     tensors = {"starts": torch.from_numpy(train.starts)}
@@ -54,6 +58,9 @@ def save_step(path: Path, step: Step) -> None:
             tensors[name] = torch.from_numpy(rows)
     if begun is not None:
         tensors |= {_BEGUN + name: value for name, value in begun.tensors.items()}
+    if previous is not None:
+        state = previous.network.state_dict()
+        tensors |= {_PREVIOUS + name: value.detach().cpu() for name, value in state.items()}
     with file_aside(path) as aside:
         save_file({k: v.contiguous() for k, v in tensors.items()}, aside, {"step": json.dumps(said)})
 
@@ -63,8 +70,10 @@ def load_step(path: Path, device: torch.device) -> Step:
     with safe_open(path, "pt") as file:
         said = json.loads(file.metadata()["step"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    own = {name.removeprefix(_BEGUN): v for name, v in tensors.items() if name.startswith(_BEGUN)}
-    arrays: dict[str, Any] = {k: v.numpy() for k, v in tensors.items() if not k.startswith(_BEGUN)}
+    own, state = _under(_BEGUN, tensors), _under(_PREVIOUS, tensors)
+    arrays: dict[str, Any] = {
+        k: v.numpy() for k, v in tensors.items() if not k.startswith((_BEGUN, _PREVIOUS))
+    }
     for name in ("crops", "crop_features"):
         if f"shards of {name}" in said:
             arrays[name] = described_rows(said[f"shards of {name}"], arrays[name])
@@ -81,7 +90,7 @@ def load_step(path: Path, device: torch.device) -> Step:
         ),
         classes=tuple(said["classes"]),
         architecture=Architecture.model_validate(said["architecture"]),
-        previous=load_learnt(_previous(path), torch.device("cpu")) if said["previous"] else None,
+        previous=said["previous"] and _learnt(said["previous"], state),
         options=Options(**said["options"]),
         recipe=Recipe(**said["recipe"]),
         without=frozenset(said["without"]),
@@ -93,11 +102,12 @@ def load_step(path: Path, device: torch.device) -> Step:
     )
 
 
-def remove_step(path: Path) -> None:
-    """Remove what `save_step` wrote. Raises OSError."""
-    for file in (path, _previous(path)):
-        file.unlink(missing_ok=True)
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
 
 
-def _previous(path: Path) -> Path:
-    return path.with_stem(path.stem + PREVIOUS)
+def _learnt(about: dict[str, Any], state: Mapping[str, Tensor]) -> Learnt:
+    with torch.random.fork_rng(devices=[]):
+        network = Network(Architecture.model_validate(about["architecture"]), about["logits"])
+    network.load_state_dict(state)
+    return Learnt(network.eval(), tuple(about["classes"]))

@@ -2,6 +2,7 @@
 
 {{- define "forgewatch.settings.process" -}}
 log_format: json
+metrics_host: 0.0.0.0
 {{- end }}
 
 {{- define "forgewatch.settings.ingest" -}}
@@ -28,14 +29,12 @@ torchserve_url: http://127.0.0.1:8080
 torchserve_management_url: unix:/run/forgewatch/management.sock
 model_store_dir: /var/lib/forgewatch/model-store
 deploy_url: {{ include "forgewatch.deployUrl" . }}
-metrics_host: 0.0.0.0
 metrics_port: 9101
 {{- end }}
 
 {{- define "forgewatch.settings.memory" -}}
 crops_url: {{ quote .Values.objectStore.cropsUrl }}
 index_path: /var/lib/forgewatch/index/index
-metrics_host: 0.0.0.0
 metrics_port: 9102
 {{- end }}
 
@@ -43,7 +42,6 @@ metrics_port: 9102
 deploy_url: {{ include "forgewatch.deployUrl" . }}
 work_dir: /var/lib/forgewatch/work
 job_template: {{ include "forgewatch.name" (list . "run") }}
-metrics_host: 0.0.0.0
 metrics_port: 9103
 {{- end }}
 
@@ -53,7 +51,6 @@ host: 0.0.0.0
 port: 8700
 artifacts_url: {{ quote .Values.objectStore.artifactsUrl }}
 cache_dir: /tmp/artifacts
-metrics_host: 0.0.0.0
 metrics_port: 9104
 health_urls:
   {{- range $room := list "detector" "memory" "updater" }}

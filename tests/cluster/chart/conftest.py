@@ -21,7 +21,6 @@ from deploy.demo.claims import Sent
 from deploy.demo.operator import Operator
 from deploy.demo.plan import HOSTILE
 from deploy.demo.traffic import Traffic
-from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.stream import MediaSample, make
@@ -257,7 +256,7 @@ def stream(kafka: Any, chart: Chart) -> Iterator[Stream]:
     kinds = ["real", *FAMILIES]
     samples = [make(0, "stream", kinds[number % len(kinds)], number) for number in range(3 * len(kinds))]
     samples += [MediaSample(value, "", "", "hostile.bin") for value in HOSTILE if value]
-    with Traffic(settings, DetectorSettings().verdicts_topic) as traffic:
+    with Traffic(settings) as traffic:
         stream = Stream(traffic, samples)
         yield stream
     table = Table(*Row.__annotations__, title=f"{PER_SECOND:g} items/s while …")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labelled_folders import lay, picture
+from makers import lay, picture
 from PIL import Image
 
 from deploy.client import importing

@@ -1,5 +1,6 @@
 """The ledger: append-only, gapless, durable, one writer at a time."""
 
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
+from deploy.releases.records import STATES, Release
+from detector.records import Rollout, Verdict
 from memory import migrate
 from memory.database import open_engine
 from updater.records import Candidate
@@ -193,3 +197,17 @@ def test_a_database_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
         Ledger(f"sqlite:///{tmp_path}/file/ledger.sqlite")
     with pytest.raises(LedgerError, match="cannot open the ledger"):
         Ledger("nonsense")
+
+
+@pytest.mark.parametrize("record", [Verdict, Rollout, Candidate, Release])
+def test_a_record_exports_a_json_schema_that_names_its_fields(record: type[BaseModel]) -> None:
+    schema = json.loads(json.dumps(record.model_json_schema()))
+    assert schema["type"] == "object"
+    assert schema["description"]
+    assert set(schema["properties"]) == set(record.model_fields)
+    required = {name for name, field in record.model_fields.items() if field.is_required()}
+    assert set(schema.get("required", ())) == required
+
+
+def test_the_schema_of_a_release_lists_its_states() -> None:
+    assert Release.model_json_schema()["properties"]["state"]["enum"] == list(STATES)

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from deploy.server.process import Server, serve
 from ingest.process.frame import Process
+from ingest.process.health import Heartbeat
 from ingest.process.settings import ProcessSettings
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,9 @@ THREADS = 40
 
 @pytest.fixture
 def process() -> Process:
-    return Process(ProcessSettings(max_heartbeat_age_s=MAX_AGE_S))
+    made = Process(ProcessSettings())
+    made.heartbeat = Heartbeat(MAX_AGE_S)
+    return made
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from detector.records import Scan, Segment, Verdict
 from detector.release.artifact import Artifact
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
-from detector.serving.release_session import ReleaseSession
+from detector.serving.session import ReleaseSession
 from ingest.records import Decoded, Plan
 from ingest.sandbox.extract import extract
 from updater.distortions.clip_writing import to_h264

@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from detector.features.residuals import Residuals
-from detector.model.export import ExportError, run
+from detector.model.export import ExportError, export_proven, run
 from detector.model.localizer import Localizer, LocalizerGraph, evidence, over_picture
-from detector.model.map_export import export_localizer
-from detector.release.map_contract import CELLS, MAX_DIFFERENCE, MapContract, map_difference
+from detector.release.map_contract import CELLS, MapContract
 from detector.release.tensors import Request, TensorsError
-from detector.serving.map_session import MapSession
+from detector.serving.session import Session
 
-MEASURED = {"threshold": 0.3, "reals_marked": 0.02, "reals": 50}
+DECLARED = MapContract(crop_px=64, threshold=0.3, reals_marked=0.02, reals=50)
 
 
 def _request(*counts: int, seed: int = 0, px: int = 64) -> Request:
@@ -41,41 +40,55 @@ def graph() -> LocalizerGraph:
 @pytest.fixture(scope="module")
 def exported(graph: LocalizerGraph, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MapContract]:
     path: Path = tmp_path_factory.mktemp("localizer") / "localizer.onnx"
-    return path, export_localizer(graph, 64, path, [_request(3, 1), _request(1)], **MEASURED)
+    return path, export_proven(graph, DECLARED, path, [_request(3, 1), _request(1)])
 
 
 def test_it_has_the_parameters_of_the_plan() -> None:
-    assert sum(one.numel() for one in Localizer().parameters()) == 253_410
+    assert sum(weight.numel() for weight in Localizer().parameters()) == 253_410
 
 
 def test_the_exported_graph_maps_as_torch_does_for_any_crops_and_pictures(graph, exported) -> None:
     path, contract = exported
-    assert contract.export_difference <= MAX_DIFFERENCE
-    session = MapSession(path, contract, threads=1)
+    assert 0 < contract.export_difference <= 2 / 255
+    session = Session(path, contract, threads=1)
     for counts in ((1,), (5,), (2, 3, 4), (9, 1)):
         asked = _request(*counts, seed=sum(counts))
-        found = session.score(asked)
-        assert found[CELLS].shape == (sum(counts), 8, 8)
-        assert map_difference(found, run(graph, asked)) < 1e-4
+        answer = session.score(asked)
+        assert answer[CELLS].shape == (sum(counts), 8, 8)
+        assert contract.differences(answer, run(graph, asked))[CELLS] < 1e-4
 
 
 def test_an_export_that_says_something_else_is_refused(graph, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        "detector.model.map_export.run", lambda graph, request: {CELLS: run(graph, request)[CELLS] + 0.02}
+        "detector.model.export.run", lambda graph, request: {CELLS: run(graph, request)[CELLS] + 0.02}
     )
-    with pytest.raises(ExportError, match=r"a cell differs by 0\.02"):
-        export_localizer(graph, 64, tmp_path / "x.onnx", [_request(3, 1), _request(1)], **MEASURED)
+    with pytest.raises(ExportError, match=r"cells differs by 0\.02, allowed 0\.0078"):
+        export_proven(graph, DECLARED, tmp_path / "x.onnx", [_request(3, 1), _request(1)])
 
 
 @pytest.mark.parametrize("requests", [[_request(2, 1)], [_request(3), _request(1)]])
 def test_a_proof_needs_several_sizes_and_pictures(graph, tmp_path, requests) -> None:
     with pytest.raises(ValueError, match="several"):
-        export_localizer(graph, 64, tmp_path / "x.onnx", requests, **MEASURED)
+        export_proven(graph, DECLARED, tmp_path / "x.onnx", requests)
+
+
+def test_a_graph_that_does_not_give_what_is_declared_is_refused(graph, tmp_path) -> None:
+    with pytest.raises(ExportError, match=r"x\.onnx gives .*, declared is"):
+        export_proven(_Halved(graph), DECLARED, tmp_path / "x.onnx", [_request(3, 1), _request(1)])
+
+
+class _Halved(torch.nn.Module):
+    def __init__(self, graph: LocalizerGraph) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, crops, of_picture):
+        return {CELLS: self.graph(crops, of_picture)[CELLS][:, ::2]}
 
 
 def test_other_pictures_of_a_request_change_nothing_and_other_crops_of_the_picture_do(exported) -> None:
     path, contract = exported
-    session = MapSession(path, contract, threads=1)
+    session = Session(path, contract, threads=1)
     both = _request(3, 2)
     alone = {name: array[:3] for name, array in both.items()}
     assert np.allclose(session.score(both)[CELLS][:3], session.score(alone)[CELLS], atol=1e-5)
@@ -85,7 +98,7 @@ def test_other_pictures_of_a_request_change_nothing_and_other_crops_of_the_pictu
 
 def test_the_order_of_crops_and_the_numbers_of_pictures_mean_nothing(exported) -> None:
     path, contract = exported
-    session = MapSession(path, contract, threads=1)
+    session = Session(path, contract, threads=1)
     asked = _request(3, 2)
     order = np.array([4, 0, 3, 2, 1])
     turned = {"crops": asked["crops"][order], "of_picture": (7 - 5 * asked["of_picture"])[order]}
@@ -105,13 +118,8 @@ def test_the_order_of_crops_and_the_numbers_of_pictures_mean_nothing(exported) -
 def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, wrong) -> None:
     path, contract = exported
     with pytest.raises(TensorsError) as refused:
-        MapSession(path, contract, threads=1).score({**_request(2), **wrong})
+        Session(path, contract, threads=1).score({**_request(2), **wrong})
     assert "\n" not in str(refused.value)
-
-
-def test_a_graph_of_other_names_is_refused(untrained_artifact, exported) -> None:
-    with pytest.raises(TensorsError, match="its contract others"):
-        MapSession(untrained_artifact.folder / "detector.onnx", exported[1], threads=1)
 
 
 def test_brightness_is_no_residual_and_neither_noise_nor_halos_are_lost() -> None:

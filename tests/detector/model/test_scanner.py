@@ -1,16 +1,18 @@
-"""The head over time: a clip is its own reference, and none depends on another; the graph says the same."""
+"""The head over time, where a clip is its own reference; and the graph of it, in parts or whole."""
 
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
+import pytest
 import torch
 
-from detector.features.cell_traces import CELL_WIDTH
+from detector.features.cell_traces import CELL_WIDTH, FrameFeatures
 from detector.features.paired_edges import paired_edges
-from detector.model.export import run, write_onnx
-from detector.model.scanner import Scanner, median, over_time
-from detector.release.contract import ROWS, TensorSpec
+from detector.model.export import ExportError, export_proven, run
+from detector.model.scanner import Scanner, ScannerGraph, median, over_time
+from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.release.tensors import Request, TensorsError
+from detector.serving.session import Session
 
 WIDTH = 6 + CELL_WIDTH
 
@@ -45,14 +47,85 @@ def test_a_clip_says_the_same_beside_a_longer_one():
     assert torch.allclose(scores[1], scanner(long)["frame_score"], atol=1e-6)
 
 
-def test_the_exported_graph_says_the_same_of_clips_of_any_length(tmp_path: Path):
-    scanner = a_scanner()
-    path = tmp_path / "scanner.onnx"
-    spec = TensorSpec(name="features", dtype="float32", shape=(ROWS, WIDTH))
-    (output,) = write_onnx(scanner, [spec], path)
-    assert (output.name, output.shape) == ("frame_score", (ROWS,))
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    for frames in (1, 2, 7, 40, 96):
-        features = np.random.default_rng(frames).normal(size=(frames, WIDTH)).astype(np.float32)
-        (found,) = session.run(None, {"features": features})
-        assert np.allclose(found, run(scanner, {"features": features})["frame_score"], atol=1e-5)
+PX = 64
+FEATURES = FrameFeatures(PX)
+DECLARED = ScanContract(crop_px=PX, threshold=0.3, reals_told=0.05, reals=40)
+
+
+def _clip(frames: int, seed: int = 0) -> Request:
+    """A smooth scene under noise, which is stronger in some frames."""
+    rng = np.random.default_rng(seed)
+    scene = rng.integers(0, 256, (PX // 8, PX // 8, 3)).repeat(8, 0).repeat(8, 1)
+    levels = rng.choice([2.0, 8.0], (frames, 1, 1, 1))
+    return {"crops": np.clip(scene + levels * rng.normal(size=(frames, PX, PX, 3)), 0, 255).astype(np.uint8)}
+
+
+@pytest.fixture(scope="module")
+def scanner() -> Scanner:
+    torch.manual_seed(0)
+    made = Scanner(FEATURES.width).eval()
+    made.standardise(over_time(_features(_clip(12))))
+    for member in made.members:
+        member.end.weight.data *= 8
+    return made
+
+
+@pytest.fixture(scope="module")
+def exported(scanner: Scanner, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ScanContract]:
+    path: Path = tmp_path_factory.mktemp("scanner") / "scanner.onnx"
+    return path, export_proven(ScannerGraph(scanner, PX), DECLARED, path, [_clip(3), _clip(9)])
+
+
+def _features(clip: Request) -> torch.Tensor:
+    with torch.inference_mode():
+        return FEATURES(torch.from_numpy(clip["crops"]).permute(0, 3, 1, 2).float())
+
+
+def test_clips_of_any_length_are_scored_as_torch_scores_their_features(scanner, exported) -> None:
+    path, contract = exported
+    assert contract.export_difference < 1e-4
+    assert contract.features == FEATURES.width
+    session = Session(path, contract, threads=1)
+    for frames in (1, 2, 4, 5, 96):
+        clip = _clip(frames, seed=frames)
+        answer = session.score(clip)
+        with torch.inference_mode():
+            wanted = scanner(_features(clip))["frame_score"].numpy()
+        assert answer[FRAME_SCORE].shape == (frames,)
+        assert contract.differences(answer, {FRAME_SCORE: wanted})[FRAME_SCORE] < 1e-4
+    assert np.ptp(answer[FRAME_SCORE]) > 0.05
+
+
+def test_an_export_that_says_something_else_is_refused(scanner, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "detector.model.export.run",
+        lambda graph, request: {name: value + 1 for name, value in run(graph, request).items()},
+    )
+    with pytest.raises(ExportError, match="frame_score differs by"):
+        export_proven(ScannerGraph(scanner, PX), DECLARED, tmp_path / "x.onnx", [_clip(3), _clip(9)])
+
+
+def test_a_proof_needs_clips_of_several_lengths(scanner, tmp_path) -> None:
+    with pytest.raises(ValueError, match="several sizes"):
+        export_proven(ScannerGraph(scanner, PX), DECLARED, tmp_path / "x.onnx", [_clip(3), _clip(3)])
+
+
+def test_a_scanner_of_other_features_is_refused() -> None:
+    with pytest.raises(ValueError, match="a scanner of other features"):
+        ScannerGraph(Scanner(6 + CELL_WIDTH), PX)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"crops": np.zeros((2, 32, 32, 3), np.uint8)},
+        {"crops": np.zeros((2, PX, PX, 3), np.float32)},
+        {"crops": np.zeros((0, PX, PX, 3), np.uint8)},
+        {"before": np.zeros((2, FEATURES.width), np.float32)},
+    ],
+)
+def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, wrong) -> None:
+    path, contract = exported
+    with pytest.raises(TensorsError) as refused:
+        Session(path, contract, threads=1).score({**_clip(2), **wrong})
+    assert "\n" not in str(refused.value)

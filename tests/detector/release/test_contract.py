@@ -5,7 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from detector.release.artifact import Artifact
-from detector.release.contract import Contract, MediaInput, PoolingInput, TensorSpec, conform
+from detector.release.contract import Contract, MediaInput, PoolingInput
+from detector.release.graph_contract import TensorSpec, conform
 from detector.release.tensors import TensorsError
 from ingest.records import CropPlan, MediaPlan, PicturePlan
 

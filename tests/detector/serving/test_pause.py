@@ -13,7 +13,8 @@ def test_pauses_double_up_to_the_longest(first_s: float, max_s: float, failures:
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(now=0.0)
         patch.setattr(pause_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
-        pause = Pause(first_s)
+        patch.setattr(pause_module, "FIRST_PAUSE_S", first_s)
+        pause = Pause()
         assert pause.due
         for failure in range(failures):
             began, expected = clock.now, min(max_s, first_s * 2.0 ** min(failure, 64))

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from detector.records import Rollout
+from detector.serving import rollout_source
 from detector.serving.fetch import FetchError
 from detector.serving.rollout_source import STATES, Wanted
 from detector.settings import DetectorSettings
@@ -41,8 +42,9 @@ def unconfirmed() -> float:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> DetectorSettings:
-    return DetectorSettings(model_store_dir=tmp_path, retry_interval_s=1e-9, max_retry_interval_s=1e-9)
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DetectorSettings:
+    monkeypatch.setattr(rollout_source, "LONGEST_PAUSE_S", 1e-9)
+    return DetectorSettings(model_store_dir=tmp_path)
 
 
 def test_nothing_is_served_before_deploy_was_asked(settings: DetectorSettings) -> None:

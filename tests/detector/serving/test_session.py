@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.handler import Handler
+from detector.release import contract as contract_module
 from detector.release.artifact import MODEL, Artifact
 from detector.release.inputs import request_for
 from detector.release.tensors import (
@@ -46,7 +47,7 @@ def test_each_row_is_in_one_run_that_holds_all_its_crops_and_no_more_than_one_it
 ) -> None:
     items = [item(crops, regions) for crops, regions in shape]
     pooling = request_for(items, untrained_artifact.manifest.contract)["pooling"]
-    runs = [(rows, span) for rows, (span,) in session_module._runs([pooling], 8)]
+    runs = [(rows, span) for rows, (span,) in contract_module._runs([pooling], 8)]
     assert sorted(np.concatenate([rows for rows, _ in runs])) == list(range(len(pooling)))
     largest = max(crops for crops, _ in shape)
     for rows, span in runs:
@@ -61,7 +62,7 @@ def test_many_crops_score_as_they_do_all_at_once(
     items = [item(crops, [(0, crops - 1)], contract.crop_plan.crop_px) for crops in (4, 3, 5, 9, 1, 1, 2)]
     request = request_for(items, contract)
     parts = session.score(request)
-    monkeypatch.setattr(session_module, "_RUN_CROPS", len(request["crops"]))
+    monkeypatch.setattr(contract_module, "_RUN_CROPS", len(request["crops"]))
     at_once = session.score(request)
     assert beyond_tolerance(differences(parts, at_once)) == []
     turned_round = session.score({**request, "crops": request["crops"][::-1]})

@@ -21,6 +21,7 @@ Podman = Any
 MAX_WORKER_BYTES = 700_000_000
 SNIPPET = """
 import sys
+from ingest.sandbox import child as children
 from ingest.sandbox.decode import DecodeError
 from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox.sandbox import Sandbox
@@ -28,7 +29,8 @@ from ingest.settings import IngestSettings
 import psutil
 for name in ("json", "PIL", "ingest"):  # into the working folder, which may be written
     open(f"{name}.py", "w").write("raise SystemExit(9)")
-with Sandbox(IngestSettings(max_decode_processor_s=2)) as box:
+children.MAX_DECODE_PROCESSOR_S = 2
+with Sandbox(IngestSettings()) as box:
     (child,) = psutil.Process().children()
     status = dict(line.split(":\\t", 1) for line in open(f"/proc/{child.pid}/status").read().splitlines())
     for name in ("photo.jpg", "hostile.gif", "photo.jpg"):

@@ -9,6 +9,7 @@ PROGRAM = """
 import sys, threading
 from pathlib import Path
 from pydantic_settings import BaseSettings
+from ingest.process import health
 from ingest.process.frame import Process, failing_on, run
 from ingest.process.health import serve_health
 from ingest.settings import IngestSettings

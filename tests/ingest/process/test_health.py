@@ -31,8 +31,8 @@ def test_a_stuck_loop_is_not_live_while_the_metrics_still_answer(spawn, tmp_path
     stuck = tmp_path / "stuck"
     process = spawn(
         loop=f"Path('{stuck}').exists() and threading.Event().wait()",
+        before=f"health.MAX_HEARTBEAT_AGE_S = {MAX_AGE_S}",
         FORGEWATCH_LOG_FORMAT="json",
-        FORGEWATCH_MAX_HEARTBEAT_AGE_S=str(MAX_AGE_S),
     )
     address = address_of(process)
     began = time.monotonic()

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan, PicturePlan
+from ingest.sandbox import child as child_module
 from ingest.sandbox import sandbox as sandbox_module
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.extract import extract
@@ -132,21 +133,24 @@ def test_a_bomb_is_refused_by_its_header(sandbox: Sandbox) -> None:
     assert reason(sandbox, buffer.getvalue()) == "too_many_pixels"
 
 
-def test_an_item_that_takes_too_much_processor_time_is_ended() -> None:
+def test_an_item_that_takes_too_much_processor_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = BytesIO()
     Image.new("L", (3000, 3000)).save(buffer, "GIF")
     one = buffer.getvalue()
     frames = 13 + 3 * 2 ** ((one[10] & 7) + 1)  # behind the header and its palette
     many = one[:frames] + one[frames:-1] * 300 + one[-1:]
-    with Sandbox(IngestSettings(max_decode_processor_s=4, decode_timeout_s=60)) as sandbox:
+    monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 4)
+    monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 60)
+    with Sandbox(IngestSettings()) as sandbox:
         assert reason(sandbox, many) == "timeout"
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
-def test_media_that_does_not_fit_the_memory_limit_is_refused() -> None:
+def test_media_that_does_not_fit_the_memory_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = BytesIO()
     Image.new("RGBA", (7900, 7900)).save(buffer, "PNG", compress_level=1)
-    with Sandbox(IngestSettings(max_decode_memory_bytes=536_870_912)) as sandbox:
+    monkeypatch.setattr(child_module, "MAX_DECODE_MEMORY_BYTES", 536_870_912)
+    with Sandbox(IngestSettings()) as sandbox:
         assert reason(sandbox, buffer.getvalue()) == "out_of_memory"
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy.layouts import all_topics
 from detector.release.architecture import FEATURE_VERSION
-from detector.settings import DetectorSettings
 from ingest.records import Decoded
 from ingest.settings import IngestSettings
 from memory.alarms import Alarm, Raised, Seen, put_announced, put_raised, to_announce, to_shelve
@@ -20,7 +19,7 @@ from memory.index.index import Index
 from memory.intake import Arrival
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
-from memory.records import ShiftAlarm
+from memory.records import ALARMS, ShiftAlarm
 from memory.settings import MemorySettings
 from memory.shift.shelving import ALARM_TYPE, Reread, event, plan_like, shelve
 from memory.shift.watch import _MAX_SOURCE_CHARS
@@ -187,8 +186,8 @@ def test_the_longest_alarm_fits_into_its_topic() -> None:
     record = event(alarm, "a" * 249)
     written = [record.key or b"", record.value or b"", *(name.encode() + v for name, v in record.headers)]
     assert sum(map(len, written)) > 6 * _MAX_SOURCE_CHARS
-    ingest, memory = IngestSettings(), MemorySettings()
-    (topic,) = [t for t in all_topics(ingest, DetectorSettings(), memory, 1) if t.name == memory.alarms_topic]
+    ingest = IngestSettings()
+    (topic,) = [t for t in all_topics(ingest, 1) if t.name == ingest.topic(ALARMS)]
     assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_media_bytes
 
 

@@ -40,7 +40,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def stack(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[Stack]:
     """A stack of processes without a release; it runs no longer than the tests of this folder."""
     with pytest.MonkeyPatch.context() as environment, _until_the_last_test:
-        environment.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_TIMEOUT_S", "10")
         environment.setenv("SECRET_OF_ELSEWHERE", SECRET)
         environment.setenv("FORGEWATCH_UPDATER_DEPLOY_TOKEN", SECRET)
         yield _until_the_last_test.enter_context(Stack(tmp_path_factory.mktemp("stack"), cache=kafka_cache))
@@ -98,7 +97,7 @@ def live(cli: Callable[..., str], propose: Callable[[Artifact], None], untrained
 def traffic(stack: Stack, live: str) -> Iterator[Traffic]:
     """A producer and an independent reader of the stack, which serves a release."""
     bootstrap = stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
-    with Traffic(IngestSettings(bootstrap_servers=bootstrap), "forgewatch.verdicts") as open_traffic:
+    with Traffic(IngestSettings(bootstrap_servers=bootstrap)) as open_traffic:
         yield open_traffic
 
 

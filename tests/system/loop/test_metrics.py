@@ -8,6 +8,7 @@ import time
 import httpx
 import pytest
 
+from deploy.doctor.diagnosis import examine
 from deploy.local.stack import Stack
 from detector.release.artifact import version_of
 
@@ -100,3 +101,20 @@ def test_deploy_shows_what_is_to_be_served_and_how_it_was_measured(stack: Stack,
 
 def test_an_updater_without_a_schedule_has_no_due_time(stack: Stack, live: str) -> None:
     assert value(metrics_of(stack, "updater"), "forgewatch_updater_due_timestamp_seconds") == 0
+
+
+_LOADED_WITHIN_S = 120
+
+
+def test_ledger_topic_and_detector_agree_once_the_release_is_loaded(
+    stack: Stack, live: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in stack.settings.items():
+        monkeypatch.setenv(name, value)
+    deadline = time.monotonic() + _LOADED_WITHIN_S
+    while not (served := examine("served release")).ok:
+        assert time.monotonic() < deadline, served
+    assert served.found == f"detector scores by {version_of(live)}"
+    for check in ("ledger", "releases topic"):
+        finding = examine(check)
+        assert finding.ok, finding

@@ -114,7 +114,7 @@ def watched(
 ) -> None:
     """The stack has answered media, has a few labelled files, and an update that found too few of them."""
     bootstrap = stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
-    with Traffic(IngestSettings(bootstrap_servers=bootstrap), "forgewatch.verdicts") as traffic:
+    with Traffic(IngestSettings(bootstrap_servers=bootstrap)) as traffic:
         sent = traffic.send(samples(70, 30), "before", per_second=3)
         traffic.wait(sent, lambda *_: None)
     labelled = tmp_path_factory.mktemp("labelled")

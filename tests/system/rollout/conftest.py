@@ -16,6 +16,7 @@ import pytest
 from deploy.local.torchserve import TorchServe as Server
 from detector.records import Rollout
 from detector.release.artifact import Artifact, load, seal
+from detector.serving import pause, rollout, rollout_source
 from detector.serving.holdings import Holdings
 from detector.serving.loading import Loader
 from detector.serving.rollout import Serving
@@ -112,7 +113,11 @@ class Deploy:
 
 
 @pytest.fixture
-def deploy(tmp_path: Path, torchserve: Server) -> Iterator[Deploy]:
+def deploy(tmp_path: Path, torchserve: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy]:
+    monkeypatch.setattr(pause, "FIRST_PAUSE_S", 0.05)
+    for module in (rollout, rollout_source):
+        monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.2)
+    monkeypatch.setattr(rollout, "REFUSED_PAUSE_S", 0.5)
     site = tmp_path / "site"
     (site / "artifacts").mkdir(parents=True)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
@@ -122,10 +127,6 @@ def deploy(tmp_path: Path, torchserve: Server) -> Iterator[Deploy]:
         torchserve_management_url=torchserve.management,
         model_store_dir=torchserve.model_store,
         deploy_url=f"http://127.0.0.1:{server.server_port}",
-        register_timeout_s=60,
-        retry_interval_s=0.05,
-        max_retry_interval_s=0.2,
-        refused_retry_interval_s=0.5,
         rollback_window_s=0.2,
     )
     yield Deploy(site, settings)

@@ -88,7 +88,7 @@ def classes(labelled):
 @pytest.fixture(autouse=True)
 def plain_is_small(monkeypatch):
     monkeypatch.setattr(left_out, "PLAIN_BACKBONE", "lcnet_035")
-    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 2)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 from detector.release.architecture import Architecture
 from updater.benchmark import speed
 from updater.training import loop
-from updater.training.allocation import keep_freed_memory
 from updater.training.batches import at_once
+from updater.training.fit import keep_freed_memory
 from updater.training.step import FIRST, Options, Step
 
 NONE = Architecture(backbone="none", crop_px=64, width=8)

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmark_runs import make_run, values
+from makers import make_run, values
 
 from updater.benchmark.report.report import report_json
 from updater.benchmark.report.results import (

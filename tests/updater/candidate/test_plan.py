@@ -63,19 +63,6 @@ def test_an_old_family_stays_with_few_exemplars_and_is_missed_with_none(parent):
         make_plan(SETTINGS, parent, splits(real=9, upsampling=9))
 
 
-def test_a_release_of_task_tokens_is_not_gone_on_from_by_the_streams_learner(parent):
-    manifest = parent.artifact.manifest
-    architecture = manifest.architecture.model_copy(update={"tasks": ((0, 3),)})
-    tokens = dataclasses.replace(
-        parent,
-        artifact=dataclasses.replace(
-            parent.artifact, manifest=manifest.model_copy(update={"architecture": architecture})
-        ),
-    )
-    with pytest.raises(CandidateRefusedError, match="task tokens"):
-        make_plan(SETTINGS, tokens, splits(real=9, blend=9, upsampling=9))
-
-
 @pytest.mark.parametrize("short", list(LEAST))
 def test_without_enough_reals_in_every_split_nothing_is_learnt(short):
     counts = dict(LEAST) | {short: LEAST[short] - 1}

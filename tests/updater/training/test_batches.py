@@ -106,7 +106,7 @@ class StopError(Exception):
     ("optimizer", "exposure"), [("adamw", "outliers"), ("adamw", "class"), ("sgd", "none")]
 )
 def test_an_interrupted_run_goes_on_to_the_same_network(optimizer, exposure, items, tmp_path, monkeypatch):
-    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 2)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     recipe = RECIPE
     if optimizer == "sgd":
         recipe = replace(RECIPE, optimizer="sgd", schedule="tenths", flip=True, shift_px=4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from detector.release.architecture import Architecture
-from updater.training import loop, processes
+from updater.training import loop
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
@@ -85,7 +85,6 @@ def test_a_device_that_holds_no_two_crops_is_told_of_in_one_line(trained):
 
 
 def test_of_several_processes_none_goes_on_in_pieces_without_the_others(trained, monkeypatch):
-    named = {name: getattr(processes, name) for name in ("wait", "add_gradients", "agree")}
-    monkeypatch.setattr(loop, "processes", SimpleNamespace(count=lambda: 2, **named))
+    monkeypatch.setattr(loop, "processes", SimpleNamespace(count=lambda: 2))
     with pytest.raises(DeviceMemoryError, match="9 items"):
         trained(8)

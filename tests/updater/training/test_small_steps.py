@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from updater.training.small_steps import one_thread, seed_draws
+from updater.training.precision import one_thread, seed_draws
 
 CPU = torch.device("cpu")
 

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.training.loop import _identity
 from updater.training.step import UPDATE, Learnt, Step
-from updater.training.step_file import load_step, remove_step, save_step
+from updater.training.step_file import load_step, save_step
 from updater.training.weights import Weights
 
 
@@ -44,14 +43,11 @@ def test_a_step_read_back_is_the_step_that_its_checkpoint_is_bound_to(step, tmp_
     if first:
         assert read.start_from.described == begun.described
         assert read.start_from.classes == begun.classes
+    else:
+        assert read.previous.classes == ("real", "blocky")
+        before, after = (each.previous.network.state_dict() for each in (step, read))
+        assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert np.array_equal(read.train.crop_features, features)
     assert read.checkpoint == step.checkpoint
+    assert list(tmp_path.iterdir()) == [path], "one file, which is removed when the step is trained"
     assert (read.train.sources, read.train.groups) == (step.train.sources, step.train.groups)
-
-
-def test_nothing_of_a_removed_step_is_left(step, tmp_path):
-    path = tmp_path / "step.safetensors"
-    save_step(path, step)
-    assert len(list(Path(tmp_path).iterdir())) == 2
-    remove_step(path)
-    assert list(Path(tmp_path).iterdir()) == []

@@ -12,8 +12,8 @@ from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.benchmark.learners import dytox
+from updater.benchmark.learners.learnt_file import save_learnt
 from updater.training import two_stages
-from updater.training.learnt_file import save_learnt
 from updater.training.loop import start
 from updater.training.losses import classification
 from updater.training.step import FIRST, Learnt, Step

@@ -14,6 +14,7 @@ from memory.herding import herd
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream
+from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
 from updater.benchmark.report.run_folder import seconds_in, timed
@@ -22,8 +23,6 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import aa_m, auroc, mean_ap
 from updater.progress import Progress
 from updater.training import schemes, step
-from updater.training.distorted import with_distorted
-from updater.training.learnt_file import load_learnt, save_learnt
 from updater.training.processes import by_turns, first_ones, is_first
 from updater.training.step import Learnt
 
@@ -85,7 +84,6 @@ class Continual:
             return found
         # The seconds are written before the weights, and so whatever is loaded has its seconds.
         with timed(self._seconds_file(number)):
-            train = self._distorted(number, train)
             learnt = LEARNERS[setup.learner](
                 step.Step(
                     train,
@@ -106,17 +104,6 @@ class Continual:
         if is_first():
             save_learnt(weights, learnt)
         return learnt
-
-    def _distorted(self, number: int, train: LabelledCrops) -> LabelledCrops:
-        task, setup = self.stream.tasks[number].name, self.setup
-        return with_distorted(
-            train,
-            setup.distorted,
-            frozenset(),
-            self.seed,
-            setup.torch_device,
-            lambda stage, *at: self.progress(f"{task}: {stage}", *at),
-        )
 
     def _seconds_file(self, number: int) -> Path:
         return self.folder / f"{number}.json"

@@ -28,7 +28,6 @@ from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress
-from updater.training.distorted import with_distorted
 from updater.training.processes import is_first
 from updater.training.step import Learnt, Options, Recipe, Step
 
@@ -153,8 +152,7 @@ def trained(
 
     kinds: of the pseudo-forgeries that are left out. recipe: in the place of the setup's.
     """
-    undistorted = LabelledCrops.join([task.train for task in tasks])
-    train = with_distorted(undistorted, setup.distorted, kinds, seed, setup.torch_device, progress)
+    train = LabelledCrops.join([task.train for task in tasks])
     step = Step(
         train,
         tuple(name for task in tasks for name in task.classes),

@@ -7,8 +7,7 @@ from pydantic import JsonValue
 
 from detector.release.architecture import NO_BACKBONE, Architecture
 from ingest.records import PicturePlan
-from updater.training.augmentations import NO_COPIES, Augment, Distorted
-from updater.training.schedules import Schedule
+from updater.training.schedules import Augment, Schedule
 from updater.training.step import Optimizer, Options, Recipe
 from updater.training.weights import Weights
 
@@ -35,8 +34,6 @@ class Setup:
     """items of a training step"""
     augment: Augment = "none"
     """what is done to crops while the backbone is trained; they are shifted by an eighth of their side"""
-    distorted: Distorted = NO_COPIES
-    """copies of the items that are trained on beside them"""
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "one-cycle"
     weight_decay: float = 0.02
@@ -55,8 +52,6 @@ class Setup:
         whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None))
         for name in ("start_from", "picture_plan", "picture_from"):
             del whole[name]
-        if not self.distorted.share:
-            del whole["distorted"]
         if self.start_from is not None:
             whole["start_from"] = self.start_from.digest
         if self.picture_from is not None and self.picture_plan is not None:
@@ -68,10 +63,7 @@ class Setup:
         return whole | {"rejection": list(self.rejection), "device": self.torch_device.type}
 
     def recipe(self, items: int, *, first: bool) -> Recipe:
-        """Return the recipe for so many items: equal steps an item, whether all at once or task by task.
-
-        Distorted copies are items too.
-        """
+        """Return the recipe for so many items: equal steps an item, whether all at once or task by task."""
         share = 0.3 if first else 0.5
         drawn = items * (1 + (share if self.options.exposure != "none" else 0))
         backbone_rate, head_rate = 3e-3 if first else 1e-3, 2e-3

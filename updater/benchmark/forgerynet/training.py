@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from updater.benchmark.forgerynet.recipes import MOMENTUM, Recipe
-from updater.training.allocation import keep_freed_memory
 from updater.training.checkpoint import Checkpoint
+from updater.training.fit import keep_freed_memory
 from updater.training.precision import half_precision, loss_scale, unscale
 from updater.training.processes import add_gradients, by_share, count, number
 

@@ -23,12 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.model.network import Network
+from updater.benchmark.learners.task_tokens import TaskTokens, grown
 from updater.training import schemes, two_stages
 from updater.training.distillation import distillation, distilled, teacher_output
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification
 from updater.training.step import Learnt, Step
-from updater.training.task_tokens import TaskTokens, grown
 from updater.training.weights import put
 
 DIVERGENCE = 0.1

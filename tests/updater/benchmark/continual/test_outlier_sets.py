@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmark_runs import make_run, values
+from makers import make_run, values
 
 from updater.benchmark.data.tasks import OutlierSet
 from updater.benchmark.report.report import report_json, report_markdown

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.cli.learning import Learning, setup_of
 from updater.benchmark.continual.presets import PRESETS
-from updater.training.task_tokens import TaskTokens
+from updater.benchmark.learners.task_tokens import TaskTokens
 
 
 def chosen(name):

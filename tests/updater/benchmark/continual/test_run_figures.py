@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmark_runs import values
+from makers import values
 
 from updater.benchmark.continual import continual, left_out, resampled, scoring
 from updater.benchmark.continual.continual import rejection_scores

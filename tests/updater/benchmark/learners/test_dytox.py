@@ -7,8 +7,8 @@ import torch
 from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.benchmark.learners import dytox
+from updater.benchmark.learners.task_tokens import PatchTokens, TaskAttention, TaskHeads, TaskTokens, grown
 from updater.training.step import FIRST, Learnt, Options, Step
-from updater.training.task_tokens import PatchTokens, TaskAttention, TaskHeads, TaskTokens, grown
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 RECIPE = replace(FIRST, backbone_steps=3, balanced_steps=3, batch=8, pseudo_share=0.25)

@@ -154,7 +154,7 @@ class StopError(Exception):
 
 @pytest.mark.parametrize("stage", ["boosting, backbone", "boosting, balanced", "backbone"])
 def test_an_interrupted_boosting_goes_on_and_leaves_no_file(stage, labelled, tmp_path, monkeypatch):
-    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 1)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 1)
     first = foster.learn(Step(labelled({"a/real": 4, "a/blocky": 4}), OLD, TINY, recipe=RECIPE, seed=1))
     step = Step(labelled(dict.fromkeys(CLASSES, 3), seed=1), CLASSES, TINY, first, recipe=RECIPE, seed=2)
 

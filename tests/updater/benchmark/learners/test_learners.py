@@ -78,7 +78,7 @@ def test_a_learner_trains_through_two_steps_and_says_one_logit_a_class(name, sch
 def test_the_same_step_gives_the_same_network_also_where_it_was_interrupted(
     name, through_both, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 1)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 1)
     step, once = through_both(name, Options())
     stages: list[str] = []
     again = LEARNERS[name](replace(step, progress=lambda stage, done, total: stages.append(stage)))

@@ -107,7 +107,7 @@ class StopError(Exception):
 def test_an_interrupted_run_goes_on_to_the_same_network(
     first: Network, tmp_path: Path, stage: str, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 3)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 3)
     seen: list[tuple[str, int]] = []
 
     def stop(now: str, done: int, total: int) -> None:
@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on_to_the_same_network(
 def test_a_checkpoint_that_does_not_fit_is_not_gone_on_from(
     first: Network, tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("updater.training.loop._SAVE_EVERY", 2)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     file = tmp_path / "checkpoint.safetensors"
 
     def stop(now: str, done: int, total: int) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from benchmark_runs import make_run, values
+from makers import make_run, values
 from pydantic import ValidationError
 from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve

@@ -9,8 +9,8 @@ from safetensors.torch import save
 
 from detector.release.architecture import Architecture
 from ingest.durable import write_durably
+from updater.benchmark.learners.task_tokens import made
 from updater.training.step import Learnt
-from updater.training.task_tokens import made
 
 FORMAT = "learnt-2"
 NETWORK, KEPT = "network.", "kept."

@@ -1,0 +1,141 @@
+"""The loop of training, whatever is trained: batches, a loss, a rate that changes, and a checkpoint.
+
+A step on one device, on a share of a batch beside other processes, in half precision, or in as many pieces as
+the memory allows is the same loop: what differs is in the loss and in the `Descent`.
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from updater.progress import Steps, uncounted
+from updater.training import processes
+from updater.training.checkpoint import Checkpoint
+from updater.training.precision import unscale
+
+B = TypeVar("B")
+
+SAVE_EVERY = 25
+"""steps between two states of a checkpoint"""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_LARGEST = 2**30
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How long, how fast and by what rule parameters go down a loss. The optimiser's are those trained."""
+
+    optimiser: torch.optim.Optimizer
+    steps: int
+    set_rate: Callable[[int], None] = lambda step: None
+    """called with the number of each step, from 0, before it: sets the optimiser's rates"""
+    longest: float | None = None
+    """gradients are scaled down to this norm; None: never"""
+    scale: float = 1.0
+    """what the loss is multiplied by on its way back, and the gradients divided by: for float16"""
+    shared: Sequence[nn.Parameter] = ()
+    """whose gradients are of this process's share of a batch, and are added up"""
+    update: Callable[[torch.optim.Optimizer], object] = lambda optimiser: optimiser.step()
+    """changes the parameters by their gradients"""
+
+
+class Stage(NamedTuple):
+    """A stage of a training whose state is kept, and which all processes go through together."""
+
+    checkpoint: Checkpoint
+    name: str
+
+
+def fit(
+    module: nn.Module,
+    batches: Callable[[range], Generator[B, None, None]],
+    loss: Callable[[B], Tensor],
+    descent: Descent,
+    stage: Stage | None = None,
+    progress: Steps = uncounted,
+    *,
+    compute: Callable[[B, Callable[[], None]], None] = lambda batch, gradients: gradients(),
+) -> None:
+    """Train a module in place, behind what its checkpoint holds. Its mode stays as it is.
+
+    batches: yields those of some steps in order. loss: of one batch, a scalar. stage: None for a training of
+    this process alone that begins anew each time. compute: calls its second argument, which computes the
+    gradients of a batch in the place of any there are, again until it comes through. progress gets (steps
+    done, of how many). A step whose gradients are not finite at a scale is left out.
+    """
+    if next(module.parameters()).device.type == "cpu":
+        keep_freed_memory()
+    done: int | None = 0
+    if stage is not None:
+        done = stage.checkpoint.resume(stage.name, module, descent.optimiser)
+        # None may write the next state before all have read this one.
+        processes.wait()
+    if done is None:
+        return
+    parameters = [value for group in descent.optimiser.param_groups for value in group["params"]]
+    with closing(batches(range(done, descent.steps))) as ready:
+        for number, batch in enumerate(ready, done):
+            descent.set_rate(number)
+            compute(batch, functools.partial(_gradients, descent, loss, batch))
+            processes.add_gradients(descent.shared)
+            if unscale([value.grad for value in parameters if value.grad is not None], descent.scale):
+                if descent.longest is not None:
+                    nn.utils.clip_grad_norm_(parameters, descent.longest)
+                descent.update(descent.optimiser)
+            progress(number + 1, descent.steps)
+            if stage is not None and ((number + 1) % SAVE_EVERY == 0 or number + 1 == descent.steps):
+                stage.checkpoint.save(stage.name, number + 1, module, descent.optimiser)
+    if stage is not None:
+        processes.agree(module)
+
+
+def _gradients(descent: Descent, loss: Callable[[B], Tensor], batch: B) -> None:
+    descent.optimiser.zero_grad(set_to_none=True)
+    torch.autograd.backward(loss(batch) * descent.scale)
+
+
+def by_schedule(schedule: LRScheduler, every: int = 1) -> Callable[[int], None]:
+    """Return what lets a schedule of torch's go on by one after every so many steps."""
+
+    def set_rate(step: int) -> None:
+        if step and step % every == 0:
+            schedule.step()
+
+    return set_rate
+
+
+def in_epochs(
+    order: Callable[[], Tensor], size: int, epochs: int
+) -> Callable[[range], Generator[Tensor, None, None]]:
+    """Return what yields batches of so many numbers, the last of an epoch maybe smaller.
+
+    order: gives the numbers of all items anew for each epoch, int64 [n]. Such a training begins at step 0.
+    """
+
+    def batches(steps: range) -> Generator[Tensor, None, None]:
+        for _ in range(epochs):
+            yield from torch.split(order(), size)
+
+    return batches
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Have glibc keep what is freed, up to 1 GiB, for what is asked for next; return whether it will.
+
+    By default it hands blocks of some MiB back to the system, which fills them with zeros when they are
+    asked for again: with the activations of a batch, a third of the time of a training step. For the whole
+    process. False without glibc, where nothing changes.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST) and mallopt(_TRIM_THRESHOLD, _LARGEST))
