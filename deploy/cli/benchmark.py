@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from updater.benchmark.continual.setup import Setup
-    from updater.benchmark.continual.streams import Dataset
+    from updater.benchmark.continual.streams import Dataset, Which
     from updater.benchmark.data.tasks import Stream
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
@@ -59,6 +59,33 @@ def opencil(
     from updater.benchmark.continual.streams import Dataset
 
     _learn(Dataset("opencil", data, sequence, base, increment, **_cut(chosen)), chosen)
+
+
+@app.command()
+@with_options
+def faceforensics(chosen: Learning, data: Data = None) -> None:
+    """Learn FaceForensics++'s methods one after another, at the rate c23."""
+    _learn_layout("faceforensics", data, chosen)
+
+
+@app.command()
+@with_options
+def deepfakebench(chosen: Learning, data: Data = None) -> None:
+    """Learn the families of DeepfakeBench's lists one after another."""
+    _learn_layout("deepfakebench", data, chosen)
+
+
+@app.command()
+@with_options
+def dfdc(chosen: Learning, data: Data = None) -> None:
+    """Learn the DFDC's one family; nothing is left out, for its methods were not published."""
+    _learn_layout("dfdc", data, replace(chosen, leave_out=False))
+
+
+def _learn_layout(name: "Which", data: Path | None, chosen: Learning) -> None:
+    from updater.benchmark.continual.streams import Dataset
+
+    _learn(Dataset(name, data, **_cut(chosen)), chosen)
 
 
 @app.command()

@@ -121,11 +121,11 @@ def deeperforensics(
     ] = "forensic",
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
-    from updater.benchmark.data.listed import Tally
     from updater.benchmark.deeperforensics import models
     from updater.benchmark.deeperforensics.data import Choices, read
     from updater.benchmark.deeperforensics.media import Reading
     from updater.benchmark.deeperforensics.run import benchmark
+    from updater.data.layouts.listed import Tally
 
     if (data is None) == (not synthetic):
         raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic, and not both")
@@ -169,7 +169,7 @@ def figures_of(
     seeds: range,
     own: tuple[int, int],
     folder: Path,
-    progress: Progress,
+    progress: "Progress",
 ) -> "Figures":
     """Go the newcomer's way once a seed; own: the library's reals, and its forgeries of each family.
 
@@ -179,7 +179,7 @@ def figures_of(
     from updater.benchmark.continual.newcomer import go, load_media
     from updater.benchmark.continual.newcomer_figures import figures
     from updater.benchmark.data.crops import CropReader
-    from updater.benchmark.data.tasks import LayoutError
+    from updater.data.layouts.entries import LayoutError
     from updater.settings import UpdaterSettings
 
     if data is None:

@@ -86,7 +86,7 @@ def one_line() -> Iterator[None]:
     import torch
 
     from ingest.sandbox.sandbox import SandboxUnavailableError
-    from updater.benchmark.data.tasks import DataError
+    from updater.data.layouts.entries import DataError
     from updater.data.shards import StoredRowsError
 
     try:

@@ -8,8 +8,6 @@ from pydantic import JsonValue
 
 from ingest.records import CropPlan
 from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
-from updater.benchmark.data.entries import Entry, Listing
-from updater.benchmark.data.tasks import DataError, LayoutError
 from updater.benchmark.deeperforensics.media import SMALL
 from updater.benchmark.deeperforensics.tree import (
     HIDDEN_FOLDER,
@@ -18,6 +16,7 @@ from updater.benchmark.deeperforensics.tree import (
     write_deeperforensics,
 )
 from updater.benchmark.forgerynet.run import digest_of, make_once
+from updater.data.layouts.entries import DataError, Entry, LayoutError, Listing
 from updater.progress import Progress
 
 TESTED = ("std", "sing", "rand", "mix2", "mix3", "mix4")

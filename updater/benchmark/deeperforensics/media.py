@@ -10,10 +10,9 @@ import torch
 
 from ingest.records import CropPlan
 from ingest.sandbox.crops import cut, grid
-from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.files import MediaFile
-from updater.benchmark.data.listed import Tally
+from updater.benchmark.data.crops import CropReader, MediaFile
+from updater.data.layouts.entries import Entry
+from updater.data.layouts.listed import Tally
 from updater.data.training_data import LabelledCrops
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError, Step

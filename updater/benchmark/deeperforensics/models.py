@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from detector.model.backbone import BackboneError, architecture_of
 from detector.release.architecture import NO_BACKBONE, Architecture
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.tasks import DataError
 from updater.benchmark.deeperforensics.media import Reading, excerpts, under
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices
 from updater.benchmark.forgerynet.classifiers import of_videos
@@ -28,6 +26,7 @@ from updater.benchmark.networks import videos
 from updater.benchmark.networks.classifier import NetworkError
 from updater.benchmark.report.harness import Seed
 from updater.candidate.calibrate import output_of
+from updater.data.layouts.entries import DataError, Entry
 from updater.data.training_data import LabelledCrops
 from updater.distortions.distortion import Step as Distortion
 from updater.training.softmax_rehearsal import learn

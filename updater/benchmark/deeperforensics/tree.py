@@ -16,11 +16,10 @@ import numpy as np
 
 from ingest.durable import make_folder
 from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
+from updater.data.layouts.entries import Entry, LayoutError
 from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of

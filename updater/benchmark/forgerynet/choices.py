@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import torch
 from pydantic import JsonValue
 
-from updater.benchmark.data.entries import Entry
 from updater.benchmark.forgerynet.families import KINDS, Kinds, classes_offered
 from updater.benchmark.report.harness import Seed
+from updater.data.layouts.entries import Entry
 from updater.progress import Progress, unsaid
 
 Input = Literal["face", "native"]

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from updater.benchmark.data.listed import Tally
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import Job
 from updater.benchmark.forgerynet.classifiers import Classifier, of_pictures, of_videos
 from updater.benchmark.forgerynet.clips import video_sights
@@ -21,6 +19,8 @@ from updater.benchmark.forgerynet.families import KINDS, class_names, class_of, 
 from updater.benchmark.forgerynet.sights import Sight, sights
 from updater.benchmark.measures import images
 from updater.benchmark.report.outcome import Outcome, Table, Values, values
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.listed import Tally
 
 
 def measure(job: Job) -> Outcome:

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.clips import test_clips, training_clip
 from updater.benchmark.forgerynet.pictures import test_crops, training_crop
@@ -30,6 +29,7 @@ from updater.benchmark.forgerynet.training import (
 )
 from updater.benchmark.networks.images import front_of, make_image_network, published_px
 from updater.benchmark.networks.videos import make_video_network, sampling_of
+from updater.data.layouts.entries import LayoutError
 from updater.training.loop import item_weights
 from updater.training.precision import half_precision
 from updater.training.processes import by_share

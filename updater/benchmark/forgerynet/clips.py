@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from ingest.sandbox.crops import cut, grid
 from ingest.sandbox.faces import find_faces
-from updater.benchmark.data.entries import Entry, SegmentsError, with_frames
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.forgerynet.choices import Choices, Input
 from updater.benchmark.forgerynet.pictures import perturbation, scaled_and_cut
 from updater.benchmark.forgerynet.recipes import Recipe
@@ -26,6 +24,8 @@ from updater.benchmark.forgerynet.sights import (
     resized,
     square_about,
 )
+from updater.data.layouts.entries import Entry, SegmentsError, with_frames
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import generator_of

@@ -9,10 +9,6 @@ from pathlib import Path
 import torch
 
 from ingest.durable import folder_aside
-from updater.benchmark.data.entries import Entry, Listing
-from updater.benchmark.data.forgerynet import load_forgerynet
-from updater.benchmark.data.forgerynet_rows import Medium
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import Choices, Job
 from updater.benchmark.forgerynet.families import families_of, with_own_names
 from updater.benchmark.forgerynet.tasks import TASKS
@@ -20,6 +16,8 @@ from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
 from updater.benchmark.synthetic.forgerynet_videos import write_forgerynet_videos
+from updater.data.layouts.entries import Entry, LayoutError, Listing
+from updater.data.layouts.forgerynet import Medium, load_forgerynet
 from updater.progress import Progress
 from updater.training.processes import is_first, wait
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from updater.benchmark.data.forgerynet_rows import Medium
 from updater.benchmark.forgerynet import classes, spatial, temporal
 from updater.benchmark.forgerynet.choices import Job
 from updater.benchmark.networks import images, videos
 from updater.benchmark.report.outcome import Outcome
+from updater.data.layouts.forgerynet import Medium
 
 
 @dataclass(frozen=True)

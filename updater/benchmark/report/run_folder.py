@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from ingest.durable import write_durably
-from updater.benchmark.data.tasks import DataError
 from updater.benchmark.report.outcome import Outcome, Value
 from updater.benchmark.report.results import Figures, RejectionScores
+from updater.data.layouts.entries import DataError
 from updater.training.processes import is_first
 
 RUN_FILE, SCORES_FILE, DRAWN_FILE = "run.json", "scores.safetensors", "resampled.safetensors"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from updater.benchmark.report.outcome import Figure, Figures, nested_over_seeds, over_seeds, table_over_seeds
 from updater.benchmark.report.run_folder import Run
-from updater.benchmark.report.terminal import print_grid
+from updater.terminal import print_grid
 
 # A stream's figures in the order of its tables: name, and digits. Others stand under their own names, with 3.
 _NAMES = {

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from updater.benchmark.data.deeperforensics import load_deeperforensics
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.deeperforensics import media
 from updater.benchmark.deeperforensics.media import (
     SMALL,
@@ -17,6 +16,7 @@ from updater.benchmark.deeperforensics.media import (
     under,
 )
 from updater.benchmark.deeperforensics.tree import REALS_FOLDER
+from updater.data.layouts.listed import Tally
 from updater.distortions.distortion import Step
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.deeperforensics import run as runs
 from updater.benchmark.deeperforensics.data import Choices, Data, read
 from updater.benchmark.deeperforensics.media import SMALL, Reading
@@ -22,6 +21,7 @@ from updater.benchmark.forgerynet import recipes
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.report import compare, report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError
+from updater.data.layouts.listed import Tally
 from updater.progress import unsaid
 
 CHOICES = Choices.named("std,std+rand", "std,mix2", "forensic", synthetic=False)

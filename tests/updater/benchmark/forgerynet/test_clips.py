@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from updater.benchmark.data.forgerynet_classes import classes_of
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.clips import by_chance, covering, in_segments, middle
 from updater.benchmark.forgerynet.recipes import PAPER, SMALL
 from updater.benchmark.report.run_folder import Run
+from updater.data.layouts.forgerynet_classes import classes_of
 
 RECIPE = PAPER["video"]
 PX, FRAMES = 48, 12

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet import tasks
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices, checked, groups_named
 from updater.benchmark.forgerynet.families import OWN, class_names, class_of, families_of
 from updater.benchmark.report.report import compare, report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, Run
+from updater.data.layouts.entries import LayoutError
 
 Measure = Callable[..., list[Run]]
 CHOICES = Choices(

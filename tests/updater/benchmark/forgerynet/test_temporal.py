@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.report.run_folder import Run
+from updater.data.layouts.entries import LayoutError
 from updater.distortions.clip_writing import to_h264
 
 FRAMES, SIDE = 48, 64
