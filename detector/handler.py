@@ -18,13 +18,14 @@ from detector.release.inputs import request_for
 from detector.release.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.second_look import looked_again, second_looks
 from detector.serving.session import ReleaseSession
+from detector.serving.shared_request import SHARED_TYPE, SharedRequestError, read_shared, shared_folder
 from detector.settings import DetectorSettings
 from detector.verdicts import Origin, build
 from ingest.records import MediaError, MediaItem
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
-_UNSUPPORTED_MEDIA, _BAD_REQUEST = 415, 400
+_UNSUPPORTED_MEDIA, _BAD_REQUEST, _NOT_SHARED = 415, 400, 424
 
 _FROM_KAFKA_ALONE: Mapping[str, bool | set[str]] = {
     "id": True,
@@ -43,8 +44,9 @@ class Handler:
         """
         given = context.system_properties
         self._artifact = verify(Path(given["model_dir"]))
-        threads = DetectorSettings().model_threads
-        self._session = ReleaseSession(self._artifact, threads, given["gpu_id"])
+        settings = DetectorSettings()
+        self._session = ReleaseSession(self._artifact, settings.model_threads, given["gpu_id"])
+        self._shared = shared_folder(settings)
         self._sandbox: Sandbox | None = None
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[bytes]:
@@ -59,12 +61,17 @@ class Handler:
         # TorchServe turns text into str and JSON into objects; neither is media.
         data = bytes(body) if isinstance(body, bytes | bytearray) else str(body).encode()
         try:
-            if context.get_request_header(index, "content-type") == REQUEST_TYPE:
+            kind = context.get_request_header(index, "content-type")
+            if kind == SHARED_TYPE:
+                data, kind = read_shared(data, self._shared), REQUEST_TYPE
+            if kind == REQUEST_TYPE:
                 answer = encode(self._session.score(decode(data)))
                 content_type = REQUEST_TYPE
             else:
                 answer = self._judge(data)
                 content_type = "application/json"
+        except SharedRequestError as error:
+            return _refuse(context, index, _NOT_SHARED, "not_shared", str(error))
         except TensorsError as error:
             return _refuse(context, index, _BAD_REQUEST, "tensors", str(error))
         except MediaError as error:

@@ -161,7 +161,6 @@ def _measure(story: Story) -> ThroughputReport:
     tuning = plan.training_settings(story.seed, story.unseen) | {
         "FORGEWATCH_DETECTOR_MODEL_THREADS": str(THREADS),
         "FORGEWATCH_INGEST_DECODE_PROCESSES": "1",
-        "FORGEWATCH_DEPLOY_RECHECK_INTERVAL_S": "1",
     }
     stack = Stack(HOME, console=story.console, tuning=tuning)
     with ExitStack() as parts:

@@ -15,7 +15,6 @@ from deploy.cli import (
     memory,
     protocols,
     releases,
-    speed,
     stack,
     status,
     stream,
@@ -75,9 +74,7 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
-benchmark.app.command()(protocols.newcomer)
 benchmark.app.command()(protocols.forgerynet)
-benchmark.app.command()(speed.speed)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.

@@ -1,6 +1,5 @@
 """How every benchmark of the command line is run: its options, its folder, its report, its errors."""
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,16 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from deploy.cli.output import CommandError, UsageError, progress_bar, say, writable
+from deploy.cli.learning import Learning, device_of
+from deploy.cli.output import CommandError, progress_bar, say, writable
 
 if TYPE_CHECKING:
     import torch
 
-    from deploy.cli.learning import Learning, TrainingOptions
-    from detector.release.architecture import Architecture
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
-    from updater.training.weights import Weights
 
 HOME = Path(".forgewatch/benchmarks")
 Data = Annotated[Path | None, typer.Option(help="the folder of the data")]
@@ -41,7 +38,7 @@ class RunOptions:
 
 
 def carry_out(
-    chosen: "RunOptions | Learning",
+    chosen: RunOptions | Learning,
     make: "Callable[[torch.device, Progress], Benchmark[Any]]",
 ) -> None:
     """Run a benchmark's seeds, write its reports and show its tables.
@@ -94,31 +91,5 @@ def one_line() -> Iterator[None]:
     except (DataError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
         raise CommandError(str(error)) from error
     except torch.OutOfMemoryError as error:
-        advice = "end what else runs on it, or choose a smaller --batch, --backbone or --crop-px"
+        advice = "end what else runs on it, or choose a smaller --backbone or --crop-px"
         raise CommandError(f"the GPU has too little memory: {advice}") from error
-
-
-def device_of(name: str) -> "torch.device":
-    """The device of that name, or the best one for auto. Raises UsageError."""
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"--device {name} is none: choose of cpu, cuda, auto") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()} GPUs that torch can use")
-    return device
-
-
-def weights_of(chosen: "TrainingOptions", architecture: "Architecture") -> "Weights | None":
-    """What training begins with; None for weights drawn at random. Raises UsageError."""
-    from updater.training.weights import chosen as chosen_weights
-
-    if chosen.checkpoint and chosen.pretrained:
-        raise UsageError("--checkpoint and --pretrained are two ways to begin: choose one")
-    # It tells of each try to reach the hub; what came of them is told once.
-    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
-    return chosen_weights(architecture.backbone, chosen.checkpoint, chosen.pretrained)

@@ -1,5 +1,6 @@
 """The second look at when a video is forged: one place of it, frame by frame, and the stretches found."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,38 +28,41 @@ class ScanLook:
     contract: ScanContract
     ask: Ask
     adds: str = "scan"
+    bounded: bool = True
+    most_crops: int = 0
 
-    def looks_at(self, one: JudgedItem) -> bool:
+    def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is scanned."""
-        return one.clip is not None
+        return item.clip is not None
 
-    def plan(self, one: JudgedItem) -> PlacesPlan:
+    def plan(self, item: JudgedItem) -> PlacesPlan:
         """Return one crop of each frame that is scanned: on the largest face, or where the clip says.
 
         Raises ValueError for what is no video.
         """
-        if one.clip is None:
+        if item.clip is None:
             raise ValueError("only a video is scanned")
-        verdict, contract = one.verdict, self.contract
+        verdict, contract = item.verdict, self.contract
         return places_along(
             verdict.regions,
             (verdict.width, verdict.height),
-            one.clip.length,
-            one.clip.elsewhere,
+            item.clip.length,
+            item.clip.elsewhere,
             contract.crop_px,
             contract.frames,
         )
 
-    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
-        """Return the item with its scan and its segments. Raises ValueError for scores that are none."""
-        scores = self.ask({CROPS: decoded.crops})[FRAME_SCORE]
-        if scores.shape != (len(decoded.regions),) or not np.isfinite(scores).all():
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return a video with its scan and its segments. Raises ValueError for scores that are none."""
+        (item,), (clip,) = items, decoded
+        scores = self.ask({CROPS: clip.crops})[FRAME_SCORE]
+        if scores.shape != (len(clip.regions),) or not np.isfinite(scores).all():
             raise ValueError("the scanner does not score each frame")
-        scan, segments = found_in(scores, decoded.regions, decoded.length, self.contract.threshold)
-        return replace(one, verdict=one.verdict.model_copy(update={"scan": scan, "segments": segments}))
+        scan, segments = scan_of(scores, clip.regions, clip.length, self.contract.threshold)
+        return [replace(item, verdict=item.verdict.model_copy(update={"scan": scan, "segments": segments}))]
 
 
-def found_in(
+def scan_of(
     scores: NDArray[np.float32], regions: tuple[Region, ...], length: int, threshold: float
 ) -> tuple[Scan, tuple[Segment, ...]]:
     """Return what a verdict says of the scanned frames of a video, float32 [n], and of its stretches.
@@ -73,7 +77,7 @@ def found_in(
     times = np.maximum.accumulate([region.time_s or 0.0 for region in regions])
     frames, seconds = numbers[-1] - numbers[0], times[-1] - times[0]
     half = frames / (len(numbers) - 1) / 2 if frames else length
-    between = [int(one) for one in (numbers[:-1] + numbers[1:] + 1) // 2]
+    between = [int(frame) for frame in (numbers[:-1] + numbers[1:] + 1) // 2]
     ends = [
         max(0, int(numbers[0] - half + 0.5)),
         *between,
@@ -85,7 +89,7 @@ def found_in(
         beyond = min(frame - numbers[0], 0.0) + max(frame - numbers[-1], 0.0)
         return round(max(0.0, inside + (beyond * seconds / frames if frames else 0.0)), _DECIMALS)
 
-    told = tuple(
+    segments = tuple(
         Segment(
             start_s=when(ends[int(first)]),
             end_s=when(ends[int(end)]),
@@ -100,7 +104,7 @@ def found_in(
         frames=len(kept),
         step_s=float(seconds / max(1, len(kept) - 1)),
         threshold=threshold,
-        times_s=tuple(round(float(one), _DECIMALS) for one in times),
-        scores=tuple(float(one) for one in kept),
+        times_s=tuple(round(float(time_s), _DECIMALS) for time_s in times),
+        scores=tuple(float(score) for score in kept),
     )
-    return scan, told
+    return scan, segments

@@ -1,5 +1,6 @@
 """The second look at a video that is called real though a stretch of it is told: it is judged by that."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from detector.looks.judged_item import Ask, JudgedItem, evidence_of
@@ -22,26 +23,29 @@ class StretchLook:
     artifact: Artifact
     ask: Ask
     adds: str = "stretch"
+    bounded: bool = False
+    most_crops: int = 0
 
-    def looks_at(self, one: JudgedItem) -> bool:
+    def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is judged anew."""
-        return one.verdict.label == "real" and bool(one.verdict.segments)
+        return item.verdict.label == "real" and bool(item.verdict.segments)
 
-    def plan(self, one: JudgedItem) -> MediaPlan:
+    def plan(self, item: JudgedItem) -> MediaPlan:
         """Return the release's own plan for frames of the stretch. Raises ValueError where none is told."""
-        if not one.verdict.segments:
+        if not item.verdict.segments:
             raise ValueError("no stretch is told")
-        first, last = one.verdict.segments[0].frames
+        first, last = item.verdict.segments[0].frames
         plan = self.artifact.manifest.contract.media_plan
         frames = tuple(first + number for number in sample(last + 1 - first, plan.crops.frames))
         return plan.model_copy(update={"frames": frames})
 
-    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
-        """Return the item as its stretch is judged; what the video is, and its stretches, stay."""
-        output = self.ask(request_for([decoded], self.artifact.manifest.contract))
-        before = one.verdict
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return a video as its stretch is judged; what the video is, and its stretches, stay."""
+        (item,) = items
+        output = self.ask(request_for(decoded, self.artifact.manifest.contract))
+        before = item.verdict
         origin = Origin(before.id, before.item, before.timings)
-        (judged,) = build([origin], [decoded], output, self.artifact, suspected=True)
-        kept = {name: getattr(before, name) for name in ("width", "height", "scan", "segments")}
-        (evidence,) = evidence_of([decoded], output)
-        return replace(one, verdict=judged.model_copy(update=kept), evidence=evidence)
+        (judged,) = build([origin], decoded, output, self.artifact, suspected=True)
+        kept = {name: getattr(before, name) for name in ("width", "height", "scan", "segments", "left_out")}
+        (evidence,) = evidence_of(decoded, output)
+        return [replace(item, verdict=judged.model_copy(update=kept), evidence=evidence)]

@@ -19,6 +19,7 @@ from detector.release.tensors import (
     encode,
 )
 from detector.serving.mar import MODEL_NAME, mar_name
+from detector.serving.shared_request import SHARED_TYPE, SharedRequests, shared_folder
 from detector.settings import DetectorSettings
 
 SCORES_TIMEOUT_S = 30.0
@@ -76,6 +77,7 @@ class TorchServe:
         self._inference = httpx.Client(
             base_url=settings.torchserve_url, timeout=SCORES_TIMEOUT_S, trust_env=False
         )
+        self._shared = SharedRequests(shared_folder(settings))
         address = settings.torchserve_management_url
         if address.startswith("unix:"):
             self._management = httpx.Client(
@@ -98,19 +100,30 @@ class TorchServe:
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         """Ask the graph of a release that takes these arrays. The reply is as it declares, or refused."""
         contract = artifact.graphs[artifact.asked(request)]
-        reply = _send(
-            self._inference,
-            "POST",
-            f"/predictions/{MODEL_NAME}/{artifact.version}",
-            content=encode(request),
-            headers={"content-type": REQUEST_TYPE},
-        )
+        data = encode(request)
+        with self._shared.put(data) as named:
+            try:
+                reply = self._asked(artifact, data, named)
+            except TorchServeRefusedError as error:
+                if named is None:
+                    raise
+                reply = self._asked(artifact, data, None)  # refused again where it is wrong itself
+                self._shared.give_up(str(error))
         try:
             output = decode(reply.content)
             conform(output, contract.outputs, conform(request, contract.inputs))
         except TensorsError as error:
             raise TorchServeRefusedError(f"version {artifact.version}: {error}") from error
         return output
+
+    def _asked(self, artifact: Artifact, data: bytes, named: bytes | None) -> httpx.Response:
+        return _send(
+            self._inference,
+            "POST",
+            f"/predictions/{MODEL_NAME}/{artifact.version}",
+            content=data if named is None else named,
+            headers={"content-type": REQUEST_TYPE if named is None else SHARED_TYPE},
+        )
 
     def register(self, artifact: Artifact) -> None:
         """Load an artifact whose archive lies in the model store, and wait until a worker is ready.

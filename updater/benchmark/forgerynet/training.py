@@ -3,12 +3,11 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +17,9 @@ from torch.nn import functional as F
 
 from updater.benchmark.forgerynet.recipes import MOMENTUM, Recipe
 from updater.training.checkpoint import Checkpoint
-from updater.training.fit import keep_freed_memory
-from updater.training.precision import half_precision, loss_scale, unscale
-from updater.training.processes import add_gradients, by_share, count, number
+from updater.training.fit import Descent, Stage, fit
+from updater.training.precision import half_precision, loss_scale
+from updater.training.processes import by_share, count, number
 
 Example = tuple[NDArray[np.uint8], NDArray[Any]]
 """what is shown, uint8 RGB [S, S, 3] or [T, S, S, 3]; and what the network is to say of it"""
@@ -29,11 +28,18 @@ Load = Callable[[int, np.random.Generator], Example]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(what the network says, [B, ...]; targets [B, ...]) → the loss of a batch"""
 
-Batches = Iterator[tuple[Tensor, Tensor]]
-"""of each step: what is shown, uint8 [b, ..., S, S, 3], and the targets, [b, ...]"""
+
+class Batch(NamedTuple):
+    """A process's share of the batch of a step."""
+
+    step: int
+    shown: Tensor
+    """uint8 [b, ..., S, S, 3]"""
+    targets: Tensor
+    """[b, ...]"""
+
 
 _STAGE = "training"
-_SAVE_EVERY = 50
 _AHEAD = 4
 """batches that are loaded ahead"""
 _ITEMS_AHEAD = 32
@@ -83,37 +89,36 @@ def train(
     """Return a network that was trained by the recipe, ready to be asked.
 
     The same arguments give the same weights on a device with the same number of threads, interrupted or not:
-    with a checkpoint, training goes on behind the last of every 50 steps. Several processes share a batch,
+    with a checkpoint, training goes on behind the last of every 25 steps. Several processes share a batch,
     and draw what one of them would. The global random state is left as it was. Raises what `source` raises,
     and torch.OutOfMemoryError where the device does not hold a step.
     """
     identity = hashlib.sha256(repr((source.identity, asdict(recipe), seed)).encode()).hexdigest()
-    saved = Checkpoint(checkpoint, identity, (_STAGE,))
-    scale = loss_scale(device)
-    if device.type == "cpu":
-        keep_freed_memory()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = make().to(device).train()
-        parameters = [one for one in network.parameters() if one.requires_grad]
+        parameters = [value for value in network.parameters() if value.requires_grad]
         optimiser = torch.optim.SGD(
             parameters, lr=recipe.rate, momentum=MOMENTUM, nesterov=True, weight_decay=recipe.weight_decay
         )
-        first = saved.resume(_STAGE, network, optimiser) or 0
-        with drawn(source, recipe.batch, range(first, recipe.steps), seed) as batches:
-            for step, (shown, targets) in zip(range(first, recipe.steps), batches, strict=True):
-                # What a network draws by itself follows from the step, so that a resumed run repeats it.
-                torch.manual_seed(int(np.random.default_rng([seed, step]).integers(2**62)))
-                for group in optimiser.param_groups:
-                    group["lr"] = recipe.rate_at(step)
-                optimiser.zero_grad(set_to_none=True)
-                torch.autograd.backward(_loss(network, loss, shown, targets, recipe.batch, device) * scale)
-                add_gradients(parameters)
-                if unscale([one.grad for one in parameters if one.grad is not None], scale):
-                    optimiser.step()
-                progress(step + 1, recipe.steps)
-                if (step + 1) % _SAVE_EVERY == 0 or step + 1 == recipe.steps:
-                    saved.save(_STAGE, step + 1, network, optimiser)
+
+        def set_rate(step: int) -> None:
+            for group in optimiser.param_groups:
+                group["lr"] = recipe.rate_at(step)
+
+        def loss_of(batch: Batch) -> Tensor:
+            # What a network draws by itself follows from the step, so that a resumed run repeats it.
+            torch.manual_seed(int(np.random.default_rng([seed, batch.step]).integers(2**62)))
+            return _loss(network, loss, batch, recipe.batch, device)
+
+        fit(
+            network,
+            lambda steps: drawn(source, recipe.batch, steps, seed),
+            loss_of,
+            Descent(optimiser, recipe.steps, set_rate, scale=loss_scale(device), shared=parameters),
+            Stage(Checkpoint(checkpoint, identity, (_STAGE,)), _STAGE),
+            progress,
+        )
     return network.eval()
 
 
@@ -125,51 +130,44 @@ def as_input(shown: Tensor, device: torch.device) -> Tensor:
     return shown.to(device, non_blocking=True).movedim(-1, 1).float() / 255
 
 
-def _loss(
-    network: nn.Module, loss: Loss, shown: Tensor, targets: Tensor, batch: int, device: torch.device
-) -> Tensor:
-    """Return the loss of a whole batch, of which this process has its share of examples."""
+def _loss(network: nn.Module, loss: Loss, own: Batch, examples: int, device: torch.device) -> Tensor:
+    """Return the loss of a whole batch of so many examples, of which this process has its share."""
 
     def said(_: Tensor) -> Tensor:
         with half_precision(device):
-            logits: Tensor = network(as_input(shown, device))
+            logits: Tensor = network(as_input(own.shown, device))
         return logits.float()
 
-    places = torch.arange(batch)
-    return loss(by_share(said, places), by_share(lambda _: targets.to(device), places))
+    places = torch.arange(examples)
+    return loss(by_share(said, places), by_share(lambda _: own.targets.to(device), places))
 
 
-@contextmanager
-def drawn(source: Source, batch: int, steps: range, seed: int) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-    """Give this process's share of each step's batch, loaded by threads ahead of time.
+def drawn(source: Source, batch: int, steps: range, seed: int) -> Generator[Batch, None, None]:
+    """Yield this process's share of each step's batch, loaded by threads ahead of time.
 
-    What is drawn of an example follows from step and place alone, whoever loads it.
+    What is drawn of an example follows from step and place alone, whoever loads it. Close it to end the
+    threads.
     """
     own = range(batch * number() // count(), batch * (number() + 1) // count())
-
     up_to = np.cumsum(source.chances)
 
-    def one(step: int, place: int) -> Example:
+    def example(step: int, place: int) -> Example:
         rng = np.random.default_rng([seed, step, place])
         # The last sum may be just below 1.
         row = min(int(np.searchsorted(up_to, rng.random(), "right")), len(up_to) - 1)
         return source.load(row, rng)
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-
-        def batches() -> Iterator[tuple[Tensor, Tensor]]:
-            waiting: deque[list[Future[Example]]] = deque()
-            for step in steps:
-                waiting.append([threads.submit(one, step, place) for place in own])
-                if len(waiting) > _AHEAD:
-                    yield _stacked(waiting.popleft())
-            while waiting:
-                yield _stacked(waiting.popleft())
-
-        try:
-            yield batches()
-        finally:
-            threads.shutdown(cancel_futures=True)
+    threads = ThreadPoolExecutor(os.cpu_count() or 1)
+    try:
+        waiting: deque[tuple[int, list[Future[Example]]]] = deque()
+        for step in steps:
+            waiting.append((step, [threads.submit(example, step, place) for place in own]))
+            if len(waiting) > _AHEAD:
+                yield _stacked(*waiting.popleft())
+        while waiting:
+            yield _stacked(*waiting.popleft())
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def loaded_ahead(load: Callable[[T], NDArray[np.uint8]], items: Sequence[T]) -> Iterator[NDArray[np.uint8]]:
@@ -184,7 +182,7 @@ def loaded_ahead(load: Callable[[T], NDArray[np.uint8]], items: Sequence[T]) -> 
             yield waiting.popleft().result()
 
 
-def _stacked(waiting: list["Future[Example]"]) -> tuple[Tensor, Tensor]:
-    examples = [one.result() for one in waiting]
+def _stacked(step: int, waiting: list["Future[Example]"]) -> Batch:
+    examples = [future.result() for future in waiting]
     shown = torch.from_numpy(np.stack([shown for shown, _ in examples]))
-    return shown, torch.from_numpy(np.stack([target for _, target in examples]))
+    return Batch(step, shown, torch.from_numpy(np.stack([target for _, target in examples])))

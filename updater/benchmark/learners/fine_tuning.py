@@ -1,7 +1,7 @@
 """Fine-tuning: the previous network goes on learning from the new classes alone. The lower bound.
 
 No exemplars, no distillation: items of old classes are left out, unless there are no others. Heeds the
-scheme, the exposure and whether the head is balanced.
+scheme and the exposure.
 """
 
 from dataclasses import replace

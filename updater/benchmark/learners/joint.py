@@ -1,7 +1,7 @@
 """Joint training: a new network on everything at once. The upper bound of continual learning.
 
-Whoever calls gives the items of all steps so far; the previous network is not used. Heeds the scheme, the
-exposure and whether the head is balanced.
+Whoever calls gives the items of all steps so far; the previous network is not used. Heeds the scheme and
+the exposure.
 """
 
 from dataclasses import replace

@@ -11,8 +11,8 @@ earlier ones no longer. Here there is one head, so the rows of new classes are f
 fixed: an old item keeps its old logits and may get any of the new ones. Where there is no new row ("bc", and
 a step without a new class) a linear head is projected like any other linear layer.
 
-Items of old classes are left out, those of a step that brings no new class aside. Heeds the scheme, the
-exposure and whether the head is balanced. `kept`: "covariance.LAYER" and
+Items of old classes are left out, those of a step that brings no new class aside. Heeds the scheme
+and the exposure. `kept`: "covariance.LAYER" and
 "inputs.LAYER", over how many inputs. A release has none: its first update is not projected.
 """
 

@@ -5,6 +5,7 @@ of its code as He et al. 2021 use it. Of that code two slips are not inherited: 
 video are judged too, and a batch without positives has a loss that is a number.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -19,6 +20,7 @@ from updater.benchmark.temporal.method import Answer, Localizer, Method, Progres
 from updater.benchmark.temporal.rescaled import POINTS, Rescaling, balanced, peaks, usable, within
 from updater.scan.clips import ScannedClip
 from updater.scan.measures import tiou
+from updater.training.fit import Descent, by_schedule, fit, in_epochs
 
 HIDDEN = (256, 128, 512)
 """channels of the base, of what is sampled, and of what sums the samples up: the paper's"""
@@ -117,16 +119,20 @@ def _trained(
         network = BoundaryMatching(rescaling.channels, hidden)
         optimiser = torch.optim.Adam(network.parameters(), _RATE, weight_decay=_DECAY)
         falls = torch.optim.lr_scheduler.StepLR(optimiser, _FALLS_AFTER)
-        for epoch in range(_EPOCHS):
-            for chosen in torch.split(torch.randperm(len(grids)), _BATCH):
-                maps, said = network(features[chosen])
-                loss = balanced(said[:, 0], edges[chosen, 0]) + balanced(said[:, 1], edges[chosen, 1])
-                loss = loss + map_loss(maps, overlaps[chosen])
-                optimiser.zero_grad()
-                torch.autograd.backward(loss)
-                optimiser.step()
-            falls.step()
-            progress(epoch + 1, _EPOCHS)
+        each = math.ceil(len(grids) / _BATCH)
+
+        def loss(chosen: Tensor) -> Tensor:
+            maps, said = network(features[chosen])
+            of_edges = balanced(said[:, 0], edges[chosen, 0]) + balanced(said[:, 1], edges[chosen, 1])
+            return of_edges + map_loss(maps, overlaps[chosen])
+
+        fit(
+            network,
+            in_epochs(lambda: torch.randperm(len(grids)), _BATCH, _EPOCHS),
+            loss,
+            Descent(optimiser, _EPOCHS * each, by_schedule(falls, each)),
+            progress=progress,
+        )
     network.eval()
 
     def localize(raw: NDArray[np.float32]) -> Answer:

@@ -6,7 +6,8 @@ IoU is 0.2 (there 2.2, which leaves the middle class empty), and each proposal's
 mean.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_se
 from updater.benchmark.temporal.rescaled import POINTS, Grid, Rescaling, balanced, peaks, usable, within
 from updater.scan.clips import ScannedClip
 from updater.scan.measures import tiou
+from updater.training.fit import Descent, by_schedule, fit, in_epochs
 
 _HIDDEN, _JUDGE_HIDDEN = 512, 256
 _EPOCHS, _BATCH = 20, 16
@@ -89,15 +91,13 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
 def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
     features = torch.stack([grid.features for grid in grids])
     truth = torch.stack([torch.cat([_action(grid.segments)[None], _edges(grid.segments)]) for grid in grids])
-    optimiser = torch.optim.Adam(network.parameters(), _TEM_RATE, weight_decay=1e-4)
-    falls = torch.optim.lr_scheduler.MultiStepLR(optimiser, _FALLS_AFTER)
-    for epoch in range(_EPOCHS):
-        for chosen in torch.split(torch.randperm(len(grids)), _BATCH):
-            said = network(features[chosen])
-            action, start, end = (balanced(said[:, i], truth[chosen, i]) for i in range(3))
-            _step(optimiser, 2 * action + start + end)
-        falls.step()
-        progress(epoch + 1, 2 * _EPOCHS)
+
+    def loss(chosen: Tensor) -> Tensor:
+        said = network(features[chosen])
+        action, start, end = (balanced(said[:, i], truth[chosen, i]) for i in range(3))
+        return 2 * action + start + end
+
+    _fit(network, loss, len(grids), _BATCH, _TEM_RATE, lambda done, total: progress(done, 2 * total))
 
 
 def _train_judge(network: Judge, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
@@ -110,14 +110,32 @@ def _train_judge(network: Judge, boundaries: Boundaries, grids: Sequence[Grid], 
     rows = torch.from_numpy(np.concatenate(described))
     truth = torch.from_numpy(np.concatenate(overlaps)).float()
     weights = _weights(truth)
-    optimiser = torch.optim.Adam(network.parameters(), _PEM_RATE, weight_decay=1e-4)
+
+    def loss(chosen: Tensor) -> Tensor:
+        each = F.smooth_l1_loss(network(rows[chosen]), truth[chosen], reduction="none")
+        return (each * weights[chosen]).sum() / weights[chosen].sum().clamp_min(1e-6)
+
+    _fit(network, loss, len(rows), 256, _PEM_RATE, lambda done, total: progress(total + done, 2 * total))
+
+
+def _fit(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    items: int,
+    batch: int,
+    rate: float,
+    progress: Progress,
+) -> None:
+    optimiser = torch.optim.Adam(network.parameters(), rate, weight_decay=1e-4)
     falls = torch.optim.lr_scheduler.MultiStepLR(optimiser, _FALLS_AFTER)
-    for epoch in range(_EPOCHS):
-        for chosen in torch.split(torch.randperm(len(rows)), 256):
-            loss = F.smooth_l1_loss(network(rows[chosen]), truth[chosen], reduction="none")
-            _step(optimiser, (loss * weights[chosen]).sum() / weights[chosen].sum().clamp_min(1e-6))
-        falls.step()
-        progress(_EPOCHS + epoch + 1, 2 * _EPOCHS)
+    each = math.ceil(items / batch)
+    fit(
+        network,
+        in_epochs(lambda: torch.randperm(items), batch, _EPOCHS),
+        loss,
+        Descent(optimiser, _EPOCHS * each, by_schedule(falls, each)),
+        progress=progress,
+    )
 
 
 def _weights(overlaps: Tensor) -> Tensor:
@@ -166,9 +184,3 @@ def _described(action: NDArray[np.float64], segments: Segments) -> NDArray[np.fl
     places = np.concatenate([inside, *about], 1)
     # What lies beyond the clip is no action.
     return np.asarray(np.interp(places, points, action, left=0, right=0), np.float32)
-
-
-def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimiser.zero_grad()
-    torch.autograd.backward(loss)
-    optimiser.step()

@@ -5,6 +5,7 @@ taken with a tolerance of 1, 3, 5 and 7 real frames, at least 5 frames long, the
 scores frames by an image network; ours is a perceptron on the forensic features of the frame's crop.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from detector.looks.stretches import MOST, Segments, runs
 from detector.model.scanner import CLIPPED_AT
 from updater.benchmark.temporal.method import Answer, Localizer, Progress
 from updater.scan.clips import ScannedClip
+from updater.training.fit import Descent, fit, in_epochs
 
 FORGED_FROM = 0.25
 TOLERANCES = (1, 3, 5, 7)
@@ -44,13 +46,13 @@ def frames(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Local
             nn.Linear(rows.shape[1], _HIDDEN), nn.ReLU(), nn.Dropout(0.2), nn.Linear(_HIDDEN, 1)
         )
         optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
-        for epoch in range(_EPOCHS):
-            for chosen in torch.split(torch.randperm(len(rows)), _BATCH):
-                loss = F.binary_cross_entropy_with_logits(network(rows[chosen])[:, 0], truth[chosen])
-                optimiser.zero_grad()
-                torch.autograd.backward(loss)
-                optimiser.step()
-            progress(epoch + 1, _EPOCHS)
+        fit(
+            network,
+            in_epochs(lambda: torch.randperm(len(rows)), _BATCH, _EPOCHS),
+            lambda chosen: F.binary_cross_entropy_with_logits(network(rows[chosen])[:, 0], truth[chosen]),
+            Descent(optimiser, _EPOCHS * math.ceil(len(rows) / _BATCH)),
+            progress=progress,
+        )
     network.eval()
 
     def localize(features: NDArray[np.float32]) -> Answer:

@@ -87,7 +87,7 @@ def trained(name: str, checkpoint: Path, progress: Callable[[int, int], None]) -
 def test_a_network_that_was_interrupted_ends_with_the_same_weights(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "_SAVE_EVERY", 2)
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     steps: list[int] = []
 
     def interrupt(done: int, total: int) -> None:

@@ -43,7 +43,7 @@ def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning, l
         losses = [loss(head, pick(generator, part, plan.batch), generator) for part in parts]
         return torch.stack(losses).sum()
 
-    fine_tune(list(head.parameters()), of_both, plan, seed)
+    fine_tune(head, of_both, plan, seed)
     return energy_of_head(known, head)
 
 

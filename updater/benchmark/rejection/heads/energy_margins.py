@@ -84,7 +84,7 @@ def fit(
             value = value + F.cross_entropy(kept, target[remembered])
         return value + WEIGHT * energy_loss(said, kept, beyond, margins)
 
-    fine_tune(list(head.parameters()), loss, plan, seed)
+    fine_tune(head, loss, plan, seed)
     return energy_of_head(known, head)
 
 

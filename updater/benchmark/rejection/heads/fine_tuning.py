@@ -1,6 +1,6 @@
 """How a head of its own is trained on frozen embeddings: plain gradient descent for a short while."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from detector.model.scores.energy import energy
 from updater.benchmark.rejection.evidence import Evidence, Known, Score, checked
+from updater.training.fit import Descent, by_schedule, fit
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,24 @@ PLAN = FineTuning()
 
 
 def fine_tune(
-    parameters: Sequence[Tensor], loss: Callable[[torch.Generator], Tensor], plan: FineTuning, seed: int
+    head: nn.Linear, loss: Callable[[torch.Generator], Tensor], plan: FineTuning, seed: int
 ) -> None:
-    """Lower `loss(generator)`, which draws its own batches, in place. The global random state is not used.
+    """Train a head in place to lower `loss(generator)`, which draws its own batches.
+
+    The global random state is not used.
 
     Gradients are clipped to a length of 5: squared hinges at a distance of 27 would else throw the head far
     off in the first steps.
     """
     generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.SGD(parameters, lr=plan.rate, momentum=0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=plan.steps)
-    for _ in range(plan.steps):
-        optimiser.zero_grad()
-        torch.autograd.backward(loss(generator))
-        nn.utils.clip_grad_norm_(parameters, 5.0)
-        optimiser.step()
-        schedule.step()
+    optimiser = torch.optim.SGD(head.parameters(), lr=plan.rate, momentum=0.9, weight_decay=5e-4)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=plan.steps)
+    fit(
+        head,
+        lambda steps: (generator for _ in steps),
+        loss,
+        Descent(optimiser, plan.steps, by_schedule(falling), longest=5.0),
+    )
 
 
 def extra_head(known: Known) -> nn.Linear:

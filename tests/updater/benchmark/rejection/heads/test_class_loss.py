@@ -37,7 +37,7 @@ def loss_of(monkeypatch):
     """The loss of a batch of one new item and one exemplar, as the head begins."""
     losses = []
     monkeypatch.setattr(
-        class_loss, "fine_tune", lambda parameters, loss, plan, seed: losses.append(loss(torch.Generator()))
+        class_loss, "fine_tune", lambda head, loss, plan, seed: losses.append(loss(torch.Generator()))
     )
 
     def loss_of(fit, items, old=(False, True)):

@@ -38,7 +38,7 @@ def test_the_whole_loss_by_hand(monkeypatch):
     monkeypatch.setattr(
         energy_margins,
         "fine_tune",
-        lambda parameters, loss, plan, seed: losses.append(loss(torch.Generator())),
+        lambda head, loss, plan, seed: losses.append(loss(torch.Generator())),
     )
     x, r, u = (1.0, 0.0), (0.0, 2.0), (0.5, 0.5)
     rows = np.array([x, r], "f")

@@ -1,0 +1,167 @@
+"""A request in a shared file: read by whom it is for, gone afterwards, and nothing else is ever read."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from detector.release.artifact import Artifact
+from detector.release.inputs import request_for
+from detector.release.tensors import REQUEST_TYPE, decode, encode
+from detector.serving.session import open_session
+from detector.serving.shared_request import (
+    LEAST_BYTES,
+    SHARED_TYPE,
+    SharedRequestError,
+    SharedRequests,
+    read_shared,
+    shared_folder,
+)
+from detector.serving.torchserve import TorchServe
+from detector.settings import DetectorSettings
+from ingest.records import Decoded
+
+DATA = os.urandom(LEAST_BYTES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with SharedRequests(tmp_path / "requests").put(DATA) as body:
+        assert body is not None
+    return tmp_path / "requests"
+
+
+def test_what_is_put_is_read_and_then_gone(folder: Path) -> None:
+    with SharedRequests(folder).put(DATA) as body:
+        assert body is not None
+        assert read_shared(body, folder) == DATA
+        assert (folder.stat().st_mode & 0o777, next(folder.iterdir()).stat().st_mode & 0o777) == (
+            0o700,
+            0o600,
+        )
+    assert not list(folder.iterdir())
+    with pytest.raises(SharedRequestError):
+        read_shared(body, folder)
+
+
+def test_it_is_gone_after_an_error_too(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError), SharedRequests(folder).put(DATA):
+        raise ZeroDivisionError
+    assert not list(folder.iterdir())
+
+
+def test_what_is_small_or_has_no_folder_or_no_room_goes_as_a_body(folder: Path, tmp_path: Path) -> None:
+    with SharedRequests(folder).put(DATA[:-1]) as body:
+        assert body is None
+    with SharedRequests(None).put(DATA) as body:
+        assert body is None
+    with SharedRequests(tmp_path / "not" / "there").put(DATA) as body:
+        assert body is None
+    url = DetectorSettings(torchserve_management_url="http://127.0.0.1:8081")
+    assert shared_folder(url) is None
+    assert shared_folder(DetectorSettings(torchserve_management_url="unix:/x/m.sock")) == Path("/x/requests")
+
+
+def _replaced(made: Path, by: Callable[[Path], object]) -> None:
+    made.unlink()
+    by(made)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda made: made.chmod(0o644),
+        lambda made: made.write_bytes(DATA + b"x"),
+        lambda made: made.write_bytes(DATA[:-1]),
+        lambda made: made.unlink(),
+        lambda made: os.link(made, made.with_name("second")),
+        lambda made: _replaced(made, lambda at: at.symlink_to("/etc/hostname")),
+        lambda made: _replaced(made, os.mkfifo),
+        lambda made: _replaced(made, lambda at: at.mkdir(mode=0o700)),
+        lambda made: made.parent.chmod(0o755),
+    ],
+)
+def test_what_is_not_as_it_was_put_is_refused(folder: Path, spoil: Callable[[Path], object]) -> None:
+    made = folder / f"{'a' * 32}.safetensors"
+    made.touch(mode=0o600)
+    made.write_bytes(DATA)
+    body = f"{made.name} {len(DATA)}".encode()
+    assert read_shared(body, folder) == DATA
+    spoil(made)
+    with pytest.raises(SharedRequestError):
+        read_shared(body, folder)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"../../etc/passwd 10",
+        b"/etc/passwd 10",
+        b"a.safetensors 10",
+        b"%s.safetensors -1" % (b"a" * 32),
+        b"%s.safetensors 10\n" % (b"a" * 32),
+        b"%s.safetensors" % (b"a" * 32),
+        b"../%s.safetensors 10" % (b"a" * 32),
+    ],
+)
+def test_another_name_is_never_opened(folder: Path, body: bytes) -> None:
+    with pytest.raises(SharedRequestError, match="no name"):
+        read_shared(body, folder)
+
+
+def test_what_a_killed_worker_left_is_taken_out_and_what_a_living_one_holds_is_not(folder: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from detector.serving.shared_request import *\n"
+        "with SharedRequests(Path(sys.argv[1])).put(bytes(LEAST_BYTES)): print(1, flush=True); input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdout
+        worker.stdout.readline()
+        (left,) = folder.iterdir()
+        os.utime(left, (old := time.time() - 3600, old))
+        SharedRequests(folder)
+        assert left.exists()
+        worker.kill()
+        worker.wait()
+        assert left.exists()
+        SharedRequests(folder)
+        assert not left.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False])
+def test_torchserve_answers_a_shared_request_as_one_in_a_body_and_one_refused_goes_as_a_body(
+    untrained_artifact: Artifact, tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, kinds = open_session(untrained_artifact, threads=1), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        kinds.append(request.headers["content-type"])
+        data = request.content
+        if kinds[-1] == SHARED_TYPE:
+            if not shared:
+                return httpx.Response(424, json={"reason": "not_shared", "message": "no such file"})
+            data = read_shared(data, tmp_path / "requests")
+        return httpx.Response(200, content=encode(session.score(decode(data))))
+
+    settings = DetectorSettings(torchserve_management_url=f"unix:{tmp_path}/management.sock")
+    pixels = np.random.default_rng(1).integers(0, 256, (24, 64, 64, 3), dtype=np.uint8)
+    request = request_for(
+        [Decoded("image", "PNG", 64, 64, 1, pixels, ())], untrained_artifact.manifest.contract
+    )
+    with TorchServe(settings) as client:
+        client._inference = httpx.Client(base_url="http://x", transport=httpx.MockTransport(answer))
+        outputs = [client.predict(untrained_artifact, request) for _ in range(2)]
+    assert kinds == [SHARED_TYPE] * 2 if shared else [SHARED_TYPE, REQUEST_TYPE, REQUEST_TYPE]
+    for output in outputs:
+        np.testing.assert_array_equal(output["logits"], session.score(request)["logits"])
+    assert not list((tmp_path / "requests").iterdir())
