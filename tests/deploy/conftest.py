@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
+from deploy.client.http import Client
 from deploy.local.processes import free_port
 from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
@@ -152,3 +153,9 @@ def propose(
         assert answer.status_code == 201, answer.text
 
     return put_and_propose
+
+
+@pytest.fixture
+def api(served: str) -> Iterator[Client]:
+    with Client(DeploySettings(url=served), "ada") as client:
+        yield client
