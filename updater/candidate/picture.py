@@ -10,8 +10,7 @@ from updater.candidate.calibrate import output_of
 from updater.candidate.plan import Plan
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress
-from updater.training.frozen import frozen_branch, frozen_rows
-from updater.training.picture_vote import Vote, vote_beside
+from updater.training.frozen import Vote, frozen_branch, frozen_rows, vote_beside
 
 
 def with_picture_features(plan: Plan, branch: PictureBranch | None, kept: Path, progress: Progress) -> Plan:

@@ -23,10 +23,9 @@ from updater.candidate.scanned_clips import ScannedClips, real_crops
 from updater.draws import RandomStream
 from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
-from updater.scan.calibrate import fared, share_told, threshold_of, told
 from updater.scan.features import SeenFrames
 from updater.scan.simulated import simulate_clip
-from updater.scan.training import BATCH, train_scanner
+from updater.scan.training import BATCH, fared, share_told, threshold_of, told, train_scanner
 
 _PROBE_FRAMES = 24
 

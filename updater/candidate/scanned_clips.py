@@ -12,8 +12,7 @@ from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.progress import Progress
 from updater.scan.clips import ScannedClip
-from updater.scan.library import library_clips, real_clips
-from updater.scan.simulated import Features, simulate_clips
+from updater.scan.simulated import Features, library_clips, real_clips, simulate_clips
 from updater.training.crop_rows import Crops
 
 TRAINED, CALIBRATED, TESTED = 240, 100, 100

@@ -28,7 +28,7 @@ from updater.benchmark.report.run_folder import RUN_FILE, ResultsError, load_run
 from updater.data.training_data import LabelledCrops
 from updater.measures import af, af_paper
 from updater.progress import Progress
-from updater.training.picture_vote import vote_beside
+from updater.training.frozen import vote_beside
 from updater.training.processes import is_first
 from updater.training.step import Step
 

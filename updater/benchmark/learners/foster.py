@@ -36,9 +36,8 @@ from detector.model.scores.score import NetworkOutput
 from updater.benchmark.learners.boosted import Boosted
 from updater.training import loop, two_stages
 from updater.training.crop_rows import Rows
-from updater.training.distillation import TEMPERATURE, distilled, soft_cross_entropy
 from updater.training.loop import Batch, Loss, Training, TrainingSet
-from updater.training.losses import classification
+from updater.training.losses import TEMPERATURE, classification, distilled, soft_cross_entropy
 from updater.training.pools import rows_at
 from updater.training.step import Learnt, Step
 
