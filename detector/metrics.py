@@ -43,6 +43,9 @@ MAPS = Counter(
     "forgewatch_detector_maps", "Second looks at items that are not called real, by outcome", ["outcome"]
 )
 SCANS = Counter("forgewatch_detector_scans", "Second looks at videos, by outcome", ["outcome"])
+LEFT_OUT = Counter(
+    "forgewatch_detector_looks_left_out", "Second looks left out while records waited", ["look"]
+)
 TOLD_VIDEOS = Counter(
     "forgewatch_detector_told_videos",
     "Verdicts committed on videos in which a stretch is told as forged, by what the video is called",
@@ -93,6 +96,8 @@ for _outcome in OUTCOMES:
 for _outcome in ("made", "failed"):
     MAPS.labels(_outcome)
     SCANS.labels(_outcome)
+for _look in ("scan", "map"):
+    LEFT_OUT.labels(_look)
 for _label in get_args(Label):
     TOLD_VIDEOS.labels(_label)
 for _stage, _reasons in _REASONS.items():
@@ -106,9 +111,11 @@ def count_second_looks(added: Collection[str], verdicts: Sequence[Verdict]) -> N
     added: the verdict's fields that the release can fill.
     """
     for verdict in verdicts:
-        if verdict.label != "real" and "map" in added:
+        for look in verdict.left_out:
+            LEFT_OUT.labels(look).inc()
+        if verdict.label != "real" and "map" in added and "map" not in verdict.left_out:
             MAPS.labels("failed" if verdict.map is None else "made").inc()
-        if verdict.kind == "video" and "scan" in added:
+        if verdict.kind == "video" and "scan" in added and "scan" not in verdict.left_out:
             SCANS.labels("failed" if verdict.scan is None else "made").inc()
 
 

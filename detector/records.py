@@ -137,6 +137,9 @@ class Verdict(Prediction):
     scan: Scan | None = Field(
         None, description="how that was found; None: no video, no scanner in the release, or it failed"
     )
+    left_out: tuple[Literal["scan", "map"], ...] = Field(
+        (), description="looks that were left out since records waited: their share of the time is bounded"
+    )
     release: str = Field(description="digest of the release that said it")
     timings: Timings
 

@@ -1,24 +1,23 @@
-"""The second look at an item: when, and where, is it forged?
+"""The second look at items: when, and where, is each forged?
 
 Whatever fails here, want of memory apart, is logged, and the verdict goes out without it.
 """
 
 import hashlib
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
 from detector.looks.judged_item import Ask, JudgedItem, SecondLook
-from detector.looks.map_look import MapLook
-from detector.looks.scan_look import ScanLook
-from detector.looks.stretch_look import StretchLook
-from detector.records import Verdict
+from detector.looks.map_look import MAX_REQUEST_BYTES, MapLook
+from detector.looks.scan_look import ScanLook, StretchLook
 from detector.release.artifact import Artifact
 from detector.serving.torchserve import TorchServeUnavailableError
 from ingest.records import Decoded, Plan
@@ -29,83 +28,176 @@ log = structlog.get_logger()
 Look = Callable[[Callable[[], bytes], Plan], "Future[Decoded]"]
 """Media and where to look → what is decoded of it: `Sandbox.submit`."""
 
+_CREDIT_S = 60.0
+"""What second looks may take beyond the first ones: so a short burst is looked at as if nothing waited."""
 
-def second_looks(artifact: Artifact, ask: Ask, *, also_real: bool = False) -> list[SecondLook]:
+
+class LookBudget:
+    """Bounds the time of a worker's second looks while records wait: as long as all else takes, and a minute.
+
+    Where most items are unknown, second looks take longer than first ones, and lag would grow by them alone.
+    Where nothing waits they are never bounded, so that what is said then does not depend on any clock.
+    """
+
+    def __init__(self) -> None:
+        self._left_s = _CREDIT_S
+        self._since_s = time.monotonic()
+
+    def seconds(self, *, waiting: bool) -> float:
+        """Return how long the second looks that now begin may take; without end where no record waits."""
+        now_s = time.monotonic()
+        earned_s = self._left_s + now_s - self._since_s
+        self._left_s, self._since_s = min(_CREDIT_S, earned_s) if waiting else _CREDIT_S, now_s
+        return max(0.0, self._left_s) if waiting else math.inf
+
+    def spent(self) -> None:
+        """Take the time since `seconds` from what is left."""
+        now_s = time.monotonic()
+        self._left_s, self._since_s = self._left_s - (now_s - self._since_s), now_s
+
+
+def second_looks(
+    artifact: Artifact, ask: Ask, *, also_real: bool = False, max_request_bytes: int = MAX_REQUEST_BYTES
+) -> list[SecondLook]:
     """Return what a release can say by looking again, in the order in which one look follows from another.
 
     ask: that of its graphs which takes the request. also_real: maps are made of what is called real, too.
+    max_request_bytes: of a request about several items.
     """
     looks: list[SecondLook] = []
     if artifact.manifest.scanner is not None:
         looks += [ScanLook(artifact.manifest.scanner, ask), StretchLook(artifact, ask)]
     if artifact.manifest.localizer is not None:
-        looks.append(MapLook(artifact.manifest.localizer, ask, also_real=also_real))
+        localizer = artifact.manifest.localizer
+        looks.append(MapLook(localizer, ask, also_real=also_real, max_request_bytes=max_request_bytes))
     return looks
 
 
 def looked_again(
-    seen: Sequence[JudgedItem],
+    items: Sequence[JudgedItem],
     looks: Sequence[SecondLook],
     look: Look,
     *,
     beat: Callable[[], None] = lambda: None,
+    seconds: float = math.inf,
 ) -> list[JudgedItem]:
     """Return the items in order, each with what those looks add that look at it after the looks before.
 
-    beat is called before each look is awaited. Where TorchServe or the sandbox cannot answer now, nothing
-    behind is asked for: no verdict waits for one who is away.
+    beat is called before each look is awaited. seconds: after so many, looks that may be left out are, and
+    the verdicts say so. Where TorchServe or the sandbox cannot answer now, nothing behind is asked for: no
+    verdict waits for one who is away.
     """
-    now = list(seen)
+    now, until = list(items), time.monotonic() + seconds
     for again in looks:
-        if not _looked(again, now, look, beat):
+        if not _Pass(again, now, beat, until if again.bounded else math.inf).done(look):
             break
     return now
 
 
-def _looked(again: SecondLook, now: list[JudgedItem], look: Look, beat: Callable[[], None]) -> bool:
-    """Put items that one look looks at in their places anew; False as soon as nobody is there to ask."""
-    looking: deque[tuple[int, Future[Decoded]]] = deque()
-    for place, one in enumerate(now):
-        if again.looks_at(one):
-            with _without(again, one.verdict):
-                looking.append((place, look(partial(_unchanged, one), again.plan(one))))
-    while looking:
-        # What was decoded is let go of once it was looked at.
-        place, decoding = looking.popleft()
-        beat()
-        with _without(again, now[place].verdict) as failed:
+class _Shown(NamedTuple):
+    """An item that was decoded for a look: its place, and the seconds that were waited for it."""
+
+    place: int
+    decoded: Decoded
+    waited_s: float
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One look at all items that it looks at; they are put into their places anew."""
+
+    again: SecondLook
+    items: list[JudgedItem]
+    beat: Callable[[], None]
+    until: float
+
+    def done(self, look: Look) -> bool:
+        """Look; False as soon as nobody is there to ask."""
+        queue = self._queued(look)
+        together: list[_Shown] = []
+        there = True
+        while there and queue and time.monotonic() < self.until:
+            place, decoding = queue.popleft()
+            self.beat()
             began = time.perf_counter()
-            one = again.added(now[place], decoding.result())
-            took = {f"{again.adds}_s": time.perf_counter() - began}
-            timings = one.verdict.timings.model_copy(update=took)
-            now[place] = replace(one, verdict=one.verdict.model_copy(update={"timings": timings}))
-        if any(isinstance(one, TorchServeUnavailableError | SandboxUnavailableError) for one in failed):
-            for _, behind in looking:
-                behind.cancel()
-            return False
-    return True
+            try:
+                shown = _Shown(place, decoding.result(), time.perf_counter() - began)
+            except Exception as error:
+                there = self._logged(error, place)
+                continue
+            if together and _crops([*together, shown]) > self.again.most_crops:
+                there, together = self._asked(together), []
+            together.append(shown)
+            if there and _crops(together) >= self.again.most_crops:
+                # What was decoded is let go of once it was looked at.
+                there, together = self._asked(together), []
+        there = there and self._asked(together)
+        for place, decoding in queue:
+            decoding.cancel()
+            if there:
+                self._leave_out(place)
+        return there
 
+    def _queued(self, look: Look) -> "deque[tuple[int, Future[Decoded]]]":
+        queue: deque[tuple[int, Future[Decoded]]] = deque()
+        for place, item in enumerate(self.items):
+            if not self.again.looks_at(item):
+                continue
+            if time.monotonic() >= self.until:
+                self._leave_out(place)
+                continue
+            try:
+                queue.append((place, look(partial(_unchanged, item), self.again.plan(item))))
+            except Exception as error:
+                self._logged(error, place)
+        return queue
 
-@contextmanager
-def _without(again: SecondLook, verdict: Verdict) -> Iterator[list[Exception]]:
-    """Log what fails within; the list that is given then holds it."""
-    failed: list[Exception] = []
-    try:
-        yield failed
-    except MemoryError:
-        raise
-    except Exception as error:
-        failed.append(error)
+    def _asked(self, together: Sequence[_Shown]) -> bool:
+        """Put what was seen of these items into their places; where that fails of several, of each alone."""
+        items, decoded = (
+            [self.items[shown.place] for shown in together],
+            [shown.decoded for shown in together],
+        )
+        began = time.perf_counter()
+        try:
+            added = self.again.added(items, decoded) if together else []
+        except Exception as error:
+            if len(together) > 1 and not isinstance(error, TorchServeUnavailableError | MemoryError):
+                return all(self._asked([shown]) for shown in together)
+            logged = [self._logged(error, shown.place) for shown in together]
+            return all(logged)
+        for shown, item in zip(together, added, strict=True):
+            took_s = shown.waited_s + (time.perf_counter() - began) / len(together)
+            timings = item.verdict.timings.model_copy(update={f"{self.again.adds}_s": took_s})
+            self.items[shown.place] = replace(
+                item, verdict=item.verdict.model_copy(update={"timings": timings})
+            )
+        return True
+
+    def _leave_out(self, place: int) -> None:
+        verdict = self.items[place].verdict
+        left_out = {"left_out": (*verdict.left_out, self.again.adds)}
+        self.items[place] = replace(self.items[place], verdict=verdict.model_copy(update=left_out))
+
+    def _logged(self, error: Exception, place: int) -> bool:
+        """Log what failed of an item, but raise want of memory; False where nobody is there to ask."""
+        if isinstance(error, MemoryError):
+            raise error
         log.warning(
-            f"verdict goes out without a {again.adds}",
-            item=verdict.id,
+            f"verdict goes out without a {self.again.adds}",
+            item=self.items[place].verdict.id,
             error=f"{type(error).__name__}: {error}",
         )
+        return not isinstance(error, TorchServeUnavailableError | SandboxUnavailableError)
 
 
-def _unchanged(one: JudgedItem) -> bytes:
+def _crops(together: Sequence[_Shown]) -> int:
+    return sum(len(shown.decoded.crops) for shown in together)
+
+
+def _unchanged(item: JudgedItem) -> bytes:
     """Open the media again. Raises ValueError where a claim check's file is another one now."""
-    data = one.media()
-    if hashlib.sha256(data).hexdigest() != one.verdict.item.digest:
+    data = item.media()
+    if hashlib.sha256(data).hexdigest() != item.verdict.item.digest:
         raise ValueError("the media is not what it was at the first look")
     return data

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from detector.records import UNKNOWNS, VERDICTS
 from detector.release.artifact import Artifact
 from detector.release.graph_contract import CROPS
 from detector.release.tensors import ModelOutput, Request
-from detector.second_look import looked_again, second_looks
+from detector.second_look import LookBudget, looked_again, second_looks
 from detector.serving.pause import FIRST_PAUSE_S
 from detector.serving.rollout import Serving
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
@@ -85,6 +85,7 @@ class Worker:
     stop: threading.Event
     heartbeat: Heartbeat
     spans: Spans | None = None
+    budget: LookBudget = field(default_factory=LookBudget)
 
     def run(self) -> None:
         """Take, judge, commit, until told to stop.
@@ -107,7 +108,9 @@ class Worker:
                 taken, ahead = ahead, self._take(most, wait=ahead is None)
                 self.serving.in_use = _releases(taken, ahead)
                 try:
-                    judged = self._judge(taken.batch) if taken else []
+                    # As many as were asked for have come: more may wait.
+                    waiting = ahead is not None and len(ahead.records) >= most
+                    judged = self._judge(taken.batch, waiting=waiting) if taken else []
                     if committing is not None:
                         committing.result()
                     committing = committer.submit(self._commit, taken, judged) if taken else None
@@ -142,19 +145,28 @@ class Worker:
         batch = open_batch(records, self.serving.route, self.sandbox, self.ingest)
         return Taken(records, batch, self.source.group_metadata(), began_ns)
 
-    def _judge(self, batch: Batch) -> list[Judged]:
+    def _judge(self, batch: Batch, *, waiting: bool) -> list[Judged]:
         room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
         unknown_bytes = min(MAX_MESSAGE_BYTES, room)
-        return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, self._look_again)
+        again = partial(self._look_again, waiting=waiting)
+        return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, again)
 
-    def _look_again(self, artifact: Artifact, seen: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
+    def _look_again(
+        self, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
+    ) -> Sequence[JudgedItem]:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
-        looks = second_looks(artifact, partial(self.torchserve.predict, artifact))
-        if not any(look.looks_at(one) for look in looks for one in seen):
-            return seen
+        looks = second_looks(
+            artifact,
+            partial(self.torchserve.predict, artifact),
+            max_request_bytes=self.settings.max_request_bytes,
+        )
+        if not any(look.looks_at(item) for look in looks for item in items):
+            return items
+        seconds = self.budget.seconds(waiting=waiting)
         with metrics.SECOND_LOOK.time():
-            again = looked_again(seen, looks, self.sandbox.submit, beat=self.heartbeat.beat)
-        metrics.count_second_looks([one.adds for one in looks], [one.verdict for one in again])
+            again = looked_again(items, looks, self.sandbox.submit, beat=self.heartbeat.beat, seconds=seconds)
+        self.budget.spent()
+        metrics.count_second_looks([look.adds for look in looks], [item.verdict for item in again])
         return again
 
     def _score(self, artifact: Artifact, request: Request) -> ModelOutput:

@@ -18,6 +18,9 @@ from detector.settings import DetectorSettings
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
+_TIMEOUT_S = 30.0
+"""for one answer: deploy writes what it is sent to disk before it answers"""
+
 
 class DeployError(Exception):
     """Deploy did not do what it was asked."""
@@ -40,7 +43,7 @@ class DeployClient:
         self._as_reader = DetectorSettings(deploy_url=settings.deploy_url, deploy_token=token)
         self._http = httpx.Client(
             base_url=settings.deploy_url,
-            timeout=settings.deploy_timeout_s,
+            timeout=_TIMEOUT_S,
             trust_env=False,  # the token would go to a proxy that the environment names
             headers=actor
             if token is None

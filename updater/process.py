@@ -1,4 +1,4 @@
-"""The updater's process: its parts opened in order, then the schedule and the queue, or the queue once."""
+"""The updater's process: its services opened in order, then the schedule and the queue, or the queue once."""
 
 import tempfile
 import time
@@ -22,9 +22,9 @@ from updater.jobs.carry import carrying_as_jobs
 from updater.progress import terminal
 from updater.runs import Lease, utc_now
 from updater.schedule import labelled_since, suspects_labelled_since
-from updater.services import Parts, open_parts
+from updater.services import Services, open_services
 from updater.settings import UpdaterSettings
-from updater.worker import carry_out, carrying_here, run, run_once, runner_name
+from updater.worker import POLL_S, carry_out, carrying_here, run, run_once, runner_name
 
 _ERRORS = (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError)
 
@@ -39,23 +39,23 @@ def work(process: Process) -> None:
     """
     settings, memory = _settings()
     with failing_on(*_ERRORS), ExitStack() as opened:
-        parts, address = _opened(opened, process, settings, memory)
+        services, address = _opened(opened, process, settings, memory)
         if (trigger := schedule.build_trigger(settings)) is not None:
             metrics.DUE.set_function(lambda: _due(trigger))
         if settings.job_template:
-            carry = opened.enter_context(carrying_as_jobs(parts.table, settings.job_template))
+            carry = opened.enter_context(carrying_as_jobs(services.table, settings.job_template))
         else:
             _show_gpus()
-            carry = opened.enter_context(carrying_here(parts, process.stop, process.heartbeat))
+            carry = opened.enter_context(carrying_here(services, process.stop, process.heartbeat))
         scheduler = schedule.start(
             settings,
-            parts.table,
-            lambda seen: labelled_since(parts.store, seen),
-            lambda seen: suspects_labelled_since(parts.store, seen),
+            services.table,
+            lambda seen: labelled_since(services.store, seen),
+            lambda seen: suspects_labelled_since(services.store, seen),
         )
         opened.callback(scheduler.shutdown)
         process.started(health=address)
-        run(parts, process.stop, process.heartbeat, carry)
+        run(services, process.stop, process.heartbeat, carry)
 
 
 def work_next(process: Process) -> int:
@@ -66,12 +66,12 @@ def work_next(process: Process) -> int:
     """
     settings, memory = _settings()
     with failing_on(*_ERRORS), ExitStack() as opened:
-        parts, address = _opened(opened, process, settings, memory)
+        services, address = _opened(opened, process, settings, memory)
         _show_gpus()
         process.started(health=address)
-        lease = _awaited(parts, process)
+        lease = _awaited(services, process)
         if lease is None:
-            waiting = {"queued", "running"} & parts.table.count_by_state().keys()
+            waiting = {"queued", "running"} & services.table.count_by_state().keys()
             log.info("no update to carry out", others=sorted(waiting))
             return FAILED if waiting else DONE
         shown = opened.enter_context(terminal())
@@ -80,27 +80,27 @@ def work_next(process: Process) -> int:
             process.heartbeat.beat()
             shown(stage, done, total)
 
-        ended = carry_out(parts, lease, process.stop, show)
+        ended = carry_out(services, lease, process.stop, show)
         return FAILED if ended.state in ("queued", "running") else DONE
 
 
 def _opened(
     opened: ExitStack, process: Process, settings: UpdaterSettings, memory: MemorySettings
-) -> tuple[Parts, str]:
-    """Open the parts, with the health before them; returns its address too."""
+) -> tuple[Services, str]:
+    """Open the services, with the health before them; returns its address too."""
     address = opened.enter_context(
         serve_health(
             process.metrics_host,
             settings.metrics_port,
             process.heartbeat,
-            lambda: hindrance(parts),  # not asked before the first beat
+            lambda: hindrance(services),  # not asked before the first beat
             metrics.REGISTRY,
         )
     )
-    parts = opened.enter_context(open_parts(settings, memory))
-    for collector in (metrics.Runs(parts.table), Disks(_folders(settings))):
+    services = opened.enter_context(open_services(settings, memory))
+    for collector in (metrics.Runs(services.table), Disks(_folders(settings))):
         metrics.REGISTRY.register(collector)
-    return parts, address
+    return services, address
 
 
 def _show_gpus() -> None:
@@ -110,19 +110,19 @@ def _show_gpus() -> None:
         metrics.REGISTRY.register(collector)
 
 
-def _awaited(parts: Parts, process: Process) -> Lease | None:
+def _awaited(services: Services, process: Process) -> Lease | None:
     """Claim the run that is next, if need be once the lease of a runner that died has run out.
 
     None where there is nothing to claim, where another runner lives, or where the process was told to stop.
     """
-    table, lease_s = parts.table, parts.settings.lease_s
+    table, lease_s = services.table, services.settings.lease_s
     deadline = time.monotonic() + 2 * lease_s
     while True:
         process.heartbeat.beat()
         lease = table.claim(runner_name())
         if lease is not None or not {"queued", "running"} & table.count_by_state().keys():
             return lease
-        if time.monotonic() > deadline or process.stop.wait(min(parts.settings.poll_interval_s, lease_s / 4)):
+        if time.monotonic() > deadline or process.stop.wait(min(POLL_S, lease_s / 4)):
             return None
 
 
@@ -142,13 +142,13 @@ def work_once(process: Process) -> int:
     return DONE if last.state == "proposed" else FAILED
 
 
-def hindrance(parts: Parts) -> str | None:
+def hindrance(services: Services) -> str | None:
     """Give in one line why no update would be begun now though the loop goes on; None: one would be."""
     try:
-        parts.table.count_by_state()
+        services.table.count_by_state()
     except SQLAlchemyError as error:
         return f"the database of the update runs does not answer: {cause_of(error)}"
-    return parts.crops.hindrance()
+    return services.crops.hindrance()
 
 
 def _settings() -> tuple[UpdaterSettings, MemorySettings]:

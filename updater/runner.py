@@ -12,35 +12,29 @@ import structlog
 import torch
 
 from detector.model.backbone import BackboneError
-from detector.model.graph import DetectorGraph
 from detector.release.artifact import EVALUATION
-from ingest.records import PicturePlan
 from memory.crops.crop_store import CropsUnavailableError
-from memory.held_back import choose_resting
-from memory.rehearsal import choose_rehearsal
+from memory.rehearsal import choose_rehearsal, choose_resting
 from memory.store import StoreUnavailableError
-from updater.candidate.builder import Workshop, identity, with_features
-from updater.candidate.evaluation import evaluated
-from updater.candidate.initial_weights import begin, begun
+from updater.candidate.builder import build, sealed
+from updater.candidate.draft import Draft
 from updater.candidate.parent import load_parent
-from updater.candidate.picture import new_branch, with_picture_features
+from updater.candidate.picture import pictures_shown, with_initial_weights
 from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
 from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
 from updater.lease import LeaseHeartbeat, UpdateInterruptedError
 from updater.metrics import timed
 from updater.progress import Progress
-from updater.records import Candidate, UpdateRun
+from updater.records import Candidate, Evaluation, UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.schedule import known_label, labelled_since, newest_label
-from updater.services import Parts
+from updater.services import Services
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
 from updater.training.weights import WeightsError
 
 RELEASES = "releases"
-FROZEN = "frozen"
-"""what frozen models made of pictures, in any run"""
 NO_MEMORY = (
     "the GPU has too little memory for this update: set FORGEWATCH_UPDATER_BATCH lower (unset it is 64),"
     " or FORGEWATCH_UPDATER_DEVICE=cpu"
@@ -51,7 +45,7 @@ FOLDERS_KEPT = 3
 log = structlog.get_logger()
 
 
-def work(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
+def work(services: Services, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
 
     The row ends as proposed, refused or failed. It goes back to the queue, with all that was done
@@ -59,10 +53,10 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> U
     Raises LeaseLostError where another runner has it: then nothing more was written. Raises PeerLostError
     where another process of its training died: the lease runs out, and the death counts as this runner's.
     """
-    table = parts.table
-    with LeaseHeartbeat(table, lease, parts.settings.lease_s, stop, show) as heartbeat:
+    table = services.table
+    with LeaseHeartbeat(table, lease, services.settings.lease_s, stop, show) as heartbeat:
         try:
-            candidate = _candidate(parts, lease, heartbeat)
+            candidate = _candidate(services, lease, heartbeat)
         except (LeaseLostError, PeerLostError):
             raise
         except UpdateInterruptedError:
@@ -89,48 +83,30 @@ def work(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> U
     return ended
 
 
-def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candidate:
-    settings, report_at = parts.settings, heartbeat.report
+def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> Candidate:
+    settings, report_at = services.settings, heartbeat.report
     torch.set_num_threads(settings.threads)
-    _refuse_if_nothing_is_new(parts, lease)
+    _refuse_if_nothing_is_new(services, lease)
     with timed("load"):
-        live = parts.deploy.live_digest()
+        live = services.deploy.live_digest()
         _forget_old_folders(settings.work_dir, lease.run, live)
-        parent = None if live is None else load_parent(parts.deploy.fetch(live, settings.work_dir / RELEASES))
-        beginning = begin(settings, parts.memory, parent)
-        shown = beginning.picture_plan or _pictures(parent)
-        resting = _resting(parts, parent)
-        with_clips = settings.scanner_steps > 0
+        parent = (
+            None if live is None else load_parent(services.deploy.fetch(live, settings.work_dir / RELEASES))
+        )
+        shown = pictures_shown(settings, services.memory, parent)
         splits = load_splits(
-            parts.store, parts.crops, resting, report_at, picture=shown, with_clips=with_clips
+            services.store,
+            services.crops,
+            _resting(services, parent),
+            report_at,
+            picture=shown,
+            with_clips=settings.scanner_steps > 0,
         )
-        plan = begun(make_plan(settings, parent, splits), beginning)
-    workshop = Workshop(_folder(settings.work_dir, lease.run), identity(plan, lease.run))
-    with timed("learn"):
-        plan = with_features(plan, report_at)
-        branch = new_branch(plan)
-        plan = with_picture_features(plan, branch, settings.work_dir / FROZEN, report_at)
-        network = workshop.learnt(plan, report_at)
-        branch = workshop.pictured(plan, branch, network, report_at)
-    with timed("calibrate"):
-        calibrated, reference = workshop.calibrated(plan, network, branch, report_at)
-    with timed("power"):
-        power = workshop.power(plan, network, report_at)
-    with timed("export"):
-        report_at("export", 0, 1)
-        exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference, branch))
-    with timed("localize"):
-        localizer = workshop.localized(plan, report_at)
-    with timed("scan"):
-        scanner = workshop.scanned(plan, report_at)
-    with timed("evaluate"):
-        found = None if scanner is None else scanner.found
-        evaluation = evaluated(
-            settings, lease.run, workshop, plan, calibrated, exported, power, localizer, found, report_at
-        )
-    artifact = workshop.sealed(
-        plan, calibrated, exported, localizer, None if scanner is None else scanner.contract
-    )
+        plan = with_initial_weights(make_plan(settings, parent, splits), settings, shown)
+    draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
+    build(draft)
+    artifact = sealed(draft)
+    evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
     if missed := [gate for gate in evaluation.gates if not gate.holds]:
         raise CandidateRefusedError(
             "; ".join(f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}" for gate in missed)
@@ -145,46 +121,40 @@ def _candidate(parts: Parts, lease: Lease, heartbeat: LeaseHeartbeat) -> Candida
     )
     with timed("propose"):
         report_at("propose", 0, 1)
-        parts.deploy.put(artifact)
+        services.deploy.put(artifact)
         # Deploy knows nothing of leases: a runner that was silent too long must not get this far.
         heartbeat.assert_held()
-        parts.deploy.propose(candidate)
+        services.deploy.propose(candidate)
     return candidate
 
 
-def _refuse_if_nothing_is_new(parts: Parts, lease: Lease) -> None:
+def _refuse_if_nothing_is_new(services: Services, lease: Lease) -> None:
     # Kept before anything else can go wrong: a run that fails must not be asked for again by the
     # same labels.
-    learnt = parts.table.labels_seen(by=("proposed", "refused"))
-    parts.table.saw_labels(lease, newest_label(parts.store))
-    run = parts.table.get(lease.run)
-    if run.trigger == "scheduled" and not labelled_since(parts.store, learnt):
+    learnt = services.table.labels_seen(by=("proposed", "refused"))
+    services.table.saw_labels(lease, newest_label(services.store))
+    run = services.table.get(lease.run)
+    if run.trigger == "scheduled" and not labelled_since(services.store, learnt):
         raise CandidateRefusedError("nothing was labelled since the last update")
 
 
-def _resting(parts: Parts, parent: Parent | None) -> frozenset[str]:
+def _resting(services: Services, parent: Parent | None) -> frozenset[str]:
     """Return the ids of what is neither learnt nor measured on for want of a place in a budget.
 
     That is what the live release has learnt and the rehearsal budget has no place for, and held-back items
     over theirs. Of a release that no run here proposed, nothing is known to be learnt: all of it is trained
     on.
     """
-    unmeasured = choose_resting(parts.store, parts.memory.held_back_budget)
+    unmeasured = choose_resting(services.store, services.memory.held_back_budget)
     if parent is None:
         return unmeasured
-    learnt = known_label(parts.store, parts.table.labels_learnt(parent.artifact.digest))
-    budget, max_per_source = parts.memory.rehearsal_budget, parts.memory.max_per_source
-    choice = choose_rehearsal(parts.store, parent.artifact.manifest.classes, learnt, budget, max_per_source)
+    learnt = known_label(services.store, services.table.labels_learnt(parent.artifact.digest))
+    budget, max_per_source = services.memory.rehearsal_budget, services.memory.max_per_source
+    choice = choose_rehearsal(
+        services.store, parent.artifact.manifest.classes, learnt, budget, max_per_source
+    )
     log.info("rehearsal chosen", kept=dict(choice.kept), resting=len(choice.resting))
     return choice.resting | unmeasured
-
-
-def _pictures(parent: Parent | None) -> PicturePlan | None:
-    return parent.artifact.manifest.contract.picture_plan if parent else None
-
-
-def _folder(work_dir: Path, run: int) -> Path:
-    return work_dir / f"run-{run}"
 
 
 def _forget_old_folders(work_dir: Path, run: int, live: str | None) -> None:

@@ -19,6 +19,8 @@ from updater.records import RunState, Trigger, UpdateRun
 from updater.schema import runs
 from updater.settings import UpdaterSettings
 
+MAX_TAKEOVERS = 2
+"""Runners that may die on one run: a first one by chance; what kills three in a row is the run itself."""
 ERROR_CHARACTERS = 1_000
 """A longer reason is cut: it is read in tables and in alerts."""
 
@@ -33,7 +35,7 @@ def open_runs(settings: UpdaterSettings) -> "RunTable":
     Raises SQLAlchemyError, OSError, ImportError, and memory.migrate's UnknownLayoutError.
     """
     engine = open_engine(settings.database_url)
-    return RunTable(engine, lease_s=settings.lease_s, max_takeovers=settings.max_takeovers)
+    return RunTable(engine, lease_s=settings.lease_s, max_takeovers=MAX_TAKEOVERS)
 
 
 def utc_now() -> datetime:
@@ -59,7 +61,12 @@ class RunTable:
     """
 
     def __init__(
-        self, engine: Engine, *, lease_s: float, max_takeovers: int, clock: Callable[[], datetime] = utc_now
+        self,
+        engine: Engine,
+        *,
+        lease_s: float,
+        max_takeovers: int = MAX_TAKEOVERS,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._engine = engine
         self._reader = engine.execution_options(**{READS: True})

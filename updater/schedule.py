@@ -21,27 +21,31 @@ from updater.records import UpdateRun
 from updater.runs import RunTable, utc_now
 from updater.settings import UpdaterSettings
 
+POLL_S = 1.0
+"""between two looks for new labels"""
+GRACE_S = 3600
+"""A due update that could not start is made up for this long: after that, the next one is as good."""
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """Intervals count from here and not from a process's start, so that all hosts see the same slots."""
 
 
 def build_trigger(settings: UpdaterSettings) -> BaseTrigger | None:
     """Return the settings' schedule as an APScheduler trigger in UTC, or None where there is none."""
-    if settings.schedule_cron is not None:
-        return CronTrigger.from_crontab(settings.schedule_cron, timezone=UTC)
-    if settings.schedule_interval_s is not None:
-        return IntervalTrigger(seconds=settings.schedule_interval_s, start_date=EPOCH, timezone=UTC)
-    return None
+    if settings.schedule is None:
+        return None
+    if settings.schedule.isdecimal():
+        return IntervalTrigger(seconds=int(settings.schedule), start_date=EPOCH, timezone=UTC)
+    return CronTrigger.from_crontab(settings.schedule, timezone=UTC)
 
 
-def due_slot(trigger: BaseTrigger, now: datetime, grace_s: float) -> datetime | None:
-    """Return the newest time at or before `now` at which the trigger was due, at most grace_s seconds ago.
+def due_slot(trigger: BaseTrigger, now: datetime) -> datetime | None:
+    """Return the newest time at or before `now` at which the trigger was due, at most an hour ago.
 
     Any two processes that ask between two due times get the same answer, which is why the slot is
     asked for here and not taken from the moment at which a job happens to run. None if there is none.
     """
     newest = None
-    due = trigger.get_next_fire_time(None, now - timedelta(seconds=grace_s))
+    due = trigger.get_next_fire_time(None, now - timedelta(seconds=GRACE_S))
     while due is not None and due <= now:
         newest = due
         due = trigger.get_next_fire_time(due, due + timedelta(microseconds=1))
@@ -54,11 +58,9 @@ def next_due(trigger: BaseTrigger, now: datetime) -> datetime | None:
     return due
 
 
-def request_scheduled(
-    table: RunTable, trigger: BaseTrigger, now: datetime, grace_s: float
-) -> UpdateRun | None:
+def request_scheduled(table: RunTable, trigger: BaseTrigger, now: datetime) -> UpdateRun | None:
     """Write the row of the slot that is due; returns it if this call made it."""
-    due = due_slot(trigger, now, grace_s)
+    due = due_slot(trigger, now)
     if due is None:
         return None
     run, made = table.request(f"scheduled/{due.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", "scheduled", "schedule")
@@ -103,28 +105,27 @@ def start(
 ) -> BackgroundScheduler:
     """Start the schedule on its own thread; shut the returned scheduler down to end it.
 
-    A slot that came due while no scheduler lived is made up for within the grace time.
+    A slot that came due while no scheduler lived is made up for for an hour.
     """
-    grace = settings.misfire_grace_s
     scheduler = BackgroundScheduler(
-        timezone=UTC, job_defaults={"misfire_grace_time": grace, "coalesce": True, "max_instances": 1}
+        timezone=UTC, job_defaults={"misfire_grace_time": GRACE_S, "coalesce": True, "max_instances": 1}
     )
     trigger = build_trigger(settings)
     if trigger is not None:
-        scheduler.add_job(lambda: request_scheduled(table, trigger, clock(), grace), trigger, id="slot")
+        scheduler.add_job(lambda: request_scheduled(table, trigger, clock()), trigger, id="slot")
         if table.newest(1):  # a system that never ran has missed nothing
-            request_scheduled(table, trigger, clock(), grace)
+            request_scheduled(table, trigger, clock())
     needed = settings.min_new_exemplars
     if needed is not None:
         scheduler.add_job(
             lambda: request_counted(table, labelled_since, needed),
-            IntervalTrigger(seconds=settings.poll_interval_s, timezone=UTC),
+            IntervalTrigger(seconds=POLL_S, timezone=UTC),
             id="count",
         )
     if settings.after_alarm:
         scheduler.add_job(
             lambda: request_alarmed(table, suspects_labelled_since),
-            IntervalTrigger(seconds=settings.poll_interval_s, timezone=UTC),
+            IntervalTrigger(seconds=POLL_S, timezone=UTC),
             id="alarm",
         )
     scheduler.start()

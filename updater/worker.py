@@ -23,9 +23,11 @@ from updater.progress import Progress, terminal
 from updater.records import UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.schedule import labelled_since
-from updater.services import Parts, open_parts
+from updater.services import Services, open_services
 from updater.settings import UpdaterSettings
 
+POLL_S = 1.0
+"""between two looks for a run: two small queries"""
 LONGEST_PAUSE_S = 60.0
 
 Carry = Callable[[], str | None]
@@ -43,34 +45,34 @@ def run_once(
     state is `queued` where deploy or the memory could not be reached, or where stop was set.
     """
     stop = stop or threading.Event()
-    with open_parts(settings, memory or MemorySettings()) as parts, terminal() as show:
-        if not parts.table.count_by_state().get("queued"):
-            parts.table.request(f"manual/{token_hex(8)}", "manual", "python -m updater --once")
+    with open_services(settings, memory or MemorySettings()) as services, terminal() as show:
+        if not services.table.count_by_state().get("queued"):
+            services.table.request(f"manual/{token_hex(8)}", "manual", "python -m updater --once")
         last = None
-        while run := _step(parts, stop, show, lambda: None):
+        while run := _step(services, stop, show, lambda: None):
             last = run
             if run.state == "queued":
                 break
         return last
 
 
-def run(parts: Parts, stop: threading.Event, heartbeat: Heartbeat, carry: Carry) -> None:
+def run(services: Services, stop: threading.Event, heartbeat: Heartbeat, carry: Carry) -> None:
     """Have the queue worked off, and look for what comes into it, until stop is set."""
-    pause_s = parts.settings.poll_interval_s
+    pause_s = POLL_S
     while not stop.is_set():
         try:
-            metrics.WAITING.set(labelled_since(parts.store, parts.table.labels_seen()))
+            metrics.WAITING.set(labelled_since(services.store, services.table.labels_seen()))
             problem = carry()
         except (SQLAlchemyError, ExemplarMemoryError) as error:
             problem = f"the database does not answer: {cause_of(error)}"
             log.warning("the database does not answer, trying again", error=cause_of(error))
         heartbeat.beat(problem)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if problem else parts.settings.poll_interval_s
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if problem else POLL_S
         stop.wait(pause_s)
 
 
 @contextmanager
-def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> Iterator[Carry]:
+def carrying_here(services: Services, stop: threading.Event, heartbeat: Heartbeat) -> Iterator[Carry]:
     """Yield what carries a run out in this process, or in one for each GPU where there are several.
 
     Raises ImportError where what trains is not installed.
@@ -84,7 +86,7 @@ def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> 
             shown(stage, done, total)
 
         def carry() -> str | None:
-            worked = _step(parts, stop, show, heartbeat.beat)
+            worked = _step(services, stop, show, heartbeat.beat)
             if worked is None or worked.state != "queued" or stop.is_set():
                 return None
             return f"update {worked.id} {worked.error}"
@@ -92,25 +94,27 @@ def carrying_here(parts: Parts, stop: threading.Event, heartbeat: Heartbeat) -> 
         yield carry
 
 
-def _step(parts: Parts, stop: threading.Event, show: Progress, beat: Callable[[], None]) -> UpdateRun | None:
+def _step(
+    services: Services, stop: threading.Event, show: Progress, beat: Callable[[], None]
+) -> UpdateRun | None:
     """Carry the run that is next as far as it goes; None where there is nothing to claim."""
     from updater.training.processes import gpus
 
-    if (count := gpus(parts.settings.device)) > 1:
-        return torchrun.carry_out_next(parts.table, count, stop, beat)
-    lease = parts.table.claim(runner_name())
-    return None if lease is None else carry_out(parts, lease, stop, show)
+    if (count := gpus(services.settings.device)) > 1:
+        return torchrun.carry_out_next(services.table, count, stop, beat)
+    lease = services.table.claim(runner_name())
+    return None if lease is None else carry_out(services, lease, stop, show)
 
 
-def carry_out(parts: Parts, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
+def carry_out(services: Services, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run as far as it goes; returns its row as it is then, whoever holds it."""
     from updater.runner import work
 
     try:
-        return work(parts, lease, stop, show)
+        return work(services, lease, stop, show)
     except LeaseLostError as error:
         log.warning("lease lost", run=lease.run, error=str(error))
-        return parts.table.get(lease.run)
+        return services.table.get(lease.run)
 
 
 def runner_name() -> str:

@@ -21,9 +21,8 @@ from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
-from detector.release.contract import Contract
+from detector.release.contract import Contract, request_for
 from detector.release.graph_contract import CROPS
-from detector.release.inputs import request_for
 from detector.serving.fetch import fetch
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
@@ -161,7 +160,6 @@ def _measure(story: Story) -> ThroughputReport:
     tuning = plan.training_settings(story.seed, story.unseen) | {
         "FORGEWATCH_DETECTOR_MODEL_THREADS": str(THREADS),
         "FORGEWATCH_INGEST_DECODE_PROCESSES": "1",
-        "FORGEWATCH_DEPLOY_RECHECK_INTERVAL_S": "1",
     }
     stack = Stack(HOME, console=story.console, tuning=tuning)
     with ExitStack() as parts:

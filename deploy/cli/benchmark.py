@@ -1,7 +1,7 @@
-"""`forgewatch benchmark cddb|opencil|synthetic|size|memory|shift`: what is learnt, rejected, spent."""
+"""`forgewatch benchmark cddb|opencil|synthetic|newcomer|memory|shift`: what is learnt, rejected, spent."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from deploy.cli.devices import device_of, weights_of
-from deploy.cli.learning import (
-    Learning,
-    TrainingOptions,
-    setup_of,
-    share_of,
-    with_options,
-)
+from deploy.cli.learning import Learning, device_of, setup_of, with_options, with_weights
 from deploy.cli.output import CommandError, print_table, progress_bar, say, writable
-from deploy.cli.whole_pictures import with_pictures
 
 if TYPE_CHECKING:
+    from updater.benchmark.continual.newcomer_figures import Both, Figure
     from updater.benchmark.continual.setup import Setup
     from updater.benchmark.continual.streams import Dataset
 
@@ -39,7 +32,10 @@ app = typer.Typer(
 @app.command()
 @with_options
 def cddb(chosen: Learning, data: Data = None, sequence: Sequence = "easy") -> None:
-    """Learn the tasks of CDDB's layout, one forgery family after another."""
+    """Learn the tasks of CDDB's layout, one forgery family after another; measure what is kept and rejected.
+
+    A wrong name of a learner, a score, a scheme or a preset lists the right ones.
+    """
     from updater.benchmark.continual.streams import Dataset
 
     _learn(Dataset("cddb", data, sequence, **_cut(chosen)), chosen)
@@ -70,14 +66,43 @@ def synthetic(chosen: Learning) -> None:
 
 
 @app.command()
-@with_options
-def size(
-    chosen: TrainingOptions,
-    images: Annotated[int, typer.Option(min=1000, help="generated images of 32 px")] = 10_000,
+def newcomer(
+    data: Data = None,
+    seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1,
+    reals: Annotated[int, typer.Option(min=10, help="reals that release 0 learns from")] = 1000,
+    each: Annotated[int, typer.Option(min=20, help="and forgeries of each known family")] = 110,
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the releases; what it holds is not redone")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
-    """Measure the memory that an update over so many images takes; their crops stay in .forgewatch."""
-    with one_line(), prepared(chosen) as setup:
-        _size(setup, images, chosen.seed, chosen.report)
+    """Name half of new sources' photographs real, and measure what the update makes of all else there."""
+    from updater.benchmark.continual.newcomer import go_all
+    from updater.benchmark.continual.newcomer_figures import figures
+    from updater.settings import UpdaterSettings
+
+    writable(report)
+    folder = out or HOME / "newcomer"
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        ways = go_all(data, range(seed, seed + seeds), folder, UpdaterSettings(), progress, reals, each)
+        found = figures(ways)
+    _newcomers("before and after half of the new sources' photographs were named real", found.whole)
+    for source, of_source in found.by_source.items():
+        _newcomers(source, of_source)
+    if report:
+        report.write_text(found.model_dump_json(indent=1) + "\n")
+
+
+def _newcomers(title: str, figures: Mapping[str, "Both"]) -> None:
+    def cells(figure: "Figure") -> tuple[str, str]:
+        return f"{figure.mean:.3f}", f"{figure.low:.3f} to {figure.high:.3f}"
+
+    rows = (
+        (name.replace("_", " "), both.after.items, *cells(both.before), *cells(both.after))
+        for name, both in figures.items()
+    )
+    print_table(title, ("", "items", "before", "95 %", "after", "95 %"), rows)
 
 
 @app.command()
@@ -129,7 +154,7 @@ def memory(
 
 
 def _cut(chosen: Learning) -> dict[str, Any]:
-    return {"crop_px": chosen.crop_px, "calibration_share": share_of(chosen)}
+    return {"crop_px": chosen.crop_px, "calibration_share": chosen.calibration_share}
 
 
 @app.command()
@@ -165,18 +190,10 @@ def shift(
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
-    with one_line(), prepared(chosen) as setup:
-        _run(source, with_pictures(setup, chosen), chosen)
-
-
-@contextmanager
-def prepared(chosen: TrainingOptions) -> Iterator["Setup"]:
-    """Join the processes that train together, and give the setup that the options stand for."""
     from updater.training.processes import joined
 
-    with joined(device_of(chosen.device)) as own:
-        setup = setup_of(chosen)
-        yield replace(setup, device=str(own), start_from=weights_of(chosen, setup.architecture))
+    with one_line(), joined(device_of(chosen.device)) as own:
+        _run(source, with_weights(replace(setup_of(chosen), device=str(own)), chosen), chosen)
 
 
 @contextmanager
@@ -194,7 +211,7 @@ def one_line() -> Iterator[None]:
     except (DataError, ResultsError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
         raise CommandError(str(error)) from error
     except torch.OutOfMemoryError as error:
-        advice = "end what else runs on it, or choose a smaller --batch, --backbone or --crop-px"
+        advice = "end what else runs on it, or choose a smaller --backbone or --crop-px"
         raise CommandError(f"the GPU has too little memory: {advice}") from error
 
 
@@ -240,16 +257,3 @@ def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
     if others:
         compare([folder, *others]).show(Console())
     say(f"the page of it: {folder / 'report.html'}")
-
-
-def _size(setup: "Setup", images: int, seed: int, report: Path | None) -> None:
-    from updater.benchmark.size import CROP_PX, measure, size_json
-
-    writable(report)
-    small = replace(setup, architecture=setup.architecture.model_copy(update={"crop_px": CROP_PX}))
-    with progress_bar(hidden=not sys.stderr.isatty()) as progress:
-        found = measure(images, small, HOME / "size", seed, progress)
-    rows = ((one.name, f"{one.seconds:.0f}", f"{one.peak_bytes / 2**20:,.0f}") for one in found)
-    print_table(f"an update over {images:,} images", ("stage", "seconds", "peak so far, MiB"), rows)
-    if report:
-        report.write_text(size_json(images, found, small))

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from deploy.cli.benchmark import HOME, Data, one_line
-from deploy.cli.devices import device_of
+from deploy.cli.learning import device_of
 from deploy.cli.output import UsageError, progress_bar, say, writable
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
-"""What the benchmarks are told of a network and its training: the options, and the Setup made of them."""
+"""What the benchmarks of a stream are told: their options, and the Setup made of them."""
 
 import inspect
+import logging
 import math
 from collections.abc import Callable, Collection
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
@@ -13,130 +14,121 @@ import typer
 from deploy.cli.output import UsageError, say
 
 if TYPE_CHECKING:
+    import torch
+
     from updater.benchmark.continual.setup import Setup
-    from updater.training.schedules import Schedule
+    from updater.training.schedules import Augment, Schedule
+    from updater.training.step import Optimizer
+
+_METHOD, _NETWORK, _RUN = "What is compared", "The network and its training", "The run"
+_PICTURE_PX = 224
+"""side of the square that whole pictures are resized to: what most models are trained on"""
+
+
+def _option(panel: str, text: str, *names: str, **limits: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **limits)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
-    """Options of every benchmark: the network, and how it is trained."""
-
-    scheme: Annotated[str, typer.Option(help="bc, mc or mt: binary, multi-class, multi-task")] = "mc"
-    aggregate: Annotated[str, typer.Option(help="of mt: how two scores are made of the logits")] = "sumlogit"
-    mt_weight: Annotated[float, typer.Option(min=0, max=1, help="of mt: lambda")] = 0.3
-    head: Annotated[str, typer.Option(help="linear or cosine (LinFC, CosFC)")] = "linear"
-    distillation: Annotated[float, typer.Option(min=0, help="weight of its loss; 0 for none")] = 1.0
-    distilled: Annotated[str, typer.Option(help="what it is taken over: all items, or exemplars")] = "all"
-    balanced: Annotated[bool, typer.Option(help="fine-tune the head on balanced batches")] = True
-    backbone: Annotated[
-        str | None, typer.Option(help='a timm model, or "none" for forensic features alone; else the default')
-    ] = None
-    forensic: Annotated[
-        bool, typer.Option(help="residual front end and forensic branch beside the backbone; else plain RGB")
-    ] = True
-    crop_px: Annotated[int, typer.Option(min=32, max=1024, help="side of a crop, native pixels")] = 128
-    epochs: Annotated[
-        float | None, typer.Option(help="times that an item is drawn to train the network; else the default")
-    ] = None
-    rate: Annotated[
-        str | None, typer.Option(help="highest learning rate of that training; or FIRST,LATER of the tasks")
-    ] = None
-    head_epochs: Annotated[
-        float | None,
-        typer.Option(help="and to train what lies above the backbone after that: 0 for no second stage"),
-    ] = None
-    width: Annotated[int, typer.Option(min=1, max=65536, help="of each part of the embedding")] = 64
-    batch: Annotated[int, typer.Option(min=1, max=65536, help="items of a training step")] = 64
-    augment: Annotated[
-        str,
-        typer.Option(help="of crops while the backbone is trained: none, flip (left to right), flip-shift"),
-    ] = "none"
-    optimizer: Annotated[str, typer.Option(help="adamw or sgd")] = "adamw"
-    schedule: Annotated[
-        str, typer.Option(help="how the rate goes on: one-cycle, cosine, or tenths (it falls three times)")
-    ] = "one-cycle"
-    weight_decay: Annotated[float, typer.Option(min=0, help="of every stage's optimizer")] = 0.02
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="begin with own weights: safetensors of the backbone or of a network")
-    ] = None
-    pretrained: Annotated[
-        bool, typer.Option("--pretrained", help="begin with timm's weights, which are downloaded")
-    ] = False
-    exposure: Annotated[str, typer.Option(help="pseudo-forgeries: none, class or outliers")] = "class"
-    seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto"
-    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learning(TrainingOptions):
-    """Options of the benchmarks that learn a stream of tasks."""
+class Learning:
+    """What a benchmark of a stream is told. A field that is no option belongs to presets."""
 
     preset: Annotated[
-        str | None, typer.Option(help="published options under one name, such as cddb-lucir")
+        str | None,
+        _option(_METHOD, "a published run, such as cddb-lucir; options given beside it count"),
     ] = None
+    learner: Annotated[str, _option(_METHOD, "how a task is learnt after another")] = "softmax-rehearsal"
+    memory: Annotated[int, _option(_METHOD, "exemplars of earlier tasks, all together", min=0)] = 500
+    scheme: Annotated[
+        str,
+        _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit and its like: both"),
+    ] = "mc"
+    head: Annotated[str, _option(_METHOD, "linear or cosine")] = "linear"
+    distillation: Annotated[float, _option(_METHOD, "weight of its loss; 0 for none", min=0)] = 1.0
+    distilled: Annotated[str, _option(_METHOD, "what it is taken over: all items, or exemplars")] = "all"
+    exposure: Annotated[str, _option(_METHOD, "pseudo-forgeries: none, class or outliers")] = "class"
+    rejection: Annotated[
+        str, _option(_METHOD, "scores of rejection, NAME,NAME,…; the figures are of the first")
+    ] = "fused"
+    leave_out: Annotated[
+        bool, _option(_METHOD, "measure rejection by leaving out each family once, which takes longest")
+    ] = True
+
+    backbone: Annotated[
+        str | None, _option(_NETWORK, "a timm model; without one, the forensic features alone")
+    ] = None
+    forensic: Annotated[
+        bool, _option(_NETWORK, "forensic features and residuals beside the backbone; else plain RGB")
+    ] = True
+    crop_px: Annotated[int, _option(_NETWORK, "side of a crop, in native pixels", min=32, max=1024)] = 128
+    epochs: Annotated[
+        float | None, _option(_NETWORK, "times that an item is drawn to train the network; else the default")
+    ] = None
+    rate: Annotated[
+        str | None, _option(_NETWORK, "highest learning rate of that training; or FIRST,LATER of the tasks")
+    ] = None
+    checkpoint: Annotated[
+        Path | None, _option(_NETWORK, "begin with own weights: safetensors of a backbone or of a network")
+    ] = None
+    pretrained: Annotated[
+        bool, _option(_NETWORK, "begin with timm's weights, which are downloaded", "--pretrained")
+    ] = False
     picture_backbone: Annotated[
-        str | None, typer.Option(help="a timm model that looks at whole pictures, and votes")
+        str | None, _option(_NETWORK, "a timm model that looks at whole pictures, stays as it is, and votes")
     ] = None
     picture_checkpoint: Annotated[
-        Path | None, typer.Option(help="its weights, safetensors; else timm's, which are downloaded")
+        Path | None, _option(_NETWORK, "its weights, safetensors; else timm's, which are downloaded")
     ] = None
-    picture_px: Annotated[
-        int, typer.Option(min=16, max=1024, help="side of the square that pictures are resized to")
-    ] = 224
-    learner: Annotated[str, typer.Option(help="how a task is learnt after another")] = "softmax-rehearsal"
-    memory: Annotated[int, typer.Option(min=0, help="exemplars of earlier tasks, all together")] = 500
-    rejection: Annotated[
-        str, typer.Option(help="scores of rejection, NAME,NAME,…; the figures are of the first")
-    ] = "fused"
-    calibration_share: Annotated[
-        float | None,
-        typer.Option(
-            help="of each class's training items, held back to set thresholds by; else the layout's"
-        ),
-    ] = None
-    leave_out: Annotated[
-        bool, typer.Option(help="measure rejection by leaving out each family once, which takes longest")
-    ] = True
-    seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1
-    out: Annotated[Path | None, typer.Option(help="folder of the runs; what it holds is not redone")] = None
+
+    device: Annotated[str, _option(_RUN, "cpu, cuda or auto")] = "auto"
+    seed: Annotated[int, _option(_RUN, "the first seed", min=0)] = 0
+    seeds: Annotated[int, _option(_RUN, "how many seeds, counted on from the first", min=1)] = 1
+    out: Annotated[Path | None, _option(_RUN, "folder of the runs; what it holds is not redone")] = None
     compare: Annotated[
-        list[Path] | None, typer.Option(help="folder of other runs to put beside these; may be repeated")
+        list[Path] | None, _option(_RUN, "folder of other runs to put beside these; may be repeated")
     ] = None
+    report: Annotated[Path | None, _option(_RUN, "write the figures there as JSON")] = None
+
+    width: int = 64
+    """of each part of the embedding"""
+    batch: int = 64
+    augment: str = "none"
+    optimizer: str = "adamw"
+    schedule: str = "one-cycle"
+    weight_decay: float = 0.02
+    head_epochs: float | None = None
+    """as `epochs`, to train what lies above the backbone after that; 0 for no second stage"""
+    calibration_share: float | None = None
+    """of each class's training items, held back to set thresholds by; None: the layout's own"""
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of its parameter `chosen`, a class of those above, as its options."""
+    """Give a command the options of `Learning` for its parameter `chosen`."""
     signature = inspect.signature(command, eval_str=True)
-    kind = signature.parameters["chosen"].annotation
-    hints = get_type_hints(kind, include_extras=True)
-    own = [one for name, one in signature.parameters.items() if name != "chosen"]
+    hints = get_type_hints(Learning, include_extras=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "chosen"]
+    kind = inspect.Parameter.KEYWORD_ONLY
     options = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(kind)
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in fields(Learning)
+        if hasattr(hints[field.name], "__metadata__")
     ]
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + options
-
-    parameters.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
+    parameters = [parameter.replace(kind=kind) for parameter in own] + options
+    parameters.append(inspect.Parameter("context", kind, annotation=typer.Context))
 
     @wraps(command)
     def run(context: typer.Context, **values: Any) -> None:
-        chosen = kind(**{option.name: values.pop(option.name) for option in options})
+        chosen = Learning(**{option.name: values.pop(option.name) for option in options})
         command(**values, chosen=_with_preset(chosen, context))
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _with_preset(chosen: TrainingOptions, context: typer.Context) -> TrainingOptions:
+def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
     """The options of a preset, where one is named, under those that were given. Raises UsageError."""
-    if not isinstance(chosen, Learning) or chosen.preset is None:
+    if chosen.preset is None:
         return chosen
     from updater.benchmark.continual.presets import PRESETS
 
@@ -154,76 +146,69 @@ def _given(context: typer.Context, option: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def setup_of(chosen: TrainingOptions) -> "Setup":
-    """The Setup of these options, on `chosen.device` and without weights. Raises UsageError."""
-    from pydantic import TypeAdapter, ValidationError
-
+def setup_of(chosen: Learning) -> "Setup":
+    """The Setup of these options, without a device and without weights. Raises UsageError."""
     from detector.model.backbone import BackboneError, architecture_of
     from detector.model.network import Network
-    from detector.release.architecture import Architecture
+    from detector.release.architecture import NO_BACKBONE
     from updater.benchmark.continual.scoring import scores_offered
     from updater.benchmark.continual.setup import Setup
     from updater.benchmark.learners.methods import LEARNERS
     from updater.training.step import Options
 
-    learning = chosen if isinstance(chosen, Learning) else Learning()
-    _one_of("learner", learning.learner, LEARNERS)
-    names = tuple(name.strip() for name in learning.rejection.split(","))
+    names = tuple(name.strip() for name in chosen.rejection.split(","))
     for name in names:
         _one_of("rejection", name, scores_offered())
-    named = ("scheme", "aggregate", "mt_weight", "distillation", "distilled", "balanced", "exposure")
-    options = {name: getattr(chosen, name) for name in named}
+    _one_of("learner", chosen.learner, LEARNERS)
+    kinds = get_type_hints(Options)
+    schemes = ["bc", "mc", *(f"mt:{aggregate}" for aggregate in get_args(kinds["aggregate"]))]
+    _one_of("scheme", chosen.scheme, schemes)
+    for option in ("distilled", "exposure"):
+        _one_of(option, getattr(chosen, option), get_args(kinds[option]))
+    _one_of("head", chosen.head, ("linear", "cosine"))
+    scheme, _, aggregate = chosen.scheme.partition(":")
+    options = Options(
+        scheme=cast(Any, scheme),
+        aggregate=cast(Any, aggregate or Options.aggregate),
+        distillation=chosen.distillation,
+        distilled=cast(Any, chosen.distilled),
+        exposure=cast(Any, chosen.exposure),
+    )
+    backbone = chosen.backbone or NO_BACKBONE
+    if backbone == NO_BACKBONE and chosen.preset is not None:
+        raise UsageError(f"--preset {chosen.preset} trains a backbone, and --backbone none is none: name one")
+    if backbone == NO_BACKBONE and not chosen.forensic:
+        raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
     try:
-        of_training = TypeAdapter(Options).validate_python(options)
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
-        architecture = architecture_of(chosen.backbone or Architecture().backbone, **shape)
+        architecture = architecture_of(backbone, **shape)
         Network(architecture, 2)
-    except ValidationError as error:
-        first = error.errors()[0]
-        if not first["loc"]:
-            raise UsageError(f"--no-forensic: {first['ctx']['error']}: name a --backbone") from error
-        option = str(first["loc"][0])
-        raise UsageError(f"--{option.replace('_', '-')} {first['input']}: {first['msg']}") from error
     except BackboneError as error:
         raise UsageError(f"--backbone {error}") from error
     except ValueError as error:
         raise UsageError(f"--crop-px {chosen.crop_px}: {error}") from error
-    setup = Setup(learning.learner, of_training, architecture, learning.memory, rejection=names)
-    return _trained(setup, chosen)
-
-
-def _trained(setup: "Setup", chosen: TrainingOptions) -> "Setup":
-    """The setup with what is said of how long and how fast to train. Raises UsageError."""
-    from updater.training.schedules import SCHEDULES, Augment
-    from updater.training.step import Optimizer
-
-    _one_of("augment", chosen.augment, get_args(Augment))
-    _one_of("optimizer", chosen.optimizer, get_args(Optimizer))
-    _one_of("schedule", chosen.schedule, SCHEDULES)
-    if chosen.augment != "none" and setup.bare:
-        raise UsageError(
-            f"--augment {chosen.augment} is of a backbone's training, and there is none: name one"
-        )
+    setup = Setup(
+        chosen.learner,
+        options,
+        architecture,
+        chosen.memory,
+        rates=_rates(chosen.rate),
+        batch=chosen.batch,
+        augment=cast("Augment", chosen.augment),
+        optimizer=cast("Optimizer", chosen.optimizer),
+        schedule=cast("Schedule", chosen.schedule),
+        weight_decay=chosen.weight_decay,
+        rejection=names,
+    )
     if (epochs := chosen.epochs) is not None:
         if not (math.isfinite(epochs) and epochs > 0):
             raise UsageError(f"--epochs {epochs:g}: it has to be above 0")
         setup = setup.trained_epochs(epochs)
-    if (epochs := chosen.head_epochs) is not None:
-        if setup.bare:
-            raise UsageError("--head-epochs are of a second stage, and without a backbone there is none")
-        if not (math.isfinite(epochs) and epochs >= 0):
-            raise UsageError(f"--head-epochs {epochs:g}: it has to be 0 or above")
-        setup = replace(setup, head_epochs=epochs, least_steps=0)
-    augment = cast("Augment", chosen.augment)
-    return replace(
-        setup,
-        rates=_rates(chosen.rate),
-        batch=chosen.batch,
-        augment=augment,
-        optimizer=cast("Optimizer", chosen.optimizer),
-        schedule=cast("Schedule", chosen.schedule),
-        weight_decay=chosen.weight_decay,
-    )
+    if chosen.head_epochs is not None:
+        setup = replace(setup, head_epochs=chosen.head_epochs, least_steps=0)
+    if chosen.calibration_share == 0 and chosen.leave_out:
+        raise UsageError(f"--preset {chosen.preset} holds no item back to set thresholds by: no --leave-out")
+    return setup
 
 
 def _rates(said: str | None) -> tuple[float, float] | None:
@@ -234,19 +219,72 @@ def _rates(said: str | None) -> tuple[float, float] | None:
         rates = [float(part) for part in said.split(",")]
     except ValueError:
         rates = []
-    if len(rates) not in (1, 2) or not all(math.isfinite(one) and one > 0 for one in rates):
+    if len(rates) not in (1, 2) or not all(math.isfinite(rate) and rate > 0 for rate in rates):
         raise UsageError(f"--rate {said}: it has to be a number above 0, or two as FIRST,LATER")
     return rates[0], rates[-1]
 
 
-def share_of(chosen: Learning) -> float | None:
-    """The share that is held back for calibration, None for the layout's own. Raises UsageError."""
-    share = chosen.calibration_share
-    if share is not None and not 0 <= share < 1:
-        raise UsageError(f"--calibration-share {share:g}: it has to be 0 or above, and below 1")
-    if share == 0 and chosen.leave_out:
-        raise UsageError("--calibration-share 0 leaves nothing to set thresholds by: add --no-leave-out")
-    return share
+def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
+    """The setup with what its network begins with, and with the model of whole pictures that is named.
+
+    Raises UsageError, and WeightsError for a file or a download that gives no fitting weights.
+    """
+    from updater.training.weights import chosen as chosen_weights
+
+    if chosen.checkpoint and chosen.pretrained:
+        raise UsageError("--checkpoint and --pretrained are two ways to begin: choose one")
+    # It tells of each try to reach the hub; what came of them is told once.
+    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
+    begun = chosen_weights(setup.architecture.backbone, chosen.checkpoint, chosen.pretrained)
+    return _with_pictures(replace(setup, start_from=begun), chosen)
+
+
+def _with_pictures(setup: "Setup", chosen: Learning) -> "Setup":
+    from detector.model.backbone import BackboneError, shown_to
+    from ingest.records import Interpolation, PicturePlan
+    from updater.training.frozen import frozen_branch, picture_of
+    from updater.training.weights import chosen as chosen_weights
+
+    name = chosen.picture_backbone
+    if name is None:
+        if chosen.picture_checkpoint is not None:
+            raise UsageError("--picture-checkpoint is of a --picture-backbone: name one")
+        return setup
+    if chosen.calibration_share == 0:
+        raise UsageError(f"--preset {chosen.preset} holds no item back to set --picture-backbone's share by")
+    try:
+        shown = shown_to(name)
+        if shown.interpolation not in get_args(Interpolation):
+            raise UsageError(f"--picture-backbone {name} wants pictures resized {shown.interpolation}")
+        weights = chosen_weights(name, chosen.picture_checkpoint, chosen.picture_checkpoint is None)
+        assert weights is not None
+        picture = picture_of(name, _PICTURE_PX, shown, weights)
+        frozen_branch(picture, weights)  # refused before any data is read
+    except BackboneError as error:
+        raise UsageError(f"--picture-backbone {error}") from error
+    return replace(
+        setup,
+        architecture=setup.architecture.model_copy(update={"picture": picture}),
+        picture_plan=PicturePlan(
+            width_px=_PICTURE_PX, height_px=_PICTURE_PX, interpolation=shown.interpolation
+        ),
+        picture_from=weights,
+    )
+
+
+def device_of(name: str) -> "torch.device":
+    """The device of that name, or the best one for auto. Raises UsageError."""
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"--device {name} is none: choose of cpu, cuda, auto") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()} GPUs that torch can use")
+    return device
 
 
 def _one_of(option: str, name: str, known: Collection[str]) -> None:

@@ -15,11 +15,8 @@ from deploy.cli import (
     distortions,
     forgerynet,
     memory,
-    newcomer,
     releases,
-    speed,
     stack,
-    status,
     stream,
 )
 from deploy.cli.output import say, warn
@@ -53,7 +50,7 @@ _STOPPED = 130
 
 _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
-    "Look": (status.status, status.doctor, stream.verdicts),
+    "Look": (stack.status, stack.doctor, stream.verdicts),
     "Media": (stream.send, stream.score),
     "The memory": (
         memory.clusters,
@@ -77,9 +74,7 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
-benchmark.app.command()(newcomer.newcomer)
 benchmark.app.command()(forgerynet.forgerynet)
-benchmark.app.command()(speed.speed)
 benchmark.app.command()(deeperforensics.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.

@@ -57,7 +57,6 @@ def training_settings(seed: int, unseen: str) -> dict[str, str]:
     return {
         "FORGEWATCH_UPDATER_SEED": str(seed),
         "FORGEWATCH_UPDATER_WITHOUT_KINDS": json.dumps(sorted(FAMILIES[unseen].kinds)),
-        "FORGEWATCH_UPDATER_POLL_INTERVAL_S": "0.5",
     }
 
 

@@ -15,7 +15,7 @@ from deploy.releases.artifacts import StoreError
 from deploy.releases.ledger import Event, LedgerError
 from deploy.releases.records import STATES, Action, Release
 from detector.release.artifact import version_of
-from updater.candidate.figures import Measure, figures
+from updater.candidate.report import Measure, figures
 from updater.records import Evaluation
 
 RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])

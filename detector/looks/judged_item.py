@@ -1,4 +1,4 @@
-"""What an item is after a look at it, and what a second look is."""
+"""`JudgedItem`: an item with its verdict so far. `SecondLook`: the interface of a further pass."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,14 +54,24 @@ class SecondLook(Protocol):
         """What it adds to a verdict, for the log; so many seconds it took by the timings' field `…_s`."""
         ...
 
-    def looks_at(self, one: JudgedItem) -> bool:
+    @property
+    def bounded(self) -> bool:
+        """Whether it may be left out while records wait."""
+        ...
+
+    @property
+    def most_crops(self) -> int:
+        """Most crops of the items that are asked about in one request; 0: each item alone."""
+        ...
+
+    def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is looked at."""
         ...
 
-    def plan(self, one: JudgedItem) -> Plan:
+    def plan(self, item: JudgedItem) -> Plan:
         """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
         ...
 
-    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
-        """Return the item with what was seen there. Raises whatever goes wrong."""
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return the items with what was seen there. Raises whatever goes wrong with any of them."""
         ...

@@ -1,6 +1,7 @@
 """The second look at where a picture is forged: crops that cover it, and a map of their cells."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import NamedTuple
@@ -20,6 +21,9 @@ from ingest.sandbox.crops import Box, grid
 
 MAX_CROPS = 36
 """most crops that a picture is mapped by: a larger one is mapped in part"""
+
+MAX_REQUEST_BYTES = 6_000_000
+"""of the crops of several pictures in one request; TorchServe as it comes takes 6,553,500"""
 
 Corners = tuple[tuple[int, int], ...]
 
@@ -42,30 +46,45 @@ class MapLook:
 
     contract: MapContract
     ask: Ask
-    adds: str = "map"
     also_real: bool = False
+    max_request_bytes: int = MAX_REQUEST_BYTES
+    adds: str = "map"
+    bounded: bool = True
 
-    def looks_at(self, one: JudgedItem) -> bool:
+    @property
+    def most_crops(self) -> int:
+        """As many as a request takes."""
+        return self.max_request_bytes // (3 * self.contract.crop_px**2)
+
+    def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is mapped."""
-        return self.also_real or one.verdict.label != "real"
+        return self.also_real or item.verdict.label != "real"
 
-    def plan(self, one: JudgedItem) -> PlacesPlan:
+    def plan(self, item: JudgedItem) -> PlacesPlan:
         """Return the crops that cover the frame, as many of them as are allowed."""
-        verdict, crop_px = one.verdict, self.contract.crop_px
+        verdict, crop_px = item.verdict, self.contract.crop_px
         corners, _ = covering(verdict.width, verdict.height, crop_px)
         frame = _frame(verdict)
         return PlacesPlan(crop_px=crop_px, places=tuple(Place(frame, *corner) for corner in corners))
 
-    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
-        """Return the item with its map. Raises ValueError for a frame of another size than the first."""
-        verdict = one.verdict
-        corners, part = covering(verdict.width, verdict.height, self.contract.crop_px)
-        if corners != tuple(region.box[:2] for region in decoded.regions):
-            raise ValueError("the frame is not of the size that the first look saw")
-        request: Request = {CROPS: decoded.crops, OF_PICTURE: np.zeros(len(decoded.crops), np.int64)}
-        picture = assembled(self.ask(request)[CELLS], corners, part)
-        found = forgery_map(picture, self.contract.threshold, decoded.regions[0].frame)
-        return replace(one, verdict=verdict.model_copy(update={"map": found}))
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return the items with their maps. Raises ValueError for a frame of another size than the first."""
+        covered = [covering(item.verdict.width, item.verdict.height, self.contract.crop_px) for item in items]
+        for (corners, _), shown in zip(covered, decoded, strict=True):
+            if corners != tuple(region.box[:2] for region in shown.regions):
+                raise ValueError("the frame is not of the size that the first look saw")
+        counts = [len(shown.crops) for shown in decoded]
+        request: Request = {
+            CROPS: np.concatenate([shown.crops for shown in decoded]),
+            OF_PICTURE: np.repeat(np.arange(len(items)), counts),
+        }
+        cells = np.split(self.ask(request)[CELLS], np.cumsum(counts)[:-1])
+        mapped = []
+        for item, shown, (corners, part), of_item in zip(items, decoded, covered, cells, strict=True):
+            picture = assembled(of_item, corners, part)
+            map_ = forgery_map(picture, self.contract.threshold, shown.regions[0].frame)
+            mapped.append(replace(item, verdict=item.verdict.model_copy(update={"map": map_})))
+        return mapped
 
 
 def forgery_map(picture: PictureMap, threshold: float, frame: int) -> ForgeryMap:
@@ -129,9 +148,9 @@ def assembled(cells: NDArray[np.float32], corners: Corners, part: Box) -> Pictur
     left, top, width, height = part
     shape = -(-height // CELL_PX), -(-width // CELL_PX)
     total, count = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for one, (x, y) in zip(cells, corners, strict=True):
+    for crop, (x, y) in zip(cells, corners, strict=True):
         row, column = (y - top) // CELL_PX, (x - left) // CELL_PX
-        inside = one[: shape[0] - row, : shape[1] - column]
+        inside = crop[: shape[0] - row, : shape[1] - column]
         place = np.s_[row : row + inside.shape[0], column : column + inside.shape[1]]
         total[place] += inside
         count[place] += 1

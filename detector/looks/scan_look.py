@@ -1,17 +1,22 @@
-"""The second look at when a video is forged: one place of it, frame by frame, and the stretches found."""
+"""The second looks at a video: when it is forged, frame by frame in one place; and what its stretch says."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.looks.judged_item import Ask, JudgedItem
+from detector.looks.judged_item import Ask, JudgedItem, evidence_of
 from detector.looks.scan_places import places_along
 from detector.looks.stretches import stretches
 from detector.records import Scan, Segment
+from detector.release.artifact import Artifact
+from detector.release.contract import request_for
 from detector.release.graph_contract import CROPS
 from detector.release.scan_contract import FRAME_SCORE, ScanContract
-from ingest.records import Decoded, PlacesPlan, Region
+from detector.verdicts import Origin, build
+from ingest.records import Decoded, MediaPlan, PlacesPlan, Region
+from ingest.sandbox.decode import sample
 
 _DECIMALS = 3
 """of what a verdict keeps: of the scores, and of seconds"""
@@ -27,38 +32,41 @@ class ScanLook:
     contract: ScanContract
     ask: Ask
     adds: str = "scan"
+    bounded: bool = True
+    most_crops: int = 0
 
-    def looks_at(self, one: JudgedItem) -> bool:
+    def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is scanned."""
-        return one.clip is not None
+        return item.clip is not None
 
-    def plan(self, one: JudgedItem) -> PlacesPlan:
+    def plan(self, item: JudgedItem) -> PlacesPlan:
         """Return one crop of each frame that is scanned: on the largest face, or where the clip says.
 
         Raises ValueError for what is no video.
         """
-        if one.clip is None:
+        if item.clip is None:
             raise ValueError("only a video is scanned")
-        verdict, contract = one.verdict, self.contract
+        verdict, contract = item.verdict, self.contract
         return places_along(
             verdict.regions,
             (verdict.width, verdict.height),
-            one.clip.length,
-            one.clip.elsewhere,
+            item.clip.length,
+            item.clip.elsewhere,
             contract.crop_px,
             contract.frames,
         )
 
-    def added(self, one: JudgedItem, decoded: Decoded) -> JudgedItem:
-        """Return the item with its scan and its segments. Raises ValueError for scores that are none."""
-        scores = self.ask({CROPS: decoded.crops})[FRAME_SCORE]
-        if scores.shape != (len(decoded.regions),) or not np.isfinite(scores).all():
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return a video with its scan and its segments. Raises ValueError for scores that are none."""
+        (item,), (clip,) = items, decoded
+        scores = self.ask({CROPS: clip.crops})[FRAME_SCORE]
+        if scores.shape != (len(clip.regions),) or not np.isfinite(scores).all():
             raise ValueError("the scanner does not score each frame")
-        scan, segments = found_in(scores, decoded.regions, decoded.length, self.contract.threshold)
-        return replace(one, verdict=one.verdict.model_copy(update={"scan": scan, "segments": segments}))
+        scan, segments = scan_of(scores, clip.regions, clip.length, self.contract.threshold)
+        return [replace(item, verdict=item.verdict.model_copy(update={"scan": scan, "segments": segments}))]
 
 
-def found_in(
+def scan_of(
     scores: NDArray[np.float32], regions: tuple[Region, ...], length: int, threshold: float
 ) -> tuple[Scan, tuple[Segment, ...]]:
     """Return what a verdict says of the scanned frames of a video, float32 [n], and of its stretches.
@@ -73,7 +81,7 @@ def found_in(
     times = np.maximum.accumulate([region.time_s or 0.0 for region in regions])
     frames, seconds = numbers[-1] - numbers[0], times[-1] - times[0]
     half = frames / (len(numbers) - 1) / 2 if frames else length
-    between = [int(one) for one in (numbers[:-1] + numbers[1:] + 1) // 2]
+    between = [int(frame) for frame in (numbers[:-1] + numbers[1:] + 1) // 2]
     ends = [
         max(0, int(numbers[0] - half + 0.5)),
         *between,
@@ -85,7 +93,7 @@ def found_in(
         beyond = min(frame - numbers[0], 0.0) + max(frame - numbers[-1], 0.0)
         return round(max(0.0, inside + (beyond * seconds / frames if frames else 0.0)), _DECIMALS)
 
-    told = tuple(
+    segments = tuple(
         Segment(
             start_s=when(ends[int(first)]),
             end_s=when(ends[int(end)]),
@@ -100,7 +108,47 @@ def found_in(
         frames=len(kept),
         step_s=float(seconds / max(1, len(kept) - 1)),
         threshold=threshold,
-        times_s=tuple(round(float(one), _DECIMALS) for one in times),
-        scores=tuple(float(one) for one in kept),
+        times_s=tuple(round(float(time_s), _DECIMALS) for time_s in times),
+        scores=tuple(float(score) for score in kept),
     )
-    return scan, told
+    return scan, segments
+
+
+@dataclass(frozen=True)
+class StretchLook:
+    """Judges a video anew, by the surest of its stretches as if there were nothing else.
+
+    Few of the frames that the first look sampled lie in a short stretch, so their mean says little of it. The
+    video is called what its stretch is called, and unknown where that would be real: scanner and gate do not
+    agree, so a person has to look. The evidence, which such a person sees, is the stretch then.
+    """
+
+    artifact: Artifact
+    ask: Ask
+    adds: str = "stretch"
+    bounded: bool = False
+    most_crops: int = 0
+
+    def looks_at(self, item: JudgedItem) -> bool:
+        """Whether an item is judged anew."""
+        return item.verdict.label == "real" and bool(item.verdict.segments)
+
+    def plan(self, item: JudgedItem) -> MediaPlan:
+        """Return the release's own plan for frames of the stretch. Raises ValueError where none is told."""
+        if not item.verdict.segments:
+            raise ValueError("no stretch is told")
+        first, last = item.verdict.segments[0].frames
+        plan = self.artifact.manifest.contract.media_plan
+        frames = tuple(first + number for number in sample(last + 1 - first, plan.crops.frames))
+        return plan.model_copy(update={"frames": frames})
+
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return a video as its stretch is judged; what the video is, and its stretches, stay."""
+        (item,) = items
+        output = self.ask(request_for(decoded, self.artifact.manifest.contract))
+        before = item.verdict
+        origin = Origin(before.id, before.item, before.timings)
+        (judged,) = build([origin], decoded, output, self.artifact, suspected=True)
+        kept = {name: getattr(before, name) for name in ("width", "height", "scan", "segments", "left_out")}
+        (evidence,) = evidence_of(decoded, output)
+        return [replace(item, verdict=judged.model_copy(update=kept), evidence=evidence)]

@@ -127,6 +127,11 @@ def test_second_looks_are_counted_by_what_the_release_can_add_and_did() -> None:
         video.model_copy(update={"scan": scan, "segments": ()}),
         video.model_copy(update={"label": "real"}),
     ]
+    name = "forgewatch_detector_looks_left_out_total"
+    left_out = REGISTRY.get_sample_value(name, {"look": "scan"}) or 0
+    count_second_looks(["scan", "map"], [video.model_copy(update={"left_out": ("scan", "map")})])
+    assert counted() == before
+    assert REGISTRY.get_sample_value(name, {"look": "scan"}) == left_out + 1
     count_second_looks(["scan"], verdicts)
     count_second_looks(["map"], verdicts[:1])
     assert np.subtract(counted(), before).tolist() == [0, 1, 1, 2]

@@ -9,15 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from PIL import Image
-from scipy import ndimage
 from verdicts import make_evidence, make_item, make_verdict
 
 from detector.looks.judged_item import JudgedItem
-from detector.looks.map_look import MapLook, PictureMap, forgery_map
+from detector.looks.map_look import MapLook
 from detector.records import RegionPrediction, Verdict
 from detector.release.map_contract import CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import ModelOutput, Request
@@ -66,7 +62,6 @@ def look(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
 def white(request: Request) -> ModelOutput:
     """A localizer to which white is forged."""
     crops = request["crops"]
-    assert request[OF_PICTURE].tolist() == [0] * len(crops)
     return {CELLS: crops[..., 0].reshape(len(crops), 8, 8, 8, 8).mean((2, 4)).astype(np.float32) / 255}
 
 
@@ -205,15 +200,61 @@ def test_one_item_without_a_map_takes_none_from_the_others() -> None:
     verdicts = with_maps(items, CONTRACT, look, white)
     assert [verdict.map is None for verdict in verdicts] == [False, True, False]
 
-    refused = iter([TorchServeRefusedError("HTTP 413")])
+    odd = seen(data=picture(64, 64), offset=1, width=64, height=64)
 
     def ask(request: Request) -> ModelOutput:
-        if error := next(refused, None):
-            raise error
+        if 1 in np.unique(request[OF_PICTURE], return_counts=True)[1]:
+            raise TorchServeRefusedError("HTTP 413")
         return white(request)
 
-    verdicts = with_maps([seen(offset=number) for number in range(2)], CONTRACT, look, ask)
-    assert [verdict.map is None for verdict in verdicts] == [True, False]
+    verdicts = with_maps([seen(), odd, seen(offset=2)], CONTRACT, look, ask)
+    assert [verdict.map is None for verdict in verdicts] == [False, True, False]
+
+
+def test_maps_of_several_items_are_asked_for_in_one_request_of_as_many_crops_as_it_takes() -> None:
+    asked: list[list[int]] = []
+
+    def ask(request: Request) -> ModelOutput:
+        asked.append(np.unique(request[OF_PICTURE], return_counts=True)[1].tolist())
+        return white(request)
+
+    items = [seen(offset=number) for number in range(5)]
+    apart = with_maps(items, CONTRACT, look, white)
+    crops = len(MapLook(CONTRACT, white).plan(items[0]).places)
+    looks = [MapLook(CONTRACT, ask, max_request_bytes=3 * 64**2 * (2 * crops + 1))]
+    together = [item.verdict for item in looked_again(items, looks, look)]
+    assert asked == [[crops, crops], [crops, crops], [crops]]
+    assert [verdict.map for verdict in together] == [verdict.map for verdict in apart]
+    assert [verdict.id for verdict in together] == [item.verdict.id for item in items]
+    assert min(verdict.timings.map_s for verdict in together) > 0
+
+
+def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says_so() -> None:
+    items = [seen(offset=number) for number in range(3)] + [seen("real", offset=3)]
+    untouched: list[Any] = []
+    verdicts = with_maps(items, CONTRACT, lambda *at: untouched.append(at), white, seconds=0.0)
+    assert untouched == []
+    assert [verdict.left_out for verdict in verdicts] == [("map",)] * 3 + [()]
+    assert [verdict.map for verdict in verdicts] == [None] * 4
+
+    queued: list[Future[Decoded]] = []
+
+    def slow(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
+        queued.append(look(media, plan) if not queued else Future())
+        return queued[-1]
+
+    def late(request: Request) -> ModelOutput:
+        monkeypatched.append(100.0)
+        return white(request)
+
+    monkeypatched = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("detector.second_look.time.monotonic", lambda: monkeypatched[-1])
+        one_a_request = MapLook(CONTRACT, late, max_request_bytes=1)
+        verdicts = [item.verdict for item in looked_again(items, [one_a_request], slow, seconds=1.0)]
+    assert [verdict.left_out for verdict in verdicts] == [(), ("map",), ("map",), ()]
+    assert verdicts[0].map is not None
+    assert [decoding.cancelled() for decoding in queued] == [False, True, True]
 
 
 def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for() -> None:
@@ -229,36 +270,10 @@ def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for() -
         queued.append(look(media, plan) if not queued else Future())
         return queued[-1]
 
-    verdicts = with_maps([seen(offset=offset) for offset in range(3)], CONTRACT, later, down)
-    assert [verdict.map for verdict in verdicts] == [None] * 3
+    items = [seen(offset=offset) for offset in range(3)]
+    one_a_request = MapLook(CONTRACT, down, max_request_bytes=1)
+    assert looked_again(items, [one_a_request], later) == items
     assert len(asked) == 1
-    assert [one.cancelled() for one in queued] == [False, True, True]
-
-
-CELL_GRIDS = arrays(np.float32, (6, 9), elements=st.floats(0, 1, width=32))
-
-
-@given(cells=CELL_GRIDS, threshold=st.floats(0.05, 1))
-def test_what_is_marked_can_be_read_from_the_png(cells: Any, threshold: float) -> None:
-    found = forgery_map(PictureMap(cells, (16, 8, 70, 45)), threshold, 0)
-    marked = cells_of(found.png) >= threshold * 255
-    np.testing.assert_allclose(cells_of(found.png), cells * 255, atol=0.501)
-    assert found.share == pytest.approx(marked.mean())
-    if not marked.any():
-        assert found.box is None
-        return
-    assert found.box is not None
-    left, top, width, height = found.box
-    assert 16 <= left < left + width <= 16 + 70
-    assert 8 <= top < top + height <= 8 + 45
-    groups, _ = ndimage.label(marked)
-    inside = groups[
-        (top - 8) // 8 : -(-(top - 8 + height) // 8), (left - 16) // 8 : -(-(left - 16 + width) // 8)
-    ]
-    largest = np.bincount(groups[groups > 0]).max()
-    assert np.bincount(inside[inside > 0]).max() == largest
-
-
-def test_a_map_of_the_largest_part_takes_less_than_16_kb() -> None:
-    cells = np.random.default_rng(0).random((96, 96), np.float32)
-    assert len(forgery_map(PictureMap(cells, (0, 0, 768, 768)), 0.5, 0).model_dump_json()) < 16_000
+    assert [decoding.cancelled() for decoding in queued] == [False, True, True]
+    assert looked_again(items, [MapLook(CONTRACT, down)], look) == items
+    assert len(asked) == 2

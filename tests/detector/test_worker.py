@@ -1,3 +1,4 @@
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from verdicts import make_item, make_verdict
 from detector.batch import Batch, Judged
 from detector.records import Verdict
 from detector.routing import Route
+from detector.second_look import LookBudget
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
@@ -25,8 +27,8 @@ POLLS = 12
 class Stream:
     """An endless topic of null values; a batch takes `item_s` a record, by the clock below, to be judged."""
 
-    def __init__(self, item_s: float, stop: threading.Event) -> None:
-        self.item_s, self.stop, self.now = item_s, stop, 0.0
+    def __init__(self, item_s: float, stop: threading.Event, behind: bool = True) -> None:
+        self.item_s, self.stop, self.now, self.behind = item_s, stop, 0.0, behind
         self.asked: list[int] = []
         self._taken = 0
 
@@ -36,7 +38,8 @@ class Stream:
         self._taken = most
         if len(self.asked) == POLLS:
             self.stop.set()
-        return [InRecord("media", 0, offset, 0, None, None, ()) for offset in range(most)]
+        come = most if self.behind or len(self.asked) == 1 else most - 1
+        return [InRecord("media", 0, offset, 0, None, None, ()) for offset in range(come)]
 
     def joined(self) -> bool:
         return True
@@ -48,9 +51,11 @@ class Stream:
         return {}
 
 
-def asked_for(item_s: float, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> list[int]:
+def asked_for(
+    item_s: float, monkeypatch: pytest.MonkeyPatch, behind: bool = True, **settings: Any
+) -> list[int]:
     stop = threading.Event()
-    source: Any = Stream(item_s, stop)
+    source: Any = Stream(item_s, stop, behind)
     monkeypatch.setattr(
         "detector.worker.time", SimpleNamespace(monotonic=lambda: source.now, time_ns=time.time_ns)
     )
@@ -87,6 +92,45 @@ def test_media_slower_than_a_batch_is_taken_one_by_one(monkeypatch: pytest.Monke
 
 def test_a_batch_of_quick_media_is_as_large_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(asked_for(0.001, monkeypatch, max_batch_items=48)[3:]) == {48}
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    told: list[bool] = []
+
+    def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
+        told.append(rest[-1].keywords["waiting"])
+        return []
+
+    monkeypatch.setattr("detector.worker.judge", judge_nothing)
+    asked_for(0.001, monkeypatch, behind)
+    assert len(told) > 5
+    assert set(told[1:]) == {behind}
+
+
+def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("detector.second_look.time.monotonic", lambda: clock[0])
+    budget = LookBudget()
+    looking = 0.0
+    for _ in range(100):
+        clock[0] += 1.0
+        allowed = budget.seconds(waiting=True)
+        # Each batch would take five seconds to look at again, and only whole seconds can be taken.
+        took = min(5.0, math.ceil(allowed))
+        clock[0] += took
+        budget.spent()
+        looking += took
+    assert 60 + 100 - 1 <= looking <= 60 + 100 + 1
+    assert budget.seconds(waiting=False) == math.inf
+    clock[0] += 500.0
+    budget.spent()
+    assert budget.seconds(waiting=False) == math.inf
+    assert budget.seconds(waiting=True) == 60.0
 
 
 class Topics:

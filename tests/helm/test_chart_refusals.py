@@ -147,11 +147,6 @@ def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refu
         ({"deploy": {"ingress": {"host": ""}}}, "deploy.ingress.host is missing", "production"),
         ({"deploy": {"ingress": {"tlsSecret": ""}}}, "deploy.ingress.tlsSecret is missing", "production"),
         ({"deploy": {"httpRoute": {"parentRefs": []}}}, "deploy.httpRoute.parentRefs is empty", "production"),
-        (
-            {"settings": {"updater": {"schedule_interval_s": 60}}},
-            "settings.updater.schedule_cron and",
-            "production",
-        ),
     ],
 )
 def test_values_that_do_not_go_together_are_refused_by_their_names(

@@ -104,7 +104,7 @@ def remember(store, crops, tmp_path):
 
     shown, frames: make an item's picture, uint8 [H, W, 3], and a video's crops, with a random generator.
     """
-    from memory.crops.lossless import packed
+    from memory.crops.scans import packed
     from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
     from memory.intake import Arrival
     from memory.intake import remember as take_in
@@ -148,8 +148,7 @@ def remember(store, crops, tmp_path):
 
 
 LENIENT = {
-    "max_reals_unknown": 1.0,
-    "max_reals_fake": 1.0,
+    "max_reals_wrong": 1.0,
     "max_forgotten_points": 100.0,
     "max_power_points": 100.0,
     "max_robustness_points": 100.0,
@@ -220,9 +219,9 @@ def run_deploy(folder, memory_settings, database_url, bounds):
 
 
 def shorten(monkeypatch, backbone_steps, balanced_steps):
-    from updater.candidate import builder, power
+    from updater.candidate import plan, power
 
-    for module, name in ((builder, "FIRST"), (builder, "UPDATE"), (power, "RECIPE")):
+    for module, name in ((plan, "FIRST"), (plan, "UPDATE"), (power, "RECIPE")):
         steps = {"backbone_steps": backbone_steps, "balanced_steps": balanced_steps, "batch": 16}
         monkeypatch.setattr(module, name, dataclasses.replace(getattr(module, name), **steps))
 
@@ -274,12 +273,10 @@ def environment(memory_settings, tmp_path):
             "DEPLOY_URL": url,
             "METRICS_PORT": "0",
             "LEASE_S": "2",
-            "POLL_INTERVAL_S": "0.1",
             "THREADS": "1",
             "DEVICE": "cpu",
             "BACKBONE": "lcnet_050",
-            "MAX_REALS_UNKNOWN": "1",
-            "MAX_REALS_FAKE": "1",
+            "MAX_REALS_WRONG": "1",
             "MAX_FORGOTTEN_POINTS": "100",
             "MAX_POWER_POINTS": "100",
             "MAX_ROBUSTNESS_POINTS": "100",

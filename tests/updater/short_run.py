@@ -1,14 +1,17 @@
 """`python -m updater.run` with training as short as the families of conftest need; started by test_run.py."""
 
 import dataclasses
+import os
 import sys
 
-from updater.candidate import builder
+from updater import runs
+from updater.candidate import plan
 from updater.run import main
 
 for name in ("FIRST", "UPDATE"):
-    steps = {"backbone_steps": 28, "balanced_steps": 60, "batch": 16}
-    setattr(builder, name, dataclasses.replace(getattr(builder, name), **steps))
+    steps = {"backbone_steps": 28, "balanced_steps": int(os.environ.get("BALANCED_STEPS", "60")), "batch": 16}
+    setattr(plan, name, dataclasses.replace(getattr(plan, name), **steps))
+runs.MAX_TAKEOVERS = int(os.environ.get("MAX_TAKEOVERS", runs.MAX_TAKEOVERS))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -100,7 +100,7 @@ def test_told_to_stop_it_gives_the_update_back_and_the_next_goes_on_there(
     media(remember)
     with deploy_server() as (url, _):
         # So many that the stage is seen before it is over, however rarely a busy machine looks.
-        settings = environment(url) | {"FORGEWATCH_UPDATER_HEAD_EPOCHS": "120"}
+        settings = environment(url) | {"BALANCED_STEPS": "2000"}
         table = table_of(settings)
         run, _ = table.request("manual/1", "manual", "ann")
         process = start(settings)
@@ -150,7 +150,7 @@ def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
         wanted = table.get(run.id).candidate
         assert proposals(url) == [wanted]
 
-        killed = environment(url, "killed", MAX_TAKEOVERS="1000")
+        killed = environment(url, "killed") | {"MAX_TAKEOVERS": "1000"}
         table = table_of(killed)
         run, _ = table.request("manual/1", "manual", "ann")
         deaths = 0

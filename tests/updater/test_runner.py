@@ -10,11 +10,12 @@ import torch
 
 from detector.release.artifact import verify
 from memory.rows import select_exemplars
+from memory.settings import MemorySettings
 from updater import runner
 from updater.candidate.plan import CandidateRefusedError
 from updater.records import Candidate
 from updater.runner import work
-from updater.services import open_parts
+from updater.services import open_services
 from updater.training.crop_rows import DeviceMemoryError
 from updater.worker import run_once
 
@@ -120,7 +121,7 @@ def test_a_candidate_that_misses_a_gate_is_refused_with_its_number_and_never_rea
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
-        run = run_once(make_settings(url, backbone="none", max_reals_unknown=-0.01), memory_settings)
+        run = run_once(make_settings(url, backbone="none", max_reals_wrong=-0.01), memory_settings)
         assert run.state == "refused"
         assert "share of reals called unknown" in run.error
         assert "bound -0.01" in run.error
@@ -155,11 +156,11 @@ def test_what_is_set_of_training_reaches_it_and_a_gpu_with_too_little_memory_is_
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
-        settings = make_settings(url, epochs=3, head_epochs=0, rate=0.5, batch=8, augment="flip")
+        settings = make_settings(url, epochs=3, rate=0.5, batch=8)
         run = run_once(settings, memory_settings)
     ((items, recipe),) = [(len(step.train), step.recipe) for step in steps]
     assert recipe.backbone_steps == round(3 * 1.3 * items / 8)
-    assert (recipe.backbone_rate, recipe.balanced_steps, recipe.batch, recipe.flip) == (0.5, 0, 8, True)
+    assert (recipe.backbone_rate, recipe.batch) == (0.5, 8)
     assert run.state == "failed"
     assert "set FORGEWATCH_UPDATER_BATCH lower" in run.error
     assert "\n" not in run.error
@@ -181,11 +182,11 @@ def test_a_scheduled_update_without_a_new_label_is_refused_and_a_wanted_one_is_n
     make_settings, remember, memory_settings, deploy_server
 ):
     remember("real", 5)
-    with deploy_server() as (url, _), open_parts(make_settings(url), memory_settings) as parts:
+    with deploy_server() as (url, _), open_services(make_settings(url), memory_settings) as services:
 
         def run(slot, trigger):
-            parts.table.request(slot, trigger, "ann")
-            return work(parts, parts.table.claim("one"), threading.Event(), lambda *at: None).error
+            services.table.request(slot, trigger, "ann")
+            return work(services, services.table.claim("one"), threading.Event(), lambda *at: None).error
 
         assert "too few labelled reals" in run("scheduled/1", "scheduled")
         assert run("scheduled/2", "scheduled") == "nothing was labelled since the last update"
@@ -220,3 +221,21 @@ def test_held_back_items_over_their_budget_take_no_part_and_are_counted(
     assert {split: sum(counts.values()) for split, counts in splits.resting.items()} == {
         split: shelf[split] - 10 for split in ("calibration", "test")
     }
+
+
+@pytest.fixture
+def memory_settings(memory_settings, postgresql_url):
+    return MemorySettings.model_validate({**memory_settings.model_dump(), "database_url": postgresql_url})
+
+
+def test_an_update_trains_from_postgresql_and_is_proposed_there(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server, postgresql_url
+):
+    remember("real", 40)
+    remember("blocky", 40)
+    with deploy_server(postgresql_url) as (url, parts):
+        run = run_once(make_settings(url, backbone="none", database_url=postgresql_url), memory_settings)
+        assert (run.state, run.error) == ("proposed", None)
+        (release,) = httpx.get(f"{url}/releases").json()
+        assert release["candidate"]["digest"] == run.candidate
+        assert parts.artifacts.folder(run.candidate).is_dir()

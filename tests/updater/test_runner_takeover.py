@@ -17,10 +17,10 @@ import pytest
 
 from ingest.durable import ASIDE
 from memory.database import open_engine
-from updater.candidate import builder
+from updater.candidate import plan
 from updater.runner import work
 from updater.runs import LeaseLostError, RunTable, utc_now
-from updater.services import open_parts
+from updater.services import open_services
 from updater.worker import run_once
 
 
@@ -39,24 +39,22 @@ def die_at(stage, done):
 def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifact(
     make_settings, remember, memory_settings, deploy_server, monkeypatch
 ):
-    monkeypatch.setattr(
-        builder, "FIRST", replace(builder.FIRST, backbone_steps=8, balanced_steps=20, batch=16)
-    )
+    monkeypatch.setattr(plan, "FIRST", replace(plan.FIRST, backbone_steps=8, balanced_steps=20, batch=16))
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 5)
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
         unbroken = run_once(make_settings(url, "unbroken"), memory_settings)
         settings = make_settings(url, "killed", lease_s=0.2)
-        with open_parts(settings, memory_settings) as parts:
-            table = parts.table
+        with open_services(settings, memory_settings) as services:
+            table = services.table
             run, _ = table.request("manual/1", "manual", "ann")
 
             def successor(show):
                 lease = None
                 while lease is None:  # until the dead runner's lease has run out
                     lease = table.claim("successor")
-                return work(parts, lease, threading.Event(), show)
+                return work(services, lease, threading.Event(), show)
 
             def seen_by(until):
                 stages = []
@@ -106,9 +104,9 @@ def test_a_runner_that_lost_its_lease_proposes_nothing(
     remember("blocky", 40)
     with deploy_server() as (url, _):
         settings = make_settings(url, backbone="none")
-        with open_parts(settings, memory_settings) as parts:
-            run, _ = parts.table.request("manual/1", "manual", "ann")
-            zombie = parts.table.claim("zombie")
+        with open_services(settings, memory_settings) as services:
+            run, _ = services.table.request("manual/1", "manual", "ann")
+            zombie = services.table.claim("zombie")
 
             def taken_over_late(stage, done, total):
                 if stage == "propose":
@@ -119,8 +117,8 @@ def test_a_runner_that_lost_its_lease_proposes_nothing(
                     engine.dispose()
 
             with pytest.raises(LeaseLostError):
-                work(parts, zombie, threading.Event(), taken_over_late)
-            assert parts.table.get(run.id).state == "running"
+                work(services, zombie, threading.Event(), taken_over_late)
+            assert services.table.get(run.id).state == "running"
         assert httpx.get(f"{url}/releases").json() == []
 
 
@@ -133,7 +131,7 @@ def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with deploy_server() as (url, _):
-        settings = make_settings(url, metrics_port=port, poll_interval_s=0.2)
+        settings = make_settings(url, metrics_port=port)
         environment = {
             **os.environ,
             "FORGEWATCH_UPDATER_DATABASE_URL": settings.database_url,

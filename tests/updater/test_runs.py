@@ -1,4 +1,5 @@
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import create_engine
 
+from updater.lease import LeaseHeartbeat
 from updater.runs import LeaseLostError, RunTable
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -254,3 +256,30 @@ class TwoRunners(RuleBasedStateMachine):
 
 TwoRunners.TestCase.settings = hypothesis_settings(max_examples=40, stateful_step_count=25)
 test_two_runners_never_both_hold_a_run = pytest.mark.slow(TwoRunners.TestCase)
+
+
+@pytest.fixture
+def long_leased(either_database):
+    engine = create_engine(either_database)
+    yield RunTable(engine, lease_s=3600, max_takeovers=2)
+    engine.dispose()
+
+
+def test_a_stage_is_in_the_row_long_before_the_lease_must_be_renewed(long_leased):
+    run, _ = long_leased.request("manual/1", "manual", "ann")
+    lease = long_leased.claim("here")
+    shown = []
+
+    def show(*at):
+        shown.append(at)
+
+    with LeaseHeartbeat(
+        long_leased, lease, 3600, threading.Event(), lambda *at: shown.append(at)
+    ) as heartbeat:
+        heartbeat.report("features", 3, 10)
+        deadline = time.monotonic() + 120
+        while (row := long_leased.get(run.id)).stage != "features":
+            assert time.monotonic() < deadline, row
+            time.sleep(0.05)
+    assert (row.done, row.total) == (3, 10)
+    assert shown == [("features", 3, 10)]

@@ -38,43 +38,43 @@ def nothing(seen):
 
 
 def nightly():
-    return schedule.build_trigger(UpdaterSettings(schedule_cron="0 3 * * *"))
+    return schedule.build_trigger(UpdaterSettings(schedule="0 3 * * *"))
 
 
-@given(st.integers(0, 10**9), st.integers(2, 10**6), st.floats(0, 1), st.floats(0, 1))
+@given(st.integers(0, 10**9), st.integers(2, schedule.GRACE_S), st.floats(0, 1), st.floats(0, 1))
 def test_all_who_ask_between_two_due_times_get_the_same_slot(slot, interval_s, early, late):
-    trigger = schedule.build_trigger(UpdaterSettings(schedule_interval_s=interval_s))
+    trigger = schedule.build_trigger(UpdaterSettings(schedule=str(interval_s)))
     due = schedule.EPOCH + timedelta(seconds=interval_s * (slot % 1000))
     moments = [due + timedelta(seconds=(interval_s - 1) * part) for part in (early, late)]
-    assert [schedule.due_slot(trigger, moment, interval_s) for moment in moments] == [due, due]
+    assert [schedule.due_slot(trigger, moment) for moment in moments] == [due, due]
 
 
 def test_a_slot_older_than_the_grace_time_is_not_made_up_for():
     three = datetime(2025, 1, 1, 3, tzinfo=UTC)
-    assert schedule.due_slot(nightly(), three, 3600) == three
-    assert schedule.due_slot(nightly(), three + timedelta(minutes=59), 3600) == three
-    assert schedule.due_slot(nightly(), three + timedelta(minutes=61), 3600) is None
+    assert schedule.due_slot(nightly(), three) == three
+    assert schedule.due_slot(nightly(), three + timedelta(minutes=59)) == three
+    assert schedule.due_slot(nightly(), three + timedelta(minutes=61)) is None
 
 
 def test_two_schedulers_write_one_row_a_slot(table, other_host):
-    trigger = schedule.build_trigger(UpdaterSettings(schedule_interval_s=60))
+    trigger = schedule.build_trigger(UpdaterSettings(schedule="60"))
     made = []
     for second in range(0, 180, 10):
         now = NOON + timedelta(seconds=second)
-        made += [schedule.request_scheduled(host, trigger, now, 60) for host in (table, other_host)]
+        made += [schedule.request_scheduled(host, trigger, now) for host in (table, other_host)]
     slots = [run.slot for run in made if run is not None]
     assert slots == [f"scheduled/2025-01-01T12:0{minute}:00Z" for minute in range(3)]
 
 
 def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, other_host):
-    settings = UpdaterSettings(schedule_interval_s=1)
+    settings = UpdaterSettings(schedule="1")
     fired = threading.Event()
     schedulers = [
         schedule.start(settings, host, lambda since: 0, lambda since: 0) for host in (table, other_host)
     ]
     try:
         for scheduler in schedulers:
-            assert scheduler.get_job("slot").misfire_grace_time == settings.misfire_grace_s
+            assert scheduler.get_job("slot").misfire_grace_time == schedule.GRACE_S
         for _ in range(200):
             if len(table.newest(10)) >= 2:
                 break
@@ -110,7 +110,7 @@ def test_the_count_starts_anew_from_the_labels_that_the_last_update_saw(table):
 
 
 def test_a_slot_missed_while_no_scheduler_lived_is_made_up_for_unless_nothing_ever_ran(table):
-    settings = UpdaterSettings(schedule_cron="0 3 * * *")
+    settings = UpdaterSettings(schedule="0 3 * * *")
     ten_past = datetime(2025, 1, 1, 3, 10, tzinfo=UTC)
     schedule.start(settings, table, lambda since: 0, lambda since: 0, lambda: ten_past).shutdown()
     assert table.newest() == []
@@ -132,9 +132,9 @@ def test_without_a_schedule_nothing_comes_due(table):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"schedule_cron": "61 3 * * *"},
-        {"schedule_cron": "daily"},
-        {"schedule_cron": "0 3 * * *", "schedule_interval_s": 60},
+        {"schedule": "61 3 * * *"},
+        {"schedule": "daily"},
+        {"schedule": "0"},
     ],
 )
 def test_a_wrong_schedule_is_refused_at_start(wrong):
@@ -149,8 +149,9 @@ def test_labels_of_suspects_make_an_update_come_due_once(table, other_host):
     assert schedule.request_alarmed(other_host, lambda since: 3) is None  # queued: it will see them itself
 
 
-def test_an_alarm_asks_for_an_update_where_that_is_set_and_never_without_labels(table):
-    settings = UpdaterSettings(after_alarm=True, poll_interval_s=0.05)
+def test_an_alarm_asks_for_an_update_where_that_is_set_and_never_without_labels(table, monkeypatch):
+    monkeypatch.setattr(schedule, "POLL_S", 0.05)
+    settings = UpdaterSettings(after_alarm=True)
     labelled = 0
     asked = threading.Event()
 

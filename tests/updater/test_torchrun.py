@@ -17,7 +17,7 @@ from updater.runs import RunTable
 pytestmark = pytest.mark.slow
 
 TWO = Path(__file__).with_name("process_of_two_gpus.py")
-SHORT = {"EPOCHS": "5", "HEAD_EPOCHS": "10", "BATCH": "16"}
+SHORT = {"EPOCHS": "5", "BATCH": "16"}
 
 
 @pytest.fixture

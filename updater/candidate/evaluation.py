@@ -6,41 +6,24 @@ from detector.release.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_
 from detector.release.map_contract import MapContract
 from detector.serving.session import Session, open_session
 from ingest.durable import write_durably
-from updater.candidate.builder import Calibrated, Exported, Workshop
+from updater.candidate.draft import Calibrated, Draft, Exported, Scanned
 from updater.candidate.evaluate import judge
 from updater.candidate.gates import make_gates
-from updater.candidate.plan import Plan
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import Judge, measure_robustness
 from updater.outliers.exposure import expose
-from updater.progress import Progress
-from updater.records import Evaluation, Power, RealsMarked, ScannerFound
-from updater.settings import UpdaterSettings
+from updater.records import Evaluation, Power, RealsMarked
 
 PSEUDO_ITEMS = 400
 PSEUDO_SEED = 1_000_003
 """Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
 
 
-def evaluated(
-    settings: UpdaterSettings,
-    update: int,
-    workshop: Workshop,
-    plan: Plan,
-    calibrated: Calibrated,
-    exported: Exported,
-    power: Power | None,
-    localizer: MapContract | None,
-    scanner: ScannerFound | None,
-    progress: Progress,
-) -> Evaluation:
-    """Measure the candidate that lies in the workshop, and write what the operator reads beside it.
-
-    What was measured there before is read.
-    """
-    path = workshop.draft / EVALUATION
-    if path.is_file():
-        return Evaluation.model_validate_json(path.read_bytes())
+def evaluated(draft: Draft) -> Evaluation:
+    """Measure the candidate that was drafted, and write what the operator reads beside it."""
+    plan, progress = draft.plan, draft.progress
+    calibrated, exported = draft.left(Calibrated), draft.left(Exported)
+    localizer, scanner = draft.left_by(MapContract), draft.left_by(Scanned)
     test = plan.splits.test
     pseudo = expose(
         test,
@@ -53,7 +36,7 @@ def evaluated(
     familiar = frozenset(parent.manifest.classes if parent else plan.classes)
     # On one thread each, for several batches are judged beside one another.
     candidate = Judge(
-        Session(workshop.draft / MODEL, exported.contract, threads=1), calibrated.gate, plan.classes
+        Session(draft.artifact / MODEL, exported.contract, threads=1), calibrated.gate, plan.classes
     )
     live = before = None
     if parent is not None:
@@ -65,11 +48,11 @@ def evaluated(
     after = judge(candidate.session, candidate.gate, plan.classes, test, pseudo, familiar, seen)
     seen = partial(progress, "evaluate under distortions")
     robust, of_live = measure_robustness(candidate, live, test, plan.seed, seen)
-    after = after.model_copy(update={"power": power, "robustness": robust})
+    after = after.model_copy(update={"power": draft.left_by(Power), "robustness": robust})
     if before is not None and parent is not None:
         before = before.model_copy(update={"power": _power_of(parent), "robustness": of_live})
     evaluation = Evaluation(
-        update=update,
+        update=draft.update,
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.described,
@@ -84,15 +67,14 @@ def evaluated(
         pseudo_forgeries=len(pseudo),
         before=before,
         after=after,
-        scanner=scanner,
+        scanner=scanner and scanner.found,
         calibration=calibrated.figures,
         export_differences=exported.differences,
-        gates=make_gates(settings, plan.classes, plan.new, before, after),
+        gates=make_gates(draft.settings, plan.classes, plan.new, before, after),
         reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
     )
-    write_durably(workshop.draft / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
-    write_durably(workshop.draft / MODEL_CARD, model_card(evaluation).encode())
-    write_durably(path, evaluation.model_dump_json(indent=1).encode())
+    write_durably(draft.artifact / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
+    write_durably(draft.artifact / MODEL_CARD, model_card(evaluation).encode())
     return evaluation
 
 

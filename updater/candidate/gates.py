@@ -28,8 +28,8 @@ def make_gates(
     """
     reals = after.classes[REAL]
     found = [
-        at_most("share of reals called unknown", reals.unknown, bounds.max_reals_unknown),
-        at_most("share of reals called fake", reals.fake, bounds.max_reals_fake),
+        at_most("share of reals called unknown", reals.unknown, bounds.max_reals_wrong),
+        at_most("share of reals called fake", reals.fake, bounds.max_reals_wrong),
         *names({name: after.classes[name].named for name in new}, bounds.min_new_named),
     ]
     if before is not None:

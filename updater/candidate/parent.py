@@ -3,13 +3,19 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from safetensors.torch import load_file
 from torch import Tensor
 
 from detector.model.network import Network, PictureBranch
 from detector.release.architecture import FEATURE_VERSION, Architecture, Picture
-from detector.release.artifact import WEIGHTS, Artifact
-from updater.candidate.plan import CandidateRefusedError, Parent
+from detector.release.artifact import REFERENCE, WEIGHTS, Artifact
+from detector.release.reference import load_reference
+from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
+from updater.candidate.picture import vote_on
+from updater.candidate.plan import CandidateRefusedError, Parent, Plan
+from updater.candidate.thresholds import LiveCalls
+from updater.progress import Progress
 from updater.training.weights import PICTURE
 
 
@@ -52,3 +58,24 @@ def branch_of(held: Mapping[str, Tensor], picture: Picture, classes: tuple[str, 
     branch = PictureBranch(picture, len(classes))
     branch.load_state_dict(state)
     return branch
+
+
+def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
+    """Return what the plan's parent says of the calibration items; None where nothing is live."""
+    if plan.parent is None:
+        return None
+    artifact, items = plan.parent.artifact, plan.splits.calibration
+    manifest, reference = artifact.manifest, None
+    if manifest.architecture.forensic:
+        ids = tuple(entry.exemplar for entry in manifest.reference)
+        families = tuple(entry.family for entry in manifest.reference)
+        reference = load_reference(artifact.folder / REFERENCE, ids, families)
+    network = plan.parent.network.to(plan.device)
+    measured = score(network, reference, items, plan.device, progress, vote_on(plan.parent.branch, items))
+    fake = fake_probabilities_around(measured, manifest.gate)
+    labels = labels_of(unknown_scores(measured, manifest.gate), fake, manifest.gate, items.videos)
+    return LiveCalls(
+        known=np.isin(np.array(items.families), manifest.classes),
+        unknown=labels == "unknown",
+        fake=fake > manifest.gate.fake_threshold,
+    )

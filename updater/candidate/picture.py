@@ -1,16 +1,75 @@
-"""The picture branch of a candidate: the parent's backbone or release 0's, and a vote fitted anew."""
+"""What a candidate begins with: release 0's weights, and a frozen model on whole pictures with its vote."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
 
+from detector.model.backbone import shown_to
 from detector.model.network import Network, PictureBranch
+from detector.release.architecture import NO_BACKBONE
+from ingest.records import PicturePlan
+from memory.settings import MemorySettings
 from updater.candidate.calibrate import output_of
-from updater.candidate.plan import Plan
+from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress
-from updater.training.frozen import Vote, frozen_branch, frozen_rows, vote_beside
+from updater.settings import TIMM, UpdaterSettings
+from updater.training.frozen import Vote, frozen_branch, frozen_rows, picture_of, vote_beside
+from updater.training.weights import chosen
+
+
+def pictures_shown(
+    settings: UpdaterSettings, memory: MemorySettings, parent: Parent | None
+) -> PicturePlan | None:
+    """Return how whole pictures are shown to the model that looks at them; None where none does.
+
+    It is the parent's, or what the memory keeps for the one that is set. Raises BackboneError, and
+    CandidateRefusedError where the memory keeps no pictures as the model is to be shown them.
+    """
+    name, plan = settings.picture_backbone, memory.picture_plan
+    if parent is not None and parent.branch is not None:
+        return parent.artifact.manifest.contract.picture_plan
+    if name == NO_BACKBONE:
+        return None
+    shown = shown_to(name)
+    if plan is None:
+        raise CandidateRefusedError(
+            f"the memory keeps no pictures for {name}: set FORGEWATCH_MEMORY_PICTURE_PX, and import into"
+            " an empty memory, or unset FORGEWATCH_UPDATER_PICTURE_BACKBONE"
+        )
+    if plan.interpolation != shown.interpolation:
+        raise CandidateRefusedError(
+            f"{name} wants pictures resized {shown.interpolation}, and the memory keeps them"
+            f" {plan.interpolation}: set FORGEWATCH_MEMORY_PICTURE_INTERPOLATION, and import"
+            " into an empty memory"
+        )
+    return plan
+
+
+def with_initial_weights(plan: Plan, settings: UpdaterSettings, shown: PicturePlan | None) -> Plan:
+    """Return the plan with the weights that begin with it, read or fetched.
+
+    shown: as of `pictures_shown`. After a parent nothing begins but the model on whole pictures, and that
+    where the parent has none. Raises WeightsError.
+    """
+    if plan.parent is None:
+        own = settings.checkpoint
+        begun = chosen(settings.backbone, None if own == TIMM else own, own == TIMM)
+        plan = replace(plan, start_from=begun)
+    if shown is None or plan.architecture.picture is not None:
+        return plan
+    name = settings.picture_backbone
+    weights = chosen(name, settings.picture_checkpoint, True)
+    assert weights is not None
+    picture = picture_of(name, shown.width_px, shown_to(name), weights)
+    return replace(
+        plan,
+        architecture=plan.architecture.model_copy(update={"picture": picture}),
+        picture_plan=shown,
+        picture_from=weights,
+    )
 
 
 def with_picture_features(plan: Plan, branch: PictureBranch | None, kept: Path, progress: Progress) -> Plan:
@@ -23,7 +82,7 @@ def with_picture_features(plan: Plan, branch: PictureBranch | None, kept: Path, 
 
     def seen(items: LabelledCrops, stage: str) -> LabelledCrops:
         assert items.pictures is not None
-        rows = frozen_rows(branch, items.pictures, plan.device, kept, lambda *at: progress(stage, *at))
+        rows = frozen_rows(branch, items.pictures, plan.device, kept, partial(progress, stage))
         return replace(items, picture_features=rows)
 
     splits = plan.splits

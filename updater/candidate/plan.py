@@ -1,7 +1,7 @@
 """What an update is to learn: which classes, from which items, starting where. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,9 +11,9 @@ from detector.release.architecture import NO_BACKBONE, Architecture
 from detector.release.artifact import Artifact
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
-from updater.candidate.recipe import TrainingSettings
 from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
+from updater.training.step import FIRST, UPDATE, Recipe
 from updater.training.weights import Weights
 
 LEAST = {"train": 8, "calibration": 2, "test": 2}
@@ -48,6 +48,7 @@ class Plan:
     crop_plan: CropPlan
     parent: Parent | None
     splits: Splits
+    recipe: Recipe
     without: frozenset[str]
     seed: int
     device: torch.device
@@ -55,8 +56,6 @@ class Plan:
     """what release 0 begins with; else at random"""
     picture_plan: PicturePlan | None = None
     """how the whole picture is shown to the architecture's picture branch, where it has one"""
-    training: TrainingSettings = field(default_factory=TrainingSettings)
-    """what is set of how it is trained"""
     picture_from: Weights | None = None
     """what the branch is where it begins; a later one is its parent's"""
     localizer_steps: int = 0
@@ -108,10 +107,10 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         crop_plan=manifest.contract.crop_plan if manifest else CropPlan(crop_px=crop_px),
         parent=parent,
         splits=chosen,
+        recipe=recipe_of(settings, UPDATE if parent else FIRST, len(chosen.train), architecture),
         without=settings.without_kinds,
         seed=settings.seed,
         device=_device(settings),
-        training=_training(settings, architecture),
         picture_plan=manifest.contract.picture_plan if manifest else None,
         localizer_steps=settings.localizer_steps,
         scanner_steps=settings.scanner_steps,
@@ -125,15 +124,26 @@ def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
         raise CandidateRefusedError(f"FORGEWATCH_UPDATER_BACKBONE: {error}") from error
 
 
-def _training(settings: UpdaterSettings, architecture: Architecture) -> TrainingSettings:
-    of_backbones = {"AUGMENT": settings.augment != "none", "HEAD_EPOCHS": settings.head_epochs is not None}
-    if architecture.backbone == NO_BACKBONE and (
-        given := [name for name, is_set in of_backbones.items() if is_set]
-    ):
-        raise CandidateRefusedError(
-            f"FORGEWATCH_UPDATER_{given[0]} is of a backbone's training, and this network has none: unset it"
+def recipe_of(settings: UpdaterSettings, usual: Recipe, items: int, architecture: Architecture) -> Recipe:
+    """Return how long and how fast so many items are trained on: as usual, but for what is set.
+
+    An item is drawn with its share of pseudo-forgeries. There is at least one step of what is trained.
+    """
+    recipe = replace(usual, batch=settings.batch or usual.batch)
+    steps = None
+    if settings.epochs is not None:
+        steps = max(1, round(settings.epochs * items * (1 + usual.pseudo_share) / recipe.batch))
+    if architecture.backbone == NO_BACKBONE:
+        return replace(
+            recipe,
+            balanced_steps=steps or usual.balanced_steps,
+            balanced_rate=settings.rate or usual.balanced_rate,
         )
-    return TrainingSettings.of(settings)
+    return replace(
+        recipe,
+        backbone_steps=steps or usual.backbone_steps,
+        backbone_rate=settings.rate or usual.backbone_rate,
+    )
 
 
 def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from memory.records import REAL
 from updater.candidate.calibrate import (
     Targets,
@@ -26,7 +26,7 @@ from updater.candidate.calibrate import (
     labels_of,
     unknown_scores,
 )
-from updater.candidate.live import live_calls
+from updater.candidate.parent import live_calls
 from updater.candidate.plan import Plan
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls

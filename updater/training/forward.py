@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.training.batches import Drawn, TrainingSet
 from updater.training.crop_rows import Rows, as_images
 from updater.training.pools import forensics_of, rows_at

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.training import schemes
 from updater.training.heads import trained
 from updater.training.loop import Batch, Loss, TrainingSet

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from updater.training.step import Aggregate, Options, is_real
 
+BINARY_SHARE = 0.3
+"""lambda of CDDB eq. 7, the share of the binary loss: the paper has 0.3 throughout"""
+
 
 def columns(classes: Sequence[str], options: Options) -> tuple[str, ...]:
     """Return the names of the head's logits."""
@@ -59,11 +62,11 @@ def class_loss(
         return value
     known = target < len(fake)
     if not known.any() or fake.all() or not fake.any():
-        return (1 - options.mt_weight) * value
+        return (1 - BINARY_SHARE) * value
     scores = binary_scores(logits[known, : len(fake)], fake, options.aggregate)
     is_fake = fake.to(target.device)[target[known]].long()
     binary = -scores.gather(1, is_fake[:, None]).mean()
-    return (1 - options.mt_weight) * value + options.mt_weight * binary
+    return (1 - BINARY_SHARE) * value + BINARY_SHARE * binary
 
 
 def binary_scores(logits: Tensor, fake: Tensor, aggregate: Aggregate) -> Tensor:

@@ -63,14 +63,10 @@ class Options:
     """binary, multi-class or multi-task (CDDB section 4)"""
     aggregate: Aggregate = "sumlogit"
     """how "mt" makes two scores of the logits"""
-    mt_weight: float = 0.3
-    """lambda of CDDB eq. 7: the share of the binary loss; the paper has 0.3 throughout"""
     distillation: float = 1.0
     """weight of the distillation loss; 0 leaves it out"""
     distilled: Literal["all", "exemplars"] = "all"
     """what the distillation loss is taken over: all items, or those of old classes alone (CDDB eq. 3)"""
-    balanced: bool = True
-    """whether the head is fine-tuned on batches that hold every class equally often"""
     exposure: Literal["none", "class", "outliers"] = "class"
     """pseudo-forgeries: not used, as a K+1st class, or held to a high energy"""
 

@@ -1,8 +1,8 @@
 """How most learners train: the whole network on crops, then what lies above its pooled features on rows.
 
 The second stage draws every class equally often (balanced fine-tuning: Castro et al. 2018, "End-to-end
-incremental learning", section 4.3) unless the options say otherwise. It costs next to nothing, since the
-backbone then runs once for each crop.
+incremental learning", section 4.3). It costs next to nothing, since the backbone then runs once
+for each crop.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 
 from detector.model.backbone import NoBackbone
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.training import loop
 from updater.training.crop_rows import Rows
 from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights
@@ -102,7 +102,7 @@ def run_both(
         "balanced",
         network,
         balanced() if balanced else loss,
-        item_weights(data.targets, 1.0 if step.options.balanced else 0.0),
+        item_weights(data.targets, 1.0),
         steps=recipe.balanced_steps,
         rate=recipe.balanced_rate,
         rows=rows,

@@ -2,7 +2,7 @@
 
 {{- define "forgewatch.checks" -}}
 {{- $wrong := list }}
-{{- range list "required" "env" "kafka" "scale" "deploy" "updater" }}
+{{- range list "required" "env" "kafka" "scale" "deploy" }}
 {{- $wrong = concat $wrong (include (printf "forgewatch.checks.%s" .) $ | fromYamlArray) }}
 {{- end }}
 {{- with $wrong }}
@@ -98,14 +98,6 @@
 {{- end }}
 {{- if and .httpRoute.enabled (not .httpRoute.parentRefs) }}
 - "deploy.httpRoute.parentRefs is empty: deploy.httpRoute.enabled is true"
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{- define "forgewatch.checks.updater" -}}
-{{- with .Values.settings.updater }}
-{{- if and .schedule_cron .schedule_interval_s }}
-- "settings.updater.schedule_cron and settings.updater.schedule_interval_s exclude one another"
 {{- end }}
 {{- end }}
 {{- end }}

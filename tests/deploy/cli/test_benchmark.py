@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -132,34 +131,14 @@ def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
     assert (tmp_path / "runs/seed-0/run.json").is_file()
 
 
-@pytest.mark.slow
-def test_speed_tells_each_stages_images_a_second_and_how_much_is_waited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from updater.benchmark import speed
-
-    monkeypatch.setattr(speed, "_ROUNDS", 1)
-    monkeypatch.setattr(speed, "measure", partial(speed.measure, steps=(20, 48)))
-    words = ["benchmark", "speed", "--backbone", "none", "--device", "cpu", "--report", "r/speed.json"]
-    assert main(words) == 0
-    told = json.loads((tmp_path / "r/speed.json").read_text())
-    assert told["device"] == "cpu"
-    assert told["options"]["architecture"]["backbone"] == "none"
-    (balanced,) = told["stages"].values()
-    assert balanced["share"] == balanced["images_per_second"] / balanced["fixed_images_per_second"]
-    row = next(line for line in capsys.readouterr().out.splitlines() if "balanced" in line)
-    assert f"{balanced['images_per_second']:.0f}" in row
-    assert f"{balanced['share']:.2f}" in row
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("--learner", "icar"), "--learner 'icar' is not known: choose of fine-tuning, joint"),
-        (("--scheme", "xx"), "--scheme xx: Input should be 'bc', 'mc' or 'mt'"),
-        (("--scheme", "mt", "--aggregate", "sumlogits"), "--aggregate sumlogits: Input should be"),
-        (("--head", "round"), "--head round: Input should be 'linear' or 'cosine'"),
-        (("--exposure", "all"), "--exposure all: Input should be"),
+        (("--scheme", "xx"), "--scheme 'xx' is not known: choose of bc, mc, mt:sumlog, mt:sumlogit"),
+        (("--scheme", "mt:sumlogits"), "--scheme 'mt:sumlogits' is not known"),
+        (("--head", "round"), "--head 'round' is not known: choose of linear, cosine"),
+        (("--exposure", "all"), "--exposure 'all' is not known: choose of none, class, outliers"),
         (("--rejection", "fused,nearest"), "--rejection 'nearest' is not known"),
         (("--rejection", ""), "--rejection '' is not known"),
         (("--backbone", "resnet18x"), "--backbone resnet18x is no model that timm knows: resnet18"),
@@ -210,8 +189,8 @@ def test_what_is_mistyped_is_one_line(
         (("synthetic", "--data", "here"), "--data"),
         (("synthetic", "--sequence", "easy"), "--sequence"),
         (("cddb", "--base", "2"), "--base"),
-        (("speed", "--seeds", "2"), "--seeds"),
-        (("speed", "--learner", "icarl"), "--learner"),
+        (("memory", "--seeds", "2"), "--seeds"),
+        (("cddb", "--width", "8"), "--width"),
         (("cddb", "--memory", "-1"), "'--memory'"),
         (("cddb", "--memory", "many"), "'--memory'"),
         (("opencil", "--base", "0"), "'--base'"),

@@ -23,12 +23,8 @@ TINY = ("--picture-backbone", "test_vit")
             "--picture-backbone test_vitt is no model that timm knows: test_vit",
         ),
         (
-            (*TINY, "--picture-checkpoint", "FILE", "--picture-px", "33"),
-            "test_vit cannot be made for images of 33 px",
-        ),
-        (
-            (*TINY, "--picture-checkpoint", "FILE", "--calibration-share", "0", "--no-leave-out"),
-            "--calibration-share 0 leaves nothing to set the share of --picture-backbone by",
+            (*TINY, "--picture-checkpoint", "FILE", "--preset", "cddb-lucir", "--backbone", "lcnet_035"),
+            "--preset cddb-lucir holds no item back to set --picture-backbone's share by",
         ),
     ],
 )
@@ -73,12 +69,12 @@ def test_a_checkpoint_votes_in_a_benchmark_and_no_picture_is_looked_at_twice(
             pixels = (colour + rng.normal(0, 25, (64, 64, 3))).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "data" / place / f"{number}.png")
     words = ["cddb", "--data", "data", "--sequence", "a,b", "--crop-px", "64", "--epochs", "0.1"]
-    words += [*TINY, "--picture-checkpoint", str(published("test_vit")), "--picture-px", "64"]
+    words += [*TINY, "--picture-checkpoint", str(published("test_vit"))]
     words += ["--device", "cpu", "--no-leave-out", "--report", "r.json"]
     assert main(["benchmark", *words]) == 0, capsys.readouterr().err
     told = json.loads((tmp_path / "r.json").read_text())
     assert told["real_fake_auc"] == 1
-    assert told["options"]["architecture"]["picture"]["side_px"] == 64
+    assert told["options"]["architecture"]["picture"]["side_px"] == 224
     kept = sorted((tmp_path / ".forgewatch/benchmarks/frozen").rglob("*.safetensors"))
     assert kept
     assert main(["benchmark", *words, "--seed", "1"]) == 0

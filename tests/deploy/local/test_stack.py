@@ -114,7 +114,7 @@ def test_no_state_of_a_stack_is_left_to_a_default_path() -> None:
 def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credentials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("FORGEWATCH_UPDATER_SCHEDULE_CRON", "0 3 * * *")
+    monkeypatch.setenv("FORGEWATCH_UPDATER_SCHEDULE", "0 3 * * *")
     monkeypatch.setenv("FORGEWATCH_MEMORY_DATABASE_URL", "sqlite:////elsewhere")
     monkeypatch.setenv("FORGEWATCH_INGEST_SECURITY_PROTOCOL", "SASL_SSL")
     monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "hidden")
@@ -122,7 +122,7 @@ def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credenti
     monkeypatch.setenv("FORGEWATCH_INGEST_DECODE_PROCESSES", "7")
     variables = settings_of_a_stack()
     assert variables["FORGEWATCH_INGEST_DECODE_PROCESSES"] == "7"
-    assert variables["FORGEWATCH_UPDATER_SCHEDULE_CRON"] == "0 3 * * *"
+    assert variables["FORGEWATCH_UPDATER_SCHEDULE"] == "0 3 * * *"
     assert variables["FORGEWATCH_MEMORY_DATABASE_URL"] == "sqlite:////run/memory/memory.sqlite"
     assert variables["FORGEWATCH_INGEST_SECURITY_PROTOCOL"] == "PLAINTEXT"
     assert "hidden" not in variables.values()

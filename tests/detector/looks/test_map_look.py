@@ -1,10 +1,18 @@
 """A picture's map: crops cover it or its middle, on the grid of cells, and are joined where they lie."""
 
+import base64
+from io import BytesIO
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+from scipy import ndimage
 
-from detector.looks.map_look import MAX_CROPS, assembled, cells_of, covering
+from detector.looks.map_look import MAX_CROPS, PictureMap, assembled, cells_of, covering, forgery_map
 from detector.release.map_contract import CELL_PX
 
 SIDES = st.integers(1, 3000)
@@ -59,3 +67,36 @@ def test_a_mask_becomes_the_mean_of_each_cell():
     mask[:8, :4] = 1
     mask[16:] = 1
     assert cells_of(mask, (3, 2)).tolist() == [[0.5, 0.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+def shown(png: str) -> Any:
+    return np.asarray(Image.open(BytesIO(base64.b64decode(png))))
+
+
+CELL_GRIDS = arrays(np.float32, (6, 9), elements=st.floats(0, 1, width=32))
+
+
+@given(cells=CELL_GRIDS, threshold=st.floats(0.05, 1))
+def test_what_is_marked_can_be_read_from_the_png(cells: Any, threshold: float) -> None:
+    found = forgery_map(PictureMap(cells, (16, 8, 70, 45)), threshold, 0)
+    marked = shown(found.png) >= threshold * 255
+    np.testing.assert_allclose(shown(found.png), cells * 255, atol=0.501)
+    assert found.share == pytest.approx(marked.mean())
+    if not marked.any():
+        assert found.box is None
+        return
+    assert found.box is not None
+    left, top, width, height = found.box
+    assert 16 <= left < left + width <= 16 + 70
+    assert 8 <= top < top + height <= 8 + 45
+    groups, _ = ndimage.label(marked)
+    inside = groups[
+        (top - 8) // 8 : -(-(top - 8 + height) // 8), (left - 16) // 8 : -(-(left - 16 + width) // 8)
+    ]
+    largest = np.bincount(groups[groups > 0]).max()
+    assert np.bincount(inside[inside > 0]).max() == largest
+
+
+def test_a_map_of_the_largest_part_takes_less_than_16_kb() -> None:
+    cells = np.random.default_rng(0).random((96, 96), np.float32)
+    assert len(forgery_map(PictureMap(cells, (0, 0, 768, 768)), 0.5, 0).model_dump_json()) < 16_000

@@ -15,7 +15,7 @@ from verdicts import make_evidence, make_item, make_verdict
 
 from detector.looks.judged_item import Clip, JudgedItem
 from detector.looks.map_look import MapLook, PictureMap, forgery_map
-from detector.looks.scan_look import ScanLook, found_in
+from detector.looks.scan_look import ScanLook, scan_of
 from detector.looks.stretches import stretches
 from detector.records import RegionPrediction, Verdict
 from detector.release.map_contract import CELLS, MapContract
@@ -201,7 +201,7 @@ def regions(numbers: Any, times: Any) -> tuple[Region, ...]:
 def test_whoever_has_the_scan_finds_the_segments_in_it(scores: Any, step: int, threshold: float) -> None:
     length = step * len(scores)
     numbers = np.arange(len(scores)) * step + step // 2
-    scan, found = found_in(scores, regions(numbers, numbers / 25), length, threshold)
+    scan, found = scan_of(scores, regions(numbers, numbers / 25), length, threshold)
     again = [one for one in stretches(scan.scores) if one[2] >= threshold]
     assert [one.score for one in found] == [score for _, _, score in again]
     for one, (first, end, _) in zip(found, again, strict=True):
@@ -216,7 +216,7 @@ def test_ends_are_in_the_time_that_a_clip_of_a_changing_rate_shows() -> None:
     times = np.concatenate([np.arange(10) / 10, 1 + np.arange(10) / 2])
     scores = np.zeros(20, np.float32)
     scores[10:16] = 0.9
-    _, (segment,) = found_in(scores, regions(range(20), times), 20, 0.3)
+    _, (segment,) = scan_of(scores, regions(range(20), times), 20, 0.3)
     assert (segment.frames, segment.start_s, segment.end_s) == ((10, 15), 1, 4)
 
 
@@ -224,13 +224,13 @@ def test_a_stretch_does_not_go_on_where_a_damaged_video_was_not_reached() -> Non
     scores = np.full(10, 0.9, np.float32)
     numbers = 1 + 2 * np.arange(10)
     for beyond, last in ((0, 19), (200, 19)):
-        _, (segment,) = found_in(scores, regions(numbers, numbers / 10), 20 + beyond, 0.3)
+        _, (segment,) = scan_of(scores, regions(numbers, numbers / 10), 20 + beyond, 0.3)
         assert segment.frames == (0, last)
         assert (segment.start_s, segment.end_s) == pytest.approx((0, 2))
 
 
 def test_one_frame_is_scanned_too_and_holds_no_stretch() -> None:
-    scan, found = found_in(np.ones(1, np.float32), regions([0], [0.0]), 1, 0.1)
+    scan, found = scan_of(np.ones(1, np.float32), regions([0], [0.0]), 1, 0.1)
     assert (scan.frames, scan.step_s, found) == (1, 0, ())
 
 
@@ -238,7 +238,7 @@ def test_a_map_and_a_scan_of_the_most_take_less_than_16_kb() -> None:
     rng = np.random.default_rng(0)
     scores = [*[0.051234] * 4, *[0.991234] * 5] * 11
     numbers = 1_000_000 + 1000 * np.arange(96)
-    scan, found = found_in(np.float32(scores[:96]), regions(numbers, numbers / 29.97), 2_000_000, 0.01)
+    scan, found = scan_of(np.float32(scores[:96]), regions(numbers, numbers / 29.97), 2_000_000, 0.01)
     assert len(found) == 10
     largest = forgery_map(PictureMap(rng.random((96, 96), np.float32), (0, 0, 768, 768)), 0.5, 0)
     verdict = seen().verdict

@@ -177,7 +177,7 @@ def test_the_command_line_works_without_torch(
     assert "Usage: forgewatch" in podman.run(worker, "forgewatch", *arguments)
 
 
-@pytest.mark.parametrize("command", ["demo", "up", "throughput", "benchmark speed"])
+@pytest.mark.parametrize("command", ["demo", "up", "throughput", "benchmark synthetic"])
 def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
     podman: Podman, worker: str, command: str
 ) -> None:

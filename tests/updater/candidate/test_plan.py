@@ -1,14 +1,18 @@
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from updater.candidate.plan import LEAST, CandidateRefusedError, Parent, make_plan
-from updater.candidate.recipe import TrainingSettings
+from detector.release.architecture import Architecture
+from updater.candidate.draft import identity_of
+from updater.candidate.plan import LEAST, CandidateRefusedError, Parent, make_plan, recipe_of
 from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
+from updater.training.step import FIRST, UPDATE
 
 SETTINGS = UpdaterSettings(device="cpu", backbone="lcnet_050")
+BARE = Architecture(backbone="none", crop_px=96)
+WITH_A_BACKBONE = Architecture(backbone="lcnet_050", crop_px=96)
 
 
 def splits(**counts):
@@ -76,29 +80,39 @@ def test_an_empty_memory_is_refused():
         make_plan(SETTINGS, None, splits())
 
 
-@pytest.mark.parametrize("given", [{"augment": "flip"}, {"head_epochs": 1.0}])
-def test_what_is_of_a_backbone_is_refused_without_one_in_one_line(given):
-    some = splits(real=9, blend=9)
-    bare = UpdaterSettings(device="cpu", backbone="none", **given)
-    (name,) = given
-    with pytest.raises(CandidateRefusedError, match=f"FORGEWATCH_UPDATER_{name.upper()} is of a backbone's"):
-        make_plan(bare, None, some)
-    plan = make_plan(bare.model_copy(update={"backbone": "lcnet_050"}), None, some)
-    assert getattr(plan.training, name) == given[name]
+@pytest.mark.parametrize("usual", [FIRST, UPDATE])
+@pytest.mark.parametrize("architecture", [BARE, WITH_A_BACKBONE])
+def test_where_nothing_is_set_an_update_trains_as_usual(usual, architecture):
+    assert recipe_of(UpdaterSettings(), usual, 1000, architecture) == usual
 
 
-def test_everything_that_a_candidate_follows_from_is_in_its_identity(parent):
-    from updater.candidate.builder import identity
+def test_epochs_and_rate_are_those_of_a_backbone_or_without_one_of_the_head():
+    # 640 items and half as many pseudo-forgeries are 30 batches of 32, and 15 of 64.
+    given = UpdaterSettings(epochs=2, rate=0.01, batch=32)
+    made = replace(UPDATE, backbone_steps=60, backbone_rate=0.01, batch=32)
+    assert recipe_of(given, UPDATE, 640, WITH_A_BACKBONE) == made
+    made = replace(UPDATE, balanced_steps=30, balanced_rate=0.01)
+    assert recipe_of(UpdaterSettings(epochs=2, rate=0.01), UPDATE, 640, BARE) == made
+    assert recipe_of(UpdaterSettings(epochs=0.01), FIRST, 8, WITH_A_BACKBONE).backbone_steps == 1
 
+
+@pytest.mark.parametrize(("name", "value"), [("EPOCHS", "0"), ("RATE", "nan"), ("BATCH", "0")])
+def test_what_no_training_can_be_told_is_refused_by_name(monkeypatch, name, value):
+    monkeypatch.setenv(f"FORGEWATCH_UPDATER_{name}", value)
+    with pytest.raises(ValueError, match=name.lower()):
+        UpdaterSettings()
+
+
+def test_everything_that_a_candidate_follows_from_is_in_its_identity_of(parent):
     plan = make_plan(SETTINGS, parent, splits(real=9, blend=9, upsampling=9))
     other = make_plan(SETTINGS, parent, splits(real=9, blend=9, upsampling=(9, 9, 8)))
     changed = [
-        dataclasses.replace(plan, seed=1),
-        dataclasses.replace(plan, without=frozenset({"jpeg"})),
-        dataclasses.replace(plan, parent=None),
-        dataclasses.replace(plan, training=TrainingSettings(rate=0.1)),
+        replace(plan, seed=1),
+        replace(plan, without=frozenset({"jpeg"})),
+        replace(plan, parent=None),
+        replace(plan, recipe=replace(plan.recipe, backbone_rate=0.1)),
         other,
     ]
-    found = [identity(one, 1) for one in (plan, *changed)] + [identity(plan, 2)]
+    found = [identity_of(each, 1) for each in (plan, *changed)] + [identity_of(plan, 2)]
     assert len(set(found)) == len(found)
-    assert identity(plan, 1) == identity(dataclasses.replace(plan), 1)
+    assert identity_of(plan, 1) == identity_of(replace(plan), 1)

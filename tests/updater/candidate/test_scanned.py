@@ -9,8 +9,7 @@ import torch
 from detector.features.cell_traces import CELL_WIDTH
 from detector.release.scan_contract import ScanContract
 from updater.candidate.plan import LEAST, make_plan
-from updater.candidate.scanned import scanned
-from updater.candidate.scanned_clips import ScannedClips
+from updater.candidate.scanned import ScannedClips, scanned
 from updater.data.real_clips import LEAST_VIDEOS, RealClips
 from updater.data.training_data import Splits
 from updater.scan.training import train_scanner

@@ -10,7 +10,8 @@ from detector.release.architecture import Architecture
 from updater.draws import cumulative
 from updater.outliers.exposure import Exposure, expose
 from updater.training import softmax_rehearsal
-from updater.training.batches import Drawn, TrainingSet, ahead, draw
+from updater.training.batches import Drawn, TrainingSet, ahead, at_once, draw
+from updater.training.fit import keep_freed_memory
 from updater.training.forward import mirrored, shifted
 from updater.training.loop import item_weights, optimiser_of
 from updater.training.step import FIRST, Options, Step
@@ -88,6 +89,18 @@ def test_batches_come_in_order_whatever_thread_draws_them():
     for beside_a_gpu in (False, True):
         numbers = [one.torch_seed for one in ahead(of, range(3, 60), beside_a_gpu)]
         assert numbers == list(range(3, 60))
+
+
+def test_batches_made_in_a_row_come_in_order_and_none_twice():
+    made = []
+    found = at_once(lambda number: made.append(number) or number, range(3, 45))
+    assert next(found) == 3
+    assert len(made) < 42, "not all at once"
+    assert [3, *found] == made == list(range(3, 45))
+
+
+def test_freed_memory_is_kept_where_glibc_is():
+    assert keep_freed_memory() is keep_freed_memory()
 
 
 def test_an_error_in_a_thread_reaches_the_training():

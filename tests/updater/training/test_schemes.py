@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.architecture import Architecture
 from updater.training import schemes
 from updater.training.loop import Batch, TrainingSet
@@ -50,8 +50,10 @@ def test_the_two_scores_are_those_worked_by_hand(aggregate):
 @pytest.mark.parametrize("target", [0, 1])
 def test_gradients_reach_every_logit_that_the_formula_names(aggregate, target):
     logits = LOGITS.clone().requires_grad_()
-    options = Options(scheme="mt", aggregate=aggregate, mt_weight=1.0)
-    torch.autograd.backward(schemes.class_loss(logits, torch.tensor([target]), FAKE, options))
+    options = Options(scheme="mt", aggregate=aggregate)
+    # An entropy without a gradient leaves that of the binary loss.
+    loss = schemes.class_loss(logits, torch.tensor([target]), FAKE, options, lambda z, _: z.sum() * 0)
+    torch.autograd.backward(loss)
     named = torch.tensor([[True, False, False, True]]) if aggregate == "max" else torch.ones(1, 4) > 0
     assert torch.equal(logits.grad != 0, named)
 
@@ -68,7 +70,7 @@ def test_the_binary_loss_falls_as_the_true_side_rises(aggregate):
 
 
 def test_multi_task_is_the_stated_share_of_both_losses():
-    target, options = torch.tensor([3]), Options(scheme="mt", aggregate="sumlogit", mt_weight=0.3)
+    target, options = torch.tensor([3]), Options(scheme="mt", aggregate="sumlogit")
     expected = -0.7 * math.log(G[3]) - 0.3 * BY_HAND["sumlogit"][1]
     assert schemes.class_loss(LOGITS, target, FAKE, options).item() == pytest.approx(expected, rel=1e-5)
 
@@ -81,17 +83,17 @@ def test_binary_and_multi_class_are_the_cross_entropy():
 
 def test_pseudo_forgeries_take_part_in_the_entropy_and_in_neither_sum():
     logits = torch.cat([LOGITS, torch.tensor([[3.0]])], 1).repeat(2, 1)
-    options = Options(scheme="mt", aggregate="sumlogit", mt_weight=0.4)
+    options = Options(scheme="mt", aggregate="sumlogit")
     value = schemes.class_loss(logits, torch.tensor([0, 4]), FAKE, options)
     entropy = cross_entropy(logits, torch.tensor([0, 4]))
-    assert value.item() == pytest.approx(0.6 * entropy.item() - 0.4 * BY_HAND["sumlogit"][0], rel=1e-5)
+    assert value.item() == pytest.approx(0.7 * entropy.item() - 0.3 * BY_HAND["sumlogit"][0], rel=1e-5)
 
 
 @pytest.mark.parametrize("aggregate", BY_HAND)
 def test_classes_all_of_one_side_have_no_binary_loss(aggregate):
-    options = Options(scheme="mt", aggregate=aggregate, mt_weight=0.25)
+    options = Options(scheme="mt", aggregate=aggregate)
     value = schemes.class_loss(LOGITS, torch.tensor([0]), torch.zeros(4, dtype=torch.bool), options)
-    assert value.item() == pytest.approx(-0.75 * math.log(G[0]), rel=1e-5)
+    assert value.item() == pytest.approx(-0.7 * math.log(G[0]), rel=1e-5)
 
 
 def test_binary_classes_are_real_and_fake_whatever_the_families():

@@ -14,18 +14,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.graph import DetectorGraph
 from detector.release.artifact import WEIGHTS, Artifact
 from detector.release.gate import GateParameters
 from detector.serving.session import open_session
-from memory.records import REAL
-from memory.shelves import split_of
+from memory.records import REAL, split_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
-from updater.benchmark.data.tasks import hold_back
+from updater.benchmark.data.tasks import LayoutError, hold_back
 from updater.benchmark.synthetic.tasks import load_library
-from updater.candidate.builder import Workshop, identity
+from updater.candidate.builder import STAGES, build
 from updater.candidate.calibrate import reals
+from updater.candidate.draft import Draft, identity_of
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.parent import load_network
 from updater.candidate.plan import Parent, make_plan
@@ -85,6 +84,26 @@ def load_media(folder: Path, reader: CropReader, progress: Progress, *, reals: i
     return Media(**{name: _featured(name, items, progress) for name, items in parts.items()})
 
 
+def go_all(
+    data: Path | None,
+    seeds: Sequence[int],
+    folder: Path,
+    settings: UpdaterSettings,
+    progress: Progress,
+    reals: int,
+    each: int,
+) -> list[Way]:
+    """Go the newcomer's way once a seed, with a library of so many reals and so many of each family.
+
+    Raises LayoutError, also where no data is given, and what `load_media` raises.
+    """
+    if data is None:
+        raise LayoutError("newcomer needs the folder of its data, and there is no --data")
+    with CropReader(cache=folder.parent / "crops", progress=progress) as reader:
+        media = load_media(data, reader, progress, reals=reals, each=each)
+    return [go(media, seed, folder, settings, progress) for seed in seeds]
+
+
 def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progress: Progress) -> Way:
     """Go the newcomer's way once. seed: of what is dealt where, and of both trainings.
 
@@ -131,11 +150,9 @@ def _release(
 ) -> Artifact:
     """Make a release as an update does, up to its manifest."""
     plan = make_plan(settings, parent, splits)
-    workshop = Workshop(folder, identity(plan, 0))
-    network = workshop.learnt(plan, progress)
-    calibrated, reference = workshop.calibrated(plan, network, None, progress)
-    exported = workshop.exported(plan, DetectorGraph(network, calibrated.gate, reference))
-    return Artifact(workshop.draft, workshop.manifest(plan, calibrated, exported), identity(plan, 0))
+    draft = Draft(folder, plan, settings, progress)
+    build(draft, [stage for stage in STAGES if stage.name in ("learn", "calibrate", "export")])
+    return Artifact(draft.artifact, draft.manifest(), identity_of(plan, 0))
 
 
 def _judged(release: Artifact, items: LabelledCrops, progress: Progress) -> Judged:

@@ -1,7 +1,7 @@
 """Published settings of continual learners, each under one name, as options of the benchmark.
 
-A preset is a set of options that whoever runs the benchmark could give one by one; what is given beside it
-counts. `differs` is what no option says: how a run then still is not the published one.
+A preset is a set of options and of what no option says; what is given beside it counts. `differs` is how a
+run then still is not the published one.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,7 @@ _RESNET = (
     "a linear layer, a norm and a GELU stand between the pooled features and the head; there nothing does",
 )
 _CDDB: Mapping[str, object] = {
-    "scheme": "mt",
-    "aggregate": "sumlogit",
-    "mt_weight": 0.3,
+    "scheme": "mt:sumlogit",
     "head": "linear",
     "backbone": "resnet50",
     "forensic": False,

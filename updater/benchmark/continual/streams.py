@@ -47,7 +47,8 @@ class Dataset:
         if self.which == "synthetic":
             if self.calibration_share is not None:
                 raise LayoutError(
-                    "the own stream has its calibration items apart: give no --calibration-share"
+                    "the own stream has its calibration items apart, and published runs hold none back:"
+                    " a --preset is of cddb or opencil"
                 )
             return load_synthetic(reader)
         if self.data is None or not self.data.is_dir():

@@ -1,0 +1,203 @@
+"""The folder in which one run's candidate is made, and what lies in it. It survives its runner."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from detector.model.network import Network, PictureBranch
+from detector.release.architecture import FEATURE_VERSION
+from detector.release.artifact import REFERENCE, WEIGHTS
+from detector.release.contract import Contract
+from detector.release.gate import GateParameters
+from detector.release.manifest import Manifest, ReferenceEntry
+from detector.release.map_contract import MapContract
+from detector.release.reference import Reference, load_reference
+from detector.release.scan_contract import ScanContract
+from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
+from updater.candidate.parent import branch_of, load_network
+from updater.candidate.picture import new_branch, with_picture_features
+from updater.candidate.plan import Plan
+from updater.progress import Progress
+from updater.records import Power, ScannerFound
+from updater.settings import UpdaterSettings
+from updater.training.pools import with_crop_features
+
+M = TypeVar("M", bound=BaseModel)
+
+FROZEN = "frozen"
+"""folder of what frozen models made of pictures, in any run"""
+
+
+class Learnt(BaseModel):
+    """That the network, and the vote of its picture branch, are in place."""
+
+
+class Calibrated(BaseModel):
+    """What calibration found; the reference set's arrays lie in the artifact."""
+
+    model_config = ConfigDict(frozen=True)
+
+    gate: GateParameters
+    reference: tuple[ReferenceEntry, ...]
+    figures: dict[str, float]
+
+
+class Exported(BaseModel):
+    """What the export gave; differences as of `detector.model.export.prove_equal`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    contract: Contract
+    differences: dict[str, float]
+
+
+class Scanned(BaseModel):
+    """What says when a video is forged, and how it fared when it was trained."""
+
+    model_config = ConfigDict(frozen=True)
+
+    contract: ScanContract
+    found: ScannerFound | None
+    """None of a parent's of which nothing is known"""
+
+
+FILES: Mapping[type[BaseModel], str] = {
+    Learnt: "learnt.json",
+    Calibrated: "calibrated.json",
+    Power: "power.json",
+    Exported: "exported.json",
+    MapContract: "localized.json",
+    Scanned: "scanned.json",
+}
+"""what each stage leaves for the next, by its type"""
+
+
+class Draft:
+    """What there is of a candidate: its plan, and what the stages that are done have left of it.
+
+    artifact/ holds what will be sealed; beside it lie the checkpoint and what only later stages read. A
+    folder that was begun from other data, or from another parent, is emptied. Each file gets there whole and
+    stays through a power cut. What a stage made is read back from there even when it was made just now, so
+    that a resumed run has the very same numbers.
+    """
+
+    def __init__(
+        self, root: Path, plan: Plan, settings: UpdaterSettings, progress: Progress, update: int = 0
+    ) -> None:
+        """update: the run's number."""
+        self.root, self.plan, self.settings = root, plan, settings
+        self.progress, self.update = progress, update
+        self.artifact = root / "artifact"
+        mark, identity = root / "made-from", identity_of(plan, update)
+        if not mark.is_file() or mark.read_text() != identity:
+            shutil.rmtree(root, ignore_errors=True)
+            write_durably(mark, identity.encode())
+        make_folder(self.artifact)
+        for unfinished in self.artifact.glob(f".*{ASIDE}"):  # by a runner that was killed
+            unfinished.unlink()
+
+    @cached_property
+    def featured(self) -> Plan:
+        """The plan with what never changes of its items to train and calibrate on: the features of crops, and
+        what a frozen model makes of whole pictures.
+        """
+        plan, splits = self.plan, self.plan.splits
+        if plan.architecture.forensic:
+            train = with_crop_features(splits.train, plan.device, partial(self.progress, "features"))
+            held = with_crop_features(
+                splits.calibration, plan.device, partial(self.progress, "features held back")
+            )
+            plan = replace(plan, splits=replace(splits, train=train, calibration=held))
+        return with_picture_features(plan, self.begun, self.settings.work_dir / FROZEN, self.progress)
+
+    @cached_property
+    def begun(self) -> PictureBranch | None:
+        """The picture branch as it begins, whose vote says nothing yet; None for a candidate without."""
+        return new_branch(self.plan)
+
+    @cached_property
+    def network(self) -> Network:
+        """The trained network, on the plan's device."""
+        plan = self.plan
+        return load_network(self.artifact / WEIGHTS, plan.architecture, plan.classes).to(plan.device)
+
+    @cached_property
+    def branch(self) -> PictureBranch | None:
+        """The picture branch with its vote; None for a candidate without."""
+        picture = self.plan.architecture.picture
+        if picture is None:
+            return None
+        return branch_of(load_file(self.artifact / WEIGHTS), picture, self.plan.classes)
+
+    @property
+    def reference(self) -> Reference | None:
+        """The reference set; None for a candidate without forensic features."""
+        if not self.plan.architecture.forensic:
+            return None
+        entries = self.left(Calibrated).reference
+        ids, families = tuple(e.exemplar for e in entries), tuple(e.family for e in entries)
+        return load_reference(self.artifact / REFERENCE, ids, families)
+
+    def left(self, kind: type[M]) -> M:
+        """Return what the stage of this kind left, which it has done."""
+        record = self.left_by(kind)
+        assert record is not None
+        return record
+
+    def left_by(self, kind: type[M]) -> M | None:
+        """Return what the stage of this kind left; None where there was nothing for it to do."""
+        record = (self.root / FILES[kind]).read_bytes()
+        return None if record == b"null" else kind.model_validate_json(record)
+
+    def keep(self, state: Mapping[str, Tensor], path: Path) -> None:
+        """Write tensors by name as safetensors."""
+        aside = self.root / f"{path.name}{ASIDE}"
+        save_file({name: value.cpu().contiguous() for name, value in state.items()}, aside)
+        rename_durably(aside, path)
+
+    def manifest(self) -> Manifest:
+        """Return the manifest of what is exported, before any file is in it."""
+        plan, calibrated, exported = self.plan, self.left(Calibrated), self.left(Exported)
+        return Manifest(
+            classes=plan.classes,
+            architecture=plan.architecture,
+            contract=exported.contract,
+            feature_version=FEATURE_VERSION if plan.architecture.forensic else None,
+            gate=calibrated.gate,
+            reference=calibrated.reference,
+            parent=plan.parent and plan.parent.artifact.digest,
+            calibration=calibrated.figures,
+            export_differences=exported.differences,
+        )
+
+
+def identity_of(plan: Plan, update: int) -> str:
+    """Return a SHA-256 of everything that a run's candidate and its evaluation follow from."""
+    splits = plan.splits
+    parts = {
+        "update": update,
+        "classes": plan.classes,
+        "architecture": plan.architecture.model_dump(),
+        "crop_plan": plan.crop_plan.model_dump(),
+        "parent": plan.parent and plan.parent.artifact.digest,
+        "items": [[part.ids, part.families] for part in (splits.train, splits.calibration, splits.test)],
+        "without": sorted(plan.without),
+        "seed": plan.seed,
+        "recipe": asdict(plan.recipe),
+        "features": FEATURE_VERSION,
+        "picture": plan.picture_plan and plan.picture_plan.model_dump(),
+        "picture_from": plan.picture_from and plan.picture_from.digest,
+        "start_from": plan.start_from and plan.start_from.digest,
+        "localizer_steps": plan.localizer_steps,
+        "scanner_steps": plan.scanner_steps,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
