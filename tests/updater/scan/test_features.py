@@ -12,6 +12,7 @@ from updater.distortions.clip_writing import to_h264
 from updater.scan.features import CROP_PX, SeenFrames, frame_features
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frames", [1, 4, 9])
 def test_they_are_those_that_torch_computes(frames: int) -> None:
     crops = np.random.default_rng(frames).integers(0, 256, (frames, 64, 64, 3), np.uint8)
@@ -35,6 +36,7 @@ def features() -> SeenFrames:
     return SeenFrames(CROP_PX)
 
 
+@pytest.mark.slow
 def test_a_clip_of_a_crops_size_has_the_features_of_its_frames(tmp_path: Path, features: SeenFrames):
     rng = np.random.default_rng(0)
     path = tmp_path / "clip.mp4"
