@@ -17,8 +17,7 @@ from detector.looks.judged_item import JudgedItem, evidence_of
 from detector.looks.scan_places import clips, judged_apart
 from detector.records import Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
-from detector.release.contract import PICTURE
-from detector.release.inputs import request_for
+from detector.release.contract import PICTURE, request_for
 from detector.release.tensors import ModelOutput, Request
 from detector.requests import MOST_CROPS, Ready, request_bytes, requests
 from detector.routing import Route

@@ -21,9 +21,8 @@ from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
-from detector.release.contract import Contract
+from detector.release.contract import Contract, request_for
 from detector.release.graph_contract import CROPS
-from detector.release.inputs import request_for
 from detector.serving.fetch import fetch
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings

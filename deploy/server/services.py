@@ -29,8 +29,7 @@ from memory.crops.crop_store import CropStore
 from memory.crops.object_store import local_folder
 from memory.database import open_engine
 from memory.import_files import Imported, LabelledFile, prepare, write
-from memory.index.index import Index
-from memory.index.renewal import Renewal
+from memory.index.index import Index, Renewal
 from memory.migrate import UnknownLayoutError
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store

@@ -4,9 +4,8 @@ import pytest
 
 from memory import rows
 from memory.labels import LabelError, history, label, undo
-from memory.records import Exemplar
+from memory.records import Exemplar, split_of
 from memory.rows import UnknownExemplarError
-from memory.shelves import split_of
 from memory.store import Store
 
 IDS = [f"media-0-{i}" for i in range(30)]

@@ -20,10 +20,9 @@ from detector.model.graph import DetectorGraph
 from detector.model.network import Network, PictureBranch
 from detector.release.architecture import Architecture, Picture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
-from detector.release.contract import crops_and_pooling, picture_and_pooling
+from detector.release.contract import crops_and_pooling, picture_and_pooling, request_for
 from detector.release.gate import GateParameters, Term
 from detector.release.graph_contract import write_probe
-from detector.release.inputs import request_for
 from detector.release.manifest import Manifest
 from detector.release.tensors import ModelOutput, Request, encode
 from detector.routing import Route

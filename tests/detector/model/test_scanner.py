@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.features.cell_traces import CELL_WIDTH, FrameFeatures
-from detector.features.paired_edges import paired_edges
+from detector.features.cell_traces import CELL_WIDTH, FrameFeatures, paired_edges
 from detector.model.export import ExportError, export_proven, run
 from detector.model.scanner import Scanner, ScannerGraph, median, over_time
 from detector.release.scan_contract import FRAME_SCORE, ScanContract

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from detector.handler import Handler
 from detector.release import contract as contract_module
 from detector.release.artifact import MODEL, Artifact
-from detector.release.inputs import request_for
+from detector.release.contract import request_for
 from detector.release.tensors import (
     REQUEST_TYPE,
     Request,

@@ -5,11 +5,11 @@ import pytest
 from sqlalchemy import update
 
 from ingest.records import PicturePlan
-from memory.crops.lossless import unpacked
+from memory.crops.scans import unpacked
 from memory.labels import label, undo
+from memory.records import split_of
 from memory.rows import exemplars_of
 from memory.schema import exemplars
-from memory.shelves import split_of
 from updater.data import real_clips
 from updater.data.real_clips import Gathering, RealClips
 from updater.data.training_data import (

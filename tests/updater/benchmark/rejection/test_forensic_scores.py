@@ -9,8 +9,7 @@ from pytorch_ood.detector import Mahalanobis
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
-from detector.model.neighbours import nearest, own_distance
-from detector.model.scores import SCORES
+from detector.model.scores import SCORES, nearest, own_distance
 from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic
 from updater.benchmark.rejection import gate as gate_scores
