@@ -10,9 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel
 from rich.console import Console
 
-from deploy.bench.maps_cost import MapsCost, maps_cost
+from deploy.bench.maps_cost import WARM_UP, MapsCost, await_release, maps_cost, streamed
 from deploy.bench.model_cost import ModelCost, model_cost
-from deploy.bench.rate import WARM_UP, await_release, streamed
 from deploy.bench.stock import go_live_with_stock
 from deploy.demo import plan
 from deploy.demo.operator import Operator, Story

@@ -4,8 +4,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import BytesIO
 
 import numpy as np
@@ -23,15 +23,18 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.slow
 
 PLAN = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
-Opened = tuple[Sandbox, psutil.Process]
+OneChild = Callable[[], AbstractContextManager[tuple[Sandbox, psutil.Process]]]
 STAND_IN = """
 import os, signal, socket, time
-from ingest.sandbox import wire
+from ingest.sandbox import forks, wire
 from ingest.sandbox.decode import DecodeError
-parent, served = socket.socket(fileno=0), 0
-wire.send_greeting(parent, None)
-while item := wire.receive_item(parent):
-    served += 1
+def run(parent):
+    served = 0
+    wire.send_greeting(parent, None)
+    while item := wire.receive_item(parent):
+        served += 1
+        {answer}
+forks.serve(socket.socket(fileno=0), run)
 """
 
 
@@ -51,21 +54,13 @@ def long_animation() -> bytes:
     return one[:frames] + one[frames:-1] * 60 + one[-1:]
 
 
-@contextmanager
-def one_child(settings: IngestSettings) -> Iterator[Opened]:
-    before = set(psutil.Process().children())  # of other modules' fixtures
-    with Sandbox(settings) as sandbox:
-        (child,) = set(psutil.Process().children()) - before
-        yield sandbox, child
-
-
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Put another program in the child's place: what it does with an item is given."""
 
     def place(answer: str) -> None:
-        program = STAND_IN + "".join(f"    {line}\n" for line in answer.splitlines())
-        monkeypatch.setattr("ingest.sandbox.child.command", lambda: [sys.executable, "-c", program])
+        program = STAND_IN.format(answer=answer.replace("\n", "\n        "))
+        monkeypatch.setattr("ingest.sandbox.forks.command", lambda: [sys.executable, "-c", program])
 
     return place
 
@@ -75,24 +70,24 @@ def restarts(reason: str) -> float:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_to_all_processes_of_the_service_costs_no_item(number: int) -> None:
-    with one_child(IngestSettings()) as (sandbox, child):
+def test_a_signal_to_all_processes_of_the_service_costs_no_item(number: int, one_child: OneChild) -> None:
+    with one_child() as (sandbox, child):
         future = sandbox.submit(long_animation(), PLAN)
         child.send_signal(number)
         assert len(future.result(60).crops) > 1
         assert child.is_running()
 
 
-def test_a_child_killed_between_items_costs_none() -> None:
-    with one_child(IngestSettings()) as (sandbox, child):
+def test_a_child_killed_between_items_costs_none(one_child: OneChild) -> None:
+    with one_child() as (sandbox, child):
         child.kill()
         assert len(sandbox.submit(picture(), PLAN).result(60).crops) == 4
 
 
-def test_a_child_killed_over_an_item_costs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_killed_over_an_item_costs_none(monkeypatch: pytest.MonkeyPatch, one_child: OneChild) -> None:
     before = restarts("killed")
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 60)
-    with one_child(IngestSettings()) as (sandbox, child):
+    with one_child() as (sandbox, child):
         idle_s = child.cpu_times().user
         future = sandbox.submit(long_animation(), PLAN)
         while child.cpu_times().user < idle_s + 0.2:
@@ -103,11 +98,11 @@ def test_a_child_killed_over_an_item_costs_none(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_children_that_are_killed_again_and_again_make_no_dead_letter(
-    stand_in: Callable[[str], None],
+    stand_in: Callable[[str], None], one_child: OneChild
 ) -> None:
     stand_in("os.kill(os.getpid(), signal.SIGKILL)")
     before = restarts("killed")
-    with one_child(IngestSettings()) as (sandbox, _):
+    with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, SandboxUnavailableError)
     assert "killed from outside" in str(error)
@@ -115,7 +110,7 @@ def test_children_that_are_killed_again_and_again_make_no_dead_letter(
 
 
 def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
 ) -> None:
     # As the kernel does on a host with less memory than the limit: no answer to MemoryError, but SIGKILL.
     stand_in(
@@ -125,15 +120,15 @@ def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     monkeypatch.setattr(child_module, "MAX_DECODE_MEMORY_BYTES", 1 << 30)
-    with one_child(IngestSettings()) as (sandbox, _):
+    with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "out_of_memory"
 
 
-def test_a_stopped_child_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_child_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch, one_child: OneChild) -> None:
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
-    with one_child(IngestSettings()) as (sandbox, child):
+    with one_child() as (sandbox, child):
         child.send_signal(signal.SIGSTOP)
         error = sandbox.submit(picture(), PLAN).exception(60)
         assert isinstance(error, SandboxUnavailableError)
@@ -143,57 +138,63 @@ def test_a_stopped_child_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_decoder_that_sleeps_is_the_medias_fault(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
 ) -> None:
     stand_in("signal.pause()")
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
-    with one_child(IngestSettings()) as (sandbox, _):
+    with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "timeout"
 
 
 def test_a_decoder_that_blocks_the_signal_of_its_limit_is_ended(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
 ) -> None:
     stand_in("signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1)
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 60)
-    with one_child(IngestSettings()) as (sandbox, _):
+    with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "timeout"
 
 
 def test_an_answer_that_trickles_does_not_outlast_the_watch(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
 ) -> None:
     stand_in("while True: parent.send(bytes(1)); time.sleep(0.3)")
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
-    with one_child(IngestSettings()) as (sandbox, _):
+    with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
 
 
-def test_an_item_that_ends_a_fresh_child_is_a_dead_letter(stand_in: Callable[[str], None]) -> None:
+def test_an_item_that_ends_a_fresh_child_is_a_dead_letter(
+    stand_in: Callable[[str], None], one_child: OneChild
+) -> None:
     stand_in("os.abort()")
-    with one_child(IngestSettings()) as (sandbox, _):
+    with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "crashed"
 
 
-def test_an_item_pays_for_no_damage_that_one_before_it_did(stand_in: Callable[[str], None]) -> None:
+def test_an_item_pays_for_no_damage_that_one_before_it_did(
+    stand_in: Callable[[str], None], one_child: OneChild
+) -> None:
     stand_in("served > 1 and os.abort()\nwire.send_rejection(parent, DecodeError('corrupt', 'served'))")
-    with one_child(IngestSettings()) as (sandbox, _):
+    with one_child() as (sandbox, _):
         errors = [sandbox.submit(picture(), PLAN).exception(60) for _ in range(3)]
     assert [str(error) for error in errors] == ["served"] * 3
 
 
 @pytest.mark.parametrize("answer", ["b'{}'", 'b\'{"reason": "what", "message": ""}\'', "b'['"])
-def test_an_answer_that_is_none_is_a_dead_letter(answer: str, stand_in: Callable[[str], None]) -> None:
-    stand_in(f"from ingest import framing; framing.send(parent, {answer}, [bytes(3)], framing.wait)")
-    with one_child(IngestSettings()) as (sandbox, _):
+def test_an_answer_that_is_none_is_a_dead_letter(
+    answer: str, stand_in: Callable[[str], None], one_child: OneChild
+) -> None:
+    stand_in(f"wire.send(parent, {answer}, [bytes(3)], wire.wait)")
+    with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "crashed"
