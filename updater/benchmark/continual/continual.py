@@ -238,9 +238,9 @@ def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:
 def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) -> dict[str, Unseen]:
     """Return the means over all sets, and over those that are near or far, by the names of `Figures`.
 
-    sets: the figures of each set that was measured, its mean over the steps. There is no mean of none. Miao et
-    al. 2024 (OpenCIL), section 3.3 and appendix C.2: a table's figure is the mean over the sets. Pooled, a large
-    set outweighs the others, and easy outliers hide hard ones.
+    sets: the figures of each set that was measured, its mean over the steps. There is no mean of none.
+    Miao et al. 2024 (OpenCIL), section 3.3 and appendix C.2: a table's figure is the mean over the sets. Pooled,
+    a large set outweighs the others, and easy outliers hide hard ones.
     """
     distances = {one.name: one.distance for one in outliers}
     parts = {
