@@ -27,8 +27,8 @@ from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
-from updater.benchmark.report.terminal import print_grid
 from updater.benchmark.synthetic.stream import MediaSample, make_many
+from updater.terminal import print_grid
 
 HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES

@@ -16,8 +16,8 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
-from updater.benchmark.report.clock import seconds_in, timed
 from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
+from updater.benchmark.report.run_folder import seconds_in, timed
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import aa_m, auroc, mean_ap
@@ -239,8 +239,8 @@ def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) 
     """Return the means over all sets, and over those that are near or far, by the names of `Figures`.
 
     sets: the figures of each set that was measured, its mean over the steps. There is no mean of none.
-    Miao et al. 2024 (OpenCIL), section 3.3 and appendix C.2: a table's figure is the mean over the sets. Pooled,
-    a large set outweighs the others, and easy outliers hide hard ones.
+    Miao et al. 2024 (OpenCIL), section 3.3 and appendix C.2: a table's figure is the mean over the sets.
+    Pooled, a large set outweighs the others, and easy outliers hide hard ones.
     """
     distances = {one.name: one.distance for one in outliers}
     parts = {

@@ -1,21 +1,24 @@
-"""`forgewatch benchmark forgerynet`: the tasks of ForgeryNet on its data, or on our own in its layout."""
+"""`forgewatch benchmark forgerynet|deeperforensics`: published protocols, on their data or on our own."""
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from deploy.cli.benchmark import HOME, Data, one_line
-from deploy.cli.learning import device_of
-from deploy.cli.output import UsageError, progress_bar, say, writable
+from deploy.cli.learning import with_options
+from deploy.cli.output import UsageError
+from deploy.cli.runs import HOME, Data, RunOptions, carry_out, one_line
 
 if TYPE_CHECKING:
-    from updater.benchmark.forgerynet.choices import Choices
+    import torch
+
+    from updater.benchmark.report.harness import Benchmark
+    from updater.progress import Progress
 
 
+@with_options
 def forgerynet(
+    chosen: RunOptions,
     task: Annotated[str, typer.Option(help="image, spatial, video or temporal")],
     data: Data = None,
     synthetic: Annotated[bool, typer.Option("--synthetic", help="on media of our own instead")] = False,
@@ -45,18 +48,11 @@ def forgerynet(
     pretrained: Annotated[
         bool, typer.Option("--pretrained", help="begin with published weights, which are downloaded")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="folder of the runs; what it holds is not redone")] = None,
-    compare: Annotated[
-        list[Path] | None, typer.Option(help="folder of other runs to put beside these; may be repeated")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""
     from updater.benchmark.forgerynet.choices import Choices, checked, groups_named
     from updater.benchmark.forgerynet.families import families_of
+    from updater.benchmark.forgerynet.run import benchmark, read
     from updater.benchmark.forgerynet.tasks import TASKS
     from updater.training.weights import read_weights
 
@@ -92,54 +88,54 @@ def forgerynet(
             ),
             kinds,
         )
-        _measure(choices, data, range(seed, seed + seeds), device, checkpoint, out, compare or [], report)
+
+    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+        tree = read(of.medium, data, HOME, progress)
+        return benchmark(choices, tree, cache=HOME / "sights", device=device, weights=checkpoint)
+
+    carry_out(chosen, made)
 
 
-def _measure(
-    choices: "Choices",
-    data: Path | None,
-    seeds: range,
-    device: str,
-    weights: Path | None,
-    out: Path | None,
-    others: list[Path],
-    report: Path | None,
+@with_options
+def deeperforensics(
+    chosen: RunOptions,
+    data: Data = None,
+    real: Annotated[
+        Path | None, typer.Option(help="FaceForensics++, whose original videos at c23 the reals are")
+    ] = None,
+    synthetic: Annotated[bool, typer.Option("--synthetic", help="on clips of our own instead")] = False,
+    train: Annotated[
+        str, typer.Option(help="trainings, NAME,NAME,…, each of variants joined by +, as in std+mix3")
+    ] = "std,std+rand,std+mix3",
+    test: Annotated[
+        str, typer.Option(help="variants to test on: std, sing, rand, mix2, mix3, mix4")
+    ] = "std,sing,rand,mix2,mix3,mix4",
+    hidden: Annotated[
+        Path | None, typer.Option(help="a hidden test: a folder with real and fake; else ours")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="forensic, frames:NAME, or of the paper: c3d, i3d, lstm:NAME, tsn:NAME")
+    ] = "forensic",
 ) -> None:
-    from updater.benchmark.forgerynet.report import compare, show, write_reports
-    from updater.benchmark.forgerynet.results import load_all
-    from updater.benchmark.forgerynet.run import default_name, read, run
-    from updater.benchmark.forgerynet.tasks import TASKS
-    from updater.training.processes import is_first, joined
+    """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
+    from updater.benchmark.deeperforensics import models
+    from updater.benchmark.deeperforensics.data import Choices, read
+    from updater.benchmark.deeperforensics.media import Reading
+    from updater.benchmark.deeperforensics.run import benchmark
+    from updater.data.layouts.listed import Tally
 
-    # What cannot be read or written is told of before hours of training.
-    for other in others:
-        load_all(other)
-    for file in ((out or HOME) / "report.json", report):
-        writable(file)
-    with (
-        joined(device_of(device)) as own,
-        progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
-    ):
-        found = read(TASKS[choices.task].medium, data, HOME, progress)
-        folder = out or HOME / default_name(choices, found)
-        command = ("forgewatch", *sys.argv[1:])
-        runs = list(
-            run(
-                choices,
-                found,
-                seeds,
-                folder,
-                cache=HOME / "sights",
-                command=command,
-                device=own,
-                weights=weights,
-                progress=progress,
-            )
-        )
-        if not is_first():
-            return
-    write_reports(folder, runs, report)
-    show(Console(), runs)
-    if others:
-        compare([folder, *others]).show(Console())
-    say(f"the page of it: {folder / 'report.html'}")
+    if (data is None) == (not synthetic):
+        raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic, and not both")
+    if (real is None) == (not synthetic):
+        raise UsageError("--real names FaceForensics++, whose videos are the reals beside --data")
+    with one_line():
+        models.check(model)
+        choices = Choices.named(train, test, model, synthetic=synthetic)
+
+    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+        tree = read(choices, data, real, hidden, HOME, progress)
+        reading = Reading(tree.plan, HOME, progress, Tally())
+        network: Any = models.model_of(model, reading, device, synthetic=synthetic)
+        return benchmark(choices, tree, network, reading)
+
+    carry_out(chosen, made)

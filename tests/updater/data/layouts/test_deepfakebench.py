@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from updater.benchmark.data.deepfakebench import load_deepfakebench
-from updater.benchmark.data.entries import Entry, Listing
-from updater.benchmark.data.tasks import LayoutError
+from updater.data.layouts.deepfakebench import load_deepfakebench
+from updater.data.layouts.entries import Entry, LayoutError, Listing
 
 ROOT = "D:\\data\\rgb\\"
 """where the frames were on the machine that wrote the list"""

@@ -1,11 +1,13 @@
+"""What may be chosen of a run, and what is refused in one line."""
+
 import pytest
 
-from updater.benchmark.deeperforensics.choices import ChoiceError, checked, variants_of
-from updater.benchmark.deeperforensics.models import ModelError
+from updater.benchmark.deeperforensics import models
+from updater.benchmark.deeperforensics.data import ChoiceError, Choices, variants_of
 
 
-def choices(train="std", test="std", model="forensic"):
-    return checked(train, test, model, synthetic=True)
+def choices(train="std", test="std"):
+    return Choices.named(train, test, "forensic", synthetic=True)
 
 
 def test_trainings_and_tests_are_lists_of_variants_and_a_training_may_join_several():
@@ -30,11 +32,20 @@ def test_a_variant_that_is_none_is_one_line_that_names_those_that_are(wrong, sai
         choices(**wrong)
 
 
-@pytest.mark.parametrize("model", ["x3d", "frames:no_such_model", "frames:"])
+@pytest.mark.parametrize(
+    "model", ["x3d", "x3d_m", "lstm", "c3d:resnet18", "tsn:no_such_model", "frames:no_such_model", "frames:"]
+)
 def test_a_model_that_is_none_is_one_line(model):
-    with pytest.raises(ModelError, match="--model") as caught:
-        choices(model=model)
+    with pytest.raises(models.ModelError, match="--model") as caught:
+        models.check(model)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "model", ["forensic", "frames:resnet18", "c3d", "i3d", "lstm:resnet18", "tsn:resnet18"]
+)
+def test_the_papers_networks_are_models(model):
+    models.check(model)
 
 
 def test_single_distortions_are_tested_by_what_saw_none_where_that_is_trained():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from updater.benchmark.data.entries import Entry, Split
-from updater.benchmark.data.listed import (
+from updater.data.layouts.entries import Entry, LayoutError, Split
+from updater.data.layouts.listed import (
     Tally,
     below,
     grouped,
@@ -17,7 +17,6 @@ from updater.benchmark.data.listed import (
     lines_of,
     refuse_another_release,
 )
-from updater.benchmark.data.tasks import LayoutError
 
 KEYS = st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=3), max_size=12)
 SPLITS: list[Split] = ["train", "val", "test"]

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from updater.benchmark.data.entries import Entry, Listing, Segment, SegmentsError, with_frames
-from updater.benchmark.data.forgerynet import load_forgerynet
-from updater.benchmark.data.forgerynet_rows import RowError, row_of
+from updater.data.layouts.entries import Entry, Listing, Segment, SegmentsError, with_frames
+from updater.data.layouts.forgerynet import RowError, load_forgerynet, row_of
 
 V = "val_video_release"
 

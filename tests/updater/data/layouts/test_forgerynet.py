@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from updater.benchmark.data.entries import Entry, Listing
-from updater.benchmark.data.forgerynet import load_forgerynet
-from updater.benchmark.data.forgerynet_classes import APPROACHES, REAL_SOURCES, classes_of
-from updater.benchmark.data.tasks import LayoutError
+from updater.data.layouts.entries import Entry, LayoutError, Listing
+from updater.data.layouts.forgerynet import load_forgerynet
+from updater.data.layouts.forgerynet_classes import APPROACHES, REAL_SOURCES, classes_of
 
 DIGITS = "1" * 32
 """a hash that consists of digits, as a careless reader's directory would"""

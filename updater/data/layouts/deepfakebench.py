@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, get_args
 
 from memory.records import REAL
-from updater.benchmark.data.entries import Entry, Listing, Split
-from updater.benchmark.data.faceforensics import Rate
-from updater.benchmark.data.listed import (
+from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
+from updater.data.layouts.faceforensics import Rate
+from updater.data.layouts.listed import (
     Tally,
     below,
     grouped,
@@ -25,8 +25,8 @@ from updater.benchmark.data.listed import (
     json_in,
     kept_apart,
     refuse_another_release,
+    together,
 )
-from updater.benchmark.data.tasks import LayoutError
 
 _REAL = re.compile(r".*(?:\b|_)real", re.IGNORECASE)
 _ACTORS_SET = "deeperforensics"
@@ -48,6 +48,20 @@ class _Video(NamedTuple):
     name: str
     frames: tuple[str, ...]
     masks: tuple[str, ...]
+
+
+def load_lists(folder: Path) -> Listing:
+    """List the videos of every JSON file of a folder, or of dataset_json in it or in its preprocessing.
+
+    Raises what `load_deepfakebench` raises, and LayoutError where there is no such file.
+    """
+    places = (folder, folder / "dataset_json", folder / "preprocessing" / "dataset_json")
+    lists = [path for place in places for path in sorted(place.glob("*.json"))]
+    if not lists:
+        raise LayoutError(
+            f"{folder} has no SET.json, nor has its dataset_json: put DeepfakeBench's lists there"
+        )
+    return together("deepfakebench", [load_deepfakebench(path, folder) for path in lists])
 
 
 def load_deepfakebench(path: Path, folder: Path, rate: Rate = "c23") -> Listing:

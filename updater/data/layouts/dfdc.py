@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memory.records import REAL
-from updater.benchmark.data.entries import Entry, Listing, Split
-from updater.benchmark.data.files import subfolders
-from updater.benchmark.data.listed import (
+from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
+from updater.data.layouts.listed import (
     MISSING,
     Tally,
     below,
@@ -28,8 +27,8 @@ from updater.benchmark.data.listed import (
     kept_apart,
     lines_of,
     refuse_another_release,
+    subfolders,
 )
-from updater.benchmark.data.tasks import LayoutError
 
 FAMILY = "DFDC"
 _PART = re.compile(r"dfdc_train_part_(\d+)")

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.tasks import LayoutError
+from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
 
 # What is tested is what papers print, so that it stays whole; training gives way to both others.
 _KEPT_FIRST = ("test", "val", "train")
@@ -39,6 +38,30 @@ class Tally:
     def notes(self) -> tuple[str, ...]:
         """Return a line for each kind, in the order in which they were met."""
         return tuple(f"{count} {what} (first: {self._first[what]})" for what, count in self._counts.items())
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, sorted, without hidden ones; none where there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def media_in(folder: Path, expected: str) -> list[Path]:
+    """Return everything below a folder but what is hidden, sorted.
+
+    Raises LayoutError, which says what was expected in the folder above it, where it is missing or empty.
+    """
+    paths = [
+        path
+        for path in (sorted(folder.rglob("*")) if folder.is_dir() else [])
+        # Not `is_file`: a link that leads nowhere must be told of, not skipped.
+        if not path.is_dir() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not paths:
+        what = "holds no media" if folder.is_dir() else "is missing"
+        raise LayoutError(f"{folder} {what}: {folder.parent} needs {expected}")
+    return paths
 
 
 def below(folder: Path, listed: str) -> Path | None:
@@ -120,3 +143,22 @@ def kept_apart(entries: Sequence[Entry], tally: Tally) -> tuple[Entry, ...]:
         else:
             tally.add(f"entries are left out of {entry.split}, since their group is in {there}", entry.path)
     return tuple(kept)
+
+
+def reported_split(listing: Listing) -> Split | None:
+    """Return the split that figures are of: the test, or where none is labelled the validation.
+
+    None where there is nothing else to learn from.
+    """
+    splits = {entry.split for entry in listing.entries}
+    if "train" not in splits:
+        return None
+    return "test" if "test" in splits else "val" if "val" in splits else None
+
+
+def together(name: str, listings: Sequence[Listing]) -> Listing:
+    """Return several listings of one set as one; a group stays in one split."""
+    tally = Tally()
+    entries = kept_apart([entry for listing in listings for entry in listing.entries], tally)
+    notes = [note for listing in listings for note in listing.notes]
+    return Listing(name, entries, (*notes, *tally.notes()))

@@ -6,9 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from updater.benchmark.data.dfdc import load_dfdc
-from updater.benchmark.data.entries import Listing
-from updater.benchmark.data.tasks import LayoutError
+from updater.data.layouts.dfdc import load_dfdc
+from updater.data.layouts.entries import LayoutError, Listing
 
 
 def touch(path: Path) -> Path:

@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from memory.records import REAL
-from updater.benchmark.data.entries import Entry, Listing, Split
-from updater.benchmark.data.files import subfolders
-from updater.benchmark.data.listed import (
+from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
+from updater.data.layouts.listed import (
     MISSING,
     Tally,
     grouped,
     json_in,
     kept_apart,
     refuse_another_release,
+    subfolders,
 )
-from updater.benchmark.data.tasks import LayoutError
 
 Rate = Literal["raw", "c23", "c40"]
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from updater.benchmark.data.entries import Listing
-from updater.benchmark.data.faceforensics import load_faceforensics
-from updater.benchmark.data.tasks import LayoutError
+from updater.data.layouts.entries import LayoutError, Listing
+from updater.data.layouts.faceforensics import load_faceforensics
 
 PAIRS = {"train": [["071", "054"], ["087", "081"]], "val": [["720", "672"]], "test": [["953", "974"]]}
 

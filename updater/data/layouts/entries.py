@@ -4,10 +4,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from updater.benchmark.data.tasks import DataError
 from updater.distortions.distortion import Step
 
 Split = Literal["train", "val", "test"]
+
+
+class DataError(Exception):
+    """Fatal: the data cannot be read as it lies. One line: what, where, and what to do about it."""
+
+
+class LayoutError(DataError):
+    """The directories are not laid out as the reader expects, or one of them is empty."""
 
 
 class SegmentsError(DataError):
