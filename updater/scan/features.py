@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from detector.features.cell_traces import FrameFeatures
 from detector.model.export import write_onnx
-from detector.release.graph_contract import CROPS, ROWS, TensorSpec
 from detector.release.scan_contract import FEATURES
+from detector.release.tensors import CROPS, ROWS, TensorSpec
 from detector.serving.session import open_graph
 from updater.filters import Picture
 
