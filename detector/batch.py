@@ -25,8 +25,8 @@ from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedE
 from detector.settings import DetectorSettings
 from detector.unknowns import encode
 from detector.verdicts import Origin, build
+from ingest.dead_letters import about
 from ingest.envelope import open_envelope, trace_of
-from ingest.item_fields import about
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings

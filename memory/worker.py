@@ -15,8 +15,7 @@ from kafka.errors import KafkaError
 
 from detector.release.artifact import version_of
 from detector.unknowns import UnknownMessageError, decode
-from ingest.dead_letters import dead_letter
-from ingest.item_fields import about, told
+from ingest.dead_letters import about, dead_letter, told
 from ingest.kafka.sink import CommitError, TransactionalSink
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord, Position

@@ -17,10 +17,9 @@ import updater.schema
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger
 from memory import migrate as module
-from memory import offsets
 from memory.database import open_engine
 from memory.migrate import UnknownLayoutError, migrate
-from memory.store import Store, StoreUnavailableError
+from memory.store import Store, StoreUnavailableError, load_offsets
 
 ROOMS = {
     "memory.migrations": ("exemplars", memory.schema.metadata),
@@ -120,7 +119,7 @@ pytest.importorskip("psycopg")
 OPENS = """
 import sys
 from deploy.releases.ledger import Ledger
-from memory.offsets import load_offsets, save_offsets
+from memory.store import load_offsets, save_offsets
 from memory.store import Store
 from updater.runs import open_runs
 from updater.settings import UpdaterSettings
@@ -139,7 +138,7 @@ def test_four_processes_that_open_an_empty_database_at_once_lose_no_update(postg
     assert [process.wait(60) for process in processes] == [0] * 4
     store = Store(postgresql_url)
     with store.read() as connection:
-        assert offsets.load_offsets(connection) == {("t", 0): 100}
+        assert load_offsets(connection) == {("t", 0): 100}
     store.close()
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel
 from rich.console import Console
 
-from deploy.bench.maps_cost import MapsCost, maps_cost
+from deploy.bench.maps_cost import WARM_UP, MapsCost, await_release, maps_cost, streamed
 from deploy.bench.model_cost import ModelCost, model_cost
-from deploy.bench.rate import WARM_UP, await_release, streamed
 from deploy.bench.stock import go_live_with_stock
 from deploy.demo import plan
 from deploy.demo.operator import Operator, Story
@@ -28,8 +27,8 @@ from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
-from updater.benchmark.report.terminal import print_grid
 from updater.benchmark.synthetic.stream import MediaSample, make_many
+from updater.terminal import print_grid
 
 HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES

@@ -144,6 +144,7 @@ def consume(
 CRASHES = ["between crops and row", "after the row", "before the commit"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash_at", CRASHES)
 def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left_over(
     store: Store, crops: CropStore, make: Make, crash_at: str

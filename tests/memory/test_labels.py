@@ -96,6 +96,7 @@ def test_one_wrong_id_and_nothing_is_labelled(store: Store) -> None:
     assert history(store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["", "Gan", "gan_2", "gan--2", "2gan", "gan-", "a" * 65, "unknown", "fake", "../x", "gan\n"]
 )

@@ -118,6 +118,7 @@ def test_features_of_another_version_are_neither_compared_nor_left_out(
     assert all(i >= "media-0-5" for i in choice.resting)
 
 
+@pytest.mark.slow
 def test_a_row_that_was_dropped_with_its_label_is_left_alone(
     store: Store, taught: Callable[..., list[str]]
 ) -> None:

@@ -17,7 +17,7 @@ from verdicts import unknown_message
 
 from deploy.local.processes import free_port
 from detector.records import UNKNOWNS
-from ingest.kafka.same_topic import TopicRenewedError
+from ingest.kafka.positions import TopicRenewedError
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics

@@ -89,12 +89,12 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
 
     def send(numbers: range) -> None:
         for number in numbers:
-            producer.send(f"unknowns-{name}", unknown_message(number), partition=number % 2)
+            producer.send(ingest.topic(UNKNOWNS), unknown_message(number), partition=number % 2)
         producer.flush()
 
     send(range(COUNT // 2))
     for partition, value in ((0, b"rubbish"), (1, b""), (0, None)):
-        producer.send(f"unknowns-{name}", value, key=b"key", partition=partition)
+        producer.send(ingest.topic(UNKNOWNS), value, key=b"key", partition=partition)
     with running(environment) as process:
         await_rows(store, 1)
         process.send_signal(signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
     producer.close()
     store.close()
 
-    reader = KafkaConsumer(f"dead-{name}", bootstrap_servers=broker, auto_offset_reset="earliest")
+    reader = KafkaConsumer(ingest.dead_letters_topic, bootstrap_servers=broker, auto_offset_reset="earliest")
     letters = {}
     deadline = time.monotonic() + 120
     while len(letters) < 3:

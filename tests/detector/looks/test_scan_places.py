@@ -55,6 +55,7 @@ def picture(artifact) -> Decoded:
     return Decoded("image", "PNG", px, px, 1, np.zeros((1, px, px, 3), np.uint8), ())
 
 
+@pytest.mark.slow
 def test_a_video_is_scanned_where_its_features_change_most(scanned_artifact) -> None:
     manifest = scanned_artifact.manifest
     plan = manifest.contract.crop_plan

@@ -73,6 +73,7 @@ CROPS = np.zeros((2, 64, 64, 3), np.uint8)
 POOLING = np.full((1, 2), 0.5, np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "said"),
     [

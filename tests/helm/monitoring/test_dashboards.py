@@ -16,7 +16,7 @@ from detector.records import Label
 from detector.serving.rollout_source import STATES as ROLLOUT_STATES
 from helm.dashboards.__main__ import DASHBOARDS, FOLDER, encode
 from ingest import metrics as ingest_metrics
-from ingest.process.disk import Disks
+from ingest.process.health import Disks
 from memory import metrics as memory_metrics
 from memory.records import Shelf
 from memory.store import Store

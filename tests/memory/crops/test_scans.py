@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Plan, Region
 from ingest.sandbox.crops import grid
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.places import cut_places
+from ingest.sandbox.extract import cut_places
 from memory.crops.scans import (
     FEWEST_FRAMES,
     Measure,

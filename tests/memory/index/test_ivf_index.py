@@ -50,6 +50,7 @@ def share_found(index: IvfIndex, rows: np.ndarray, queries: np.ndarray) -> float
 STEP = st.tuples(st.sampled_from(["add", "remove", "search", "reload"]), st.integers(0, 10**6))
 
 
+@pytest.mark.slow
 @given(st.lists(STEP, max_size=20), st.sampled_from([3, 100]))
 @settings(max_examples=40, deadline=None)
 def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_what_is_held_and_how_far_it_is(

@@ -112,6 +112,7 @@ def test_suspects_are_in_no_computed_cluster_and_a_computation_leaves_theirs_alo
     assert list_clusters(store) == [before]
 
 
+@pytest.mark.slow
 def test_missing_media_is_told_and_without_any_suspect_there_is_no_cluster(
     store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
 ) -> None:

@@ -16,8 +16,8 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
-from updater.benchmark.report.clock import seconds_in, timed
 from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
+from updater.benchmark.report.run_folder import seconds_in, timed
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import aa_m, auroc, mean_ap

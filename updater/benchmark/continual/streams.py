@@ -7,11 +7,14 @@ from typing import Any, Literal
 from ingest.records import CropPlan
 from updater.benchmark.data.cddb import load_cddb, with_unseen_families
 from updater.benchmark.data.crops import CropReader
+from updater.benchmark.data.families import load_families
 from updater.benchmark.data.folders import load_folders
-from updater.benchmark.data.tasks import LayoutError, Stream
+from updater.benchmark.data.tasks import Stream
 from updater.benchmark.synthetic.tasks import load_synthetic
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.layouts import LAYOUTS, read_layout
 
-Which = Literal["cddb", "opencil", "synthetic"]
+Which = Literal["cddb", "opencil", "synthetic", "deepfakebench", "dfdc", "faceforensics"]
 
 _FEW_SHOTS_STRIDE_PX = 64
 
@@ -59,6 +62,8 @@ class Dataset:
             held["calibration_share"] = self.calibration_share
         if self.which == "cddb":
             return load_cddb(self.data, self.sequence, reader, **held)
+        if self.which in LAYOUTS:
+            return load_families(read_layout(self.which, self.data), reader, **held)
         if (self.data / "id").is_dir() or (self.data / "ood").is_dir():
             return load_folders(self.data, reader, base=self.base, increment=self.increment, **held)
         if not any(path.is_dir() for path in self.data.glob("*/train")):
