@@ -89,8 +89,7 @@ class Importer:
                 plan,
                 self._ingest.max_fetched_bytes,
             )
-            near = self._memory.near_duplicate_distance
-            return write(prepared, self._store, self._crops, index, near, actor=actor, labels=labels)
+            return write(prepared, self._store, self._crops, index, actor=actor, labels=labels)
 
     def _open(self) -> tuple[Sandbox, Index]:
         # ONNX Runtime takes memory and time to load, and a server that imports nothing does without it.
