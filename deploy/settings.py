@@ -33,12 +33,6 @@ class DeploySettings(BaseSettings):
         description="folder where `forgewatch score` keeps fetched artifacts",
     )
     max_file_bytes: int = Field(2**30, gt=0, description="largest file of an artifact, bytes")
-    max_import_bytes: int = Field(
-        2**28, gt=0, description="largest part of a labelled folder in one request, bytes"
-    )
-    recheck_interval_s: float = Field(
-        10.0, gt=0, description="seconds between two looks whether the releases topic agrees with the ledger"
-    )
     kafka_timeout_s: float = Field(
         5.0, gt=0, description="longest wait for the broker before it counts as down"
     )
@@ -54,7 +48,4 @@ class DeploySettings(BaseSettings):
         None,
         description="a Prometheus with the rules of helm/forgewatch, for `forgewatch status` and `doctor` to "
         "ask what fires; none by default",
-    )
-    min_free_bytes: int = Field(
-        2**30, gt=0, description="free disk below which `forgewatch doctor` complains, bytes"
     )

@@ -17,8 +17,7 @@ from detector.looks.judged_item import JudgedItem, evidence_of
 from detector.looks.scan_places import clips, judged_apart
 from detector.records import Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
-from detector.release.contract import PICTURE
-from detector.release.inputs import request_for
+from detector.release.contract import PICTURE, request_for
 from detector.release.tensors import ModelOutput, Request
 from detector.requests import MOST_CROPS, Ready, request_bytes, requests
 from detector.routing import Route
@@ -26,8 +25,8 @@ from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedE
 from detector.settings import DetectorSettings
 from detector.unknowns import encode
 from detector.verdicts import Origin, build
+from ingest.dead_letters import about
 from ingest.envelope import open_envelope, trace_of
-from ingest.item_fields import about
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings

@@ -14,7 +14,7 @@ from detector.looks.judged_item import JudgedItem, evidence_of
 from detector.looks.scan_places import clips, judged_apart
 from detector.records import Timings
 from detector.release.artifact import verify
-from detector.release.inputs import request_for
+from detector.release.contract import request_for
 from detector.release.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.second_look import looked_again, second_looks
 from detector.serving.session import ReleaseSession

@@ -17,13 +17,11 @@ from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 from detector.worker import Worker
 from ingest.kafka.access import absent, require_entry
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options, own_transactional_id
 from ingest.kafka.sink import CommitError, SinkRefusedError, TransactionalSink
 from ingest.kafka.source import Source
-from ingest.kafka.transactional_id import own_transactional_id
-from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
-from ingest.process.health import serve_health
+from ingest.process.health import Disks, serve_health
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 from ingest.tracing import exporting

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from detector.release.artifact import Artifact
-from detector.release.inputs import body_bytes
+from detector.release.contract import body_bytes
 from ingest.records import Decoded, InRecord, MediaItem
 
 MOST_CROPS = 256

@@ -17,8 +17,7 @@ import structlog
 
 from detector.looks.judged_item import Ask, JudgedItem, SecondLook
 from detector.looks.map_look import MAX_REQUEST_BYTES, MapLook
-from detector.looks.scan_look import ScanLook
-from detector.looks.stretch_look import StretchLook
+from detector.looks.scan_look import ScanLook, StretchLook
 from detector.release.artifact import Artifact
 from detector.serving.torchserve import TorchServeUnavailableError
 from ingest.records import Decoded, Plan

@@ -9,7 +9,7 @@ import structlog
 from detector import metrics
 from detector.batch import Judged
 from detector.release.artifact import version_of
-from ingest.item_fields import about, told
+from ingest.dead_letters import about, told
 from ingest.tracing import Span
 
 log = structlog.get_logger()

@@ -1,8 +1,8 @@
-"""A decoding child of the sandbox: items in, crops out, on the socket that is its standard input.
+"""What the sandbox forks its decoding children from, and what such a child does: items in, crops out.
 
-Started by `child.py` alone, which sets its limits from outside. Before it takes the first item it
-loads and warms up all decoders, so that it needs no file any more, and then gives up for good what decoding
-does not need: other system calls, privileges, being looked into. It dies with its parent.
+Started by `forks.py` alone. It loads and warms up all decoders, so that a child needs no file any more. A
+child gives up for good what decoding does not need before it takes the first item: other system calls,
+privileges, being looked into; `child.py` sets its limits from outside. Both die with their parents.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from PIL import AvifImagePlugin, Image
 
 from ingest.records import MediaPlan
-from ingest.sandbox import seccomp, wire
+from ingest.sandbox import forks, seccomp, wire
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.extract import extract
 
@@ -29,25 +29,39 @@ _PR_SET_DUMPABLE = 4
 
 
 def main() -> None:
-    """Serve items until the parent is gone or a limit is hit."""
+    """Fork children until the parent is gone, or has no more use for them."""
     charge = wire.Charge.model_validate_json(sys.argv[1])
-    with socket.socket(fileno=0) as parent:
+    with socket.socket(fileno=0) as control:
+        _die_with(charge.parent)
         _warm_up()
         try:
-            _confine(charge.parent)
+            _keep_apart()
         except seccomp.SeccompError as error:
-            wire.send_greeting(parent, str(error))
+            refusal = str(error)
+            forks.serve(control, lambda parent: wire.send_greeting(parent, refusal))
             return
-        wire.send_greeting(parent, None)
-        while (item := wire.receive_item(parent)) is not None:
-            try:
-                wire.send_decoded(parent, extract(*item, charge.max_pixels))
-            except DecodeError as error:
-                wire.send_rejection(parent, error)
-            except MemoryError:
-                wire.send_rejection(
-                    parent, DecodeError("out_of_memory", "the media does not fit the memory limit")
-                )
+        own = os.getpid()
+        forks.serve(control, lambda parent: decode_items(parent, own, charge.max_pixels))
+
+
+def decode_items(parent: socket.socket, forked_by: int, max_pixels: int) -> None:
+    """Be a child: confined before the first item, it serves until the parent is gone or a limit is hit."""
+    _die_with(forked_by)
+    try:
+        seccomp.confine()
+    except seccomp.SeccompError as error:
+        wire.send_greeting(parent, str(error))
+        return
+    wire.send_greeting(parent, None)
+    while (item := wire.receive_item(parent)) is not None:
+        try:
+            wire.send_decoded(parent, extract(*item, max_pixels))
+        except DecodeError as error:
+            wire.send_rejection(parent, error)
+        except MemoryError:
+            wire.send_rejection(
+                parent, DecodeError("out_of_memory", "the media does not fit the memory limit")
+            )
 
 
 def _warm_up() -> None:
@@ -60,17 +74,20 @@ def _warm_up() -> None:
         extract(bytes.fromhex(blank), MediaPlan(), 1)
 
 
-def _confine(parent: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _die_with(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
-        raise SystemExit(0)
+        os._exit(0)
+
+
+def _keep_apart() -> None:
+    """Give up what forking does not need; children inherit it. Raises SeccompError."""
     # Where memory runs out, the kernel takes a child, whose item is tried again, and not the worker.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    # No debugger, no core: other processes of this user cannot read the media in this one's memory.
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    seccomp.confine()
+    # No debugger, no core: other processes of this user cannot read the media in a child's memory.
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    seccomp.confine_forking()
 
 
 if __name__ == "__main__":

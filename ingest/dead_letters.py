@@ -1,8 +1,9 @@
-"""Makes the record that says why an item got no verdict."""
+"""What is said of an item that got no verdict: its dead letter, and the fields of a line of the log."""
 
 from ingest.kafka.sink import record_bytes
 from ingest.records import InRecord, MediaError, OutRecord
 from ingest.settings import IngestSettings
+from ingest.trace_context import TraceContext
 
 _PREFIX = "__forgewatch.errors."
 _MOST_TEXT_BYTES = 1024
@@ -55,3 +56,35 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
 
 def _cut(text: str) -> bytes:
     return text.encode("utf-8", "replace")[:_MOST_TEXT_BYTES].decode("utf-8", "ignore").encode()
+
+
+_MAX_TOLD_CHARS = 300
+
+
+def about(
+    record: InRecord,
+    *,
+    item: str | None = None,
+    release: str | None = None,
+    trace: TraceContext | None = None,
+) -> dict[str, object]:
+    """Give the fields: item, topic, partition and offset, and, where there is one, release and trace_id.
+
+    item is the item's id where that is not the record's own, release a release's short name.
+    """
+    fields: dict[str, object] = {
+        "item": item or record.id,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+    }
+    if release is not None:
+        fields["release"] = release
+    if trace is not None:
+        fields["trace_id"] = trace.trace_id
+    return fields
+
+
+def told(error: Exception) -> str:
+    """An error's text in one printable line: it may quote what a stranger sent."""
+    return str(error)[:_MAX_TOLD_CHARS].encode("unicode_escape").decode()

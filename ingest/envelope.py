@@ -10,7 +10,7 @@ from cloudevents.core.base import BaseCloudEvent
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, from_structured_event
 
 from ingest import claim_check
-from ingest.item_fields import told
+from ingest.dead_letters import told
 from ingest.records import MediaError, MediaItem
 from ingest.settings import IngestSettings
 from ingest.trace_context import TRACEPARENT, TRACESTATE, TraceContext, of_headers, trace_context

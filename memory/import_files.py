@@ -19,8 +19,7 @@ from memory.crops.crop_store import CropStore
 from memory.crops.scans import Measure, RealVideo, is_scanned, measured, scans
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
-from memory.labels import LabelError, extend_label, open_label, reopen_label
-from memory.placement import conflict, place
+from memory.labels import LabelError, conflict, extend_label, open_label, place, reopen_label
 from memory.rows import exemplars_of, media_of
 from memory.store import Store
 

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ingest.lag import Lag
+from ingest.metrics import Lag
 from memory.alarms import count_waiting
 from memory.rows import count_clusters, counts
 from memory.store import Store, StoreUnavailableError

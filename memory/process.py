@@ -9,9 +9,8 @@ from prometheus_client import REGISTRY
 from ingest.kafka.access import BrokerRefusedError, absent, require_entry
 from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
 from ingest.kafka.sink import SinkError
-from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
-from ingest.process.health import serve_health
+from ingest.process.health import Disks, serve_health
 from ingest.settings import IngestSettings
 from ingest.tracing import exporting
 from memory import metrics

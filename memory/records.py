@@ -1,5 +1,6 @@
-"""The record that the memory owns: one remembered media item."""
+"""The records that the memory owns: a remembered media item, on its shelf, and an alarm."""
 
+import hashlib
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -8,6 +9,10 @@ Shelf = Literal["unknown", "rehearsal", "held-back", "ignored", "dropped"]
 """unknown: waits for a person. rehearsal: labelled, to train on. held-back: labelled, for calibration
 and test, never trained on. ignored: a person said so. dropped: past its time, and its crops are gone."""
 Split = Literal["train", "calibration", "test"]
+
+TRAIN_SHARE, CALIBRATION_SHARE = 0.6, 0.2
+IGNORE = "ignore"
+"""A label that takes an item out of what is waited for, learnt and measured."""
 
 REAL = "real"
 """The class name of media that is no forgery; every other class name is a forgery family."""
@@ -73,3 +78,21 @@ class ShiftAlarm(BaseModel):
         "source above the same limit; small: they are of one kind; None: too few of either"
     )
     cluster: str | None = Field(description="the cluster that holds them; None where none is left")
+
+
+def split_of(group: str) -> Split:
+    """Return the side on which a group lies for ever: 60 % train, 20 % calibration, 20 % test.
+
+    By SHA-256 of its name, so that no state and no order of arrival has a say.
+    """
+    share = int.from_bytes(hashlib.sha256(group.encode()).digest()[:8]) / 2**64
+    if share < TRAIN_SHARE:
+        return "train"
+    return "calibration" if share < TRAIN_SHARE + CALIBRATION_SHARE else "test"
+
+
+def shelf_of(what: str, split: Split) -> Shelf:
+    """Return the shelf of an exemplar labelled `what` (a family, real or ignore)."""
+    if what == IGNORE:
+        return "ignored"
+    return "rehearsal" if split == "train" else "held-back"

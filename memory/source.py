@@ -18,10 +18,9 @@ from prometheus_client import Counter, Gauge
 from detector.records import UNKNOWNS
 from ingest.kafka.access import refused
 from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
-from ingest.kafka.out_of_range import read_on
-from ingest.kafka.same_topic import fresh_topic_id
+from ingest.kafka.positions import fresh_topic_id, read_on
 from ingest.kafka.source import SESSION_TIMEOUT_MS, in_records
-from ingest.lag import Lag, reaches, records_behind
+from ingest.metrics import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 from memory import metrics

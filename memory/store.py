@@ -1,6 +1,6 @@
-"""The memory's database: opened, checked, read and written in short transactions."""
+"""The memory's database: opened, checked, read and written in short transactions; and where to read on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,9 +8,10 @@ from sqlalchemy import Connection, Engine, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
 
+from ingest.records import Position
 from memory.database import READS, cause_of, open_engine
 from memory.migrate import UnknownLayoutError, migrate
-from memory.schema import revision
+from memory.schema import offsets, revision
 
 
 class ExemplarMemoryError(Exception):
@@ -124,3 +125,28 @@ def _shown(url: str) -> str:
         return make_url(url).render_as_string(hide_password=True)
     except ArgumentError:
         return "the memory's database URL"
+
+
+def save_offsets(
+    connection: Connection, offsets_: Mapping[tuple[str, int], int], topic_id: str | None = None
+) -> None:
+    """Record the next offset to read of each (topic, partition), in the transaction of the rows.
+
+    topic_id is the broker's id of the topic, where it is known.
+    """
+    for (topic, partition), offset in offsets_.items():
+        here = (offsets.c.topic == topic) & (offsets.c.partition == partition)
+        values = {"next_offset": offset, "topic_id": topic_id}
+        if not connection.execute(update(offsets).where(here).values(values)).rowcount:
+            connection.execute(insert(offsets).values(topic=topic, partition=partition, **values))
+
+
+def load_offsets(connection: Connection) -> dict[tuple[str, int], int]:
+    """Return the next offset to read of each (topic, partition)."""
+    return {at: position.offset for at, position in load_positions(connection).items()}
+
+
+def load_positions(connection: Connection) -> dict[tuple[str, int], Position]:
+    """Return where to read on in each (topic, partition)."""
+    rows = connection.execute(select(offsets))
+    return {(row.topic, row.partition): Position(row.next_offset, row.topic_id) for row in rows}

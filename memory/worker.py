@@ -15,8 +15,7 @@ from kafka.errors import KafkaError
 
 from detector.release.artifact import version_of
 from detector.unknowns import UnknownMessageError, decode
-from ingest.dead_letters import dead_letter
-from ingest.item_fields import about, told
+from ingest.dead_letters import about, dead_letter, told
 from ingest.kafka.sink import CommitError, TransactionalSink
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord, Position
@@ -27,16 +26,14 @@ from memory import metrics
 from memory.clusters.clustering import keep_clustered
 from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
-from memory.index.index import Index
-from memory.index.renewal import Renewal
+from memory.index.index import Index, Renewal
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
-from memory.offsets import load_positions, save_offsets
 from memory.reextract import reextract
 from memory.retention import Retention, sweep
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.source import StoredSource, unknowns
-from memory.store import RefusedRowError, Store, StoreUnavailableError
+from memory.store import RefusedRowError, Store, StoreUnavailableError, load_positions, save_offsets
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"

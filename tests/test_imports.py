@@ -149,6 +149,7 @@ def test_the_laboratory_is_where_the_commands_find_it():
     assert "updater.benchmark.continual.run" in reached_from("deploy.cli.main")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", LIGHT)
 def test_nothing_that_a_light_process_can_reach_imports_what_its_image_has_not(module):
     found = {

@@ -1,19 +1,25 @@
 """Revisions lead from an empty database, and from one before there were any, to what the code reads."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, inspect, text
+from sqlalchemy import Engine, MetaData, create_engine, inspect, text
+from sqlalchemy.exc import DBAPIError
 
 import deploy.releases.schema
 import memory.schema
 import updater.schema
+from deploy.local.processes import free_port
+from deploy.releases.ledger import Ledger
 from memory import migrate as module
 from memory.database import open_engine
 from memory.migrate import UnknownLayoutError, migrate
+from memory.store import Store, StoreUnavailableError, load_offsets
 
 ROOMS = {
     "memory.migrations": ("exemplars", memory.schema.metadata),
@@ -104,3 +110,51 @@ def test_a_layout_of_a_newer_version_is_refused(engine, package):
         connection.execute(text(f"UPDATE {package.split('.')[0]}_layout SET version_num = '9999'"))
     with pytest.raises(UnknownLayoutError, match=r"9999.*newer"), engine.begin() as connection:
         migrate(connection, package, first_table)
+
+
+pytest.importorskip("psycopg")
+
+
+# Each process opens all three, makes what is missing, and adds one to a number 25 times.
+OPENS = """
+import sys
+from deploy.releases.ledger import Ledger
+from memory.store import load_offsets, save_offsets
+from memory.store import Store
+from updater.runs import open_runs
+from updater.settings import UpdaterSettings
+url = sys.argv[1]
+store, ledger, runs = Store(url), Ledger(url), open_runs(UpdaterSettings(database_url=url))
+for _ in range(25):
+    with store.write() as connection:
+        now = load_offsets(connection).get(("t", 0), 0)
+        save_offsets(connection, {("t", 0): now + 1})
+"""
+
+
+@pytest.mark.system
+def test_four_processes_that_open_an_empty_database_at_once_lose_no_update(postgresql_url: str) -> None:
+    processes = [subprocess.Popen([sys.executable, "-c", OPENS, postgresql_url]) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0] * 4
+    store = Store(postgresql_url)
+    with store.read() as connection:
+        assert load_offsets(connection) == {("t", 0): 100}
+    store.close()
+
+
+@pytest.mark.system
+def test_the_ledger_takes_no_change_from_a_sql_shell(postgresql_url: str) -> None:
+    Ledger(postgresql_url).close()
+    engine = create_engine(postgresql_url)
+    for statement in ("UPDATE deploy_ledger SET actor = 'eve'", "DELETE FROM deploy_ledger"):
+        with engine.connect() as connection, pytest.raises(DBAPIError, match="append-only"):
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.mark.system
+def test_a_server_that_is_away_is_a_retryable_fault_in_one_line_without_the_password() -> None:
+    with pytest.raises(StoreUnavailableError, match="refused") as caught:
+        Store(f"postgresql://forgewatch:s3cret@127.0.0.1:{free_port()}/none")
+    assert "s3cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)

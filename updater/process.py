@@ -9,9 +9,8 @@ import structlog
 from apscheduler.triggers.base import BaseTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingest.process.disk import Disks
 from ingest.process.frame import DONE, FAILED, Process, failing_on
-from ingest.process.health import serve_health
+from ingest.process.health import Disks, serve_health
 from memory.crops.object_store import require_files
 from memory.database import cause_of, folder_of, require_openable
 from memory.migrate import UnknownLayoutError

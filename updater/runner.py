@@ -14,8 +14,7 @@ import torch
 from detector.model.backbone import BackboneError
 from detector.release.artifact import EVALUATION
 from memory.crops.crop_store import CropsUnavailableError
-from memory.held_back import choose_resting
-from memory.rehearsal import choose_rehearsal
+from memory.rehearsal import choose_rehearsal, choose_resting
 from memory.store import StoreUnavailableError
 from updater.candidate.builder import build, sealed
 from updater.candidate.draft import Draft

@@ -2,13 +2,14 @@
 
 import random
 import statistics
+import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
 
 from deploy.bench.model_cost import in_turn, six_crops
-from deploy.bench.rate import await_release, streamed
 from deploy.demo import plan
 from deploy.demo.operator import Story
 from deploy.demo.past_gates import go_back, go_live, without_maps
@@ -148,3 +149,31 @@ def growth(mapped: Sequence[Verdict], threshold: float, crop_px: int) -> Growth:
 
 def _bytes(verdict: Verdict) -> int:
     return len(verdict.model_dump_json())
+
+
+WARM_UP = 64
+
+
+class Rate(NamedTuple):
+    """Images per second, 0 where another release spoke than the one that was meant; and what was said."""
+
+    per_second: float
+    verdicts: list[Verdict]
+
+
+def streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> Rate:
+    """Stream the samples once through the release of this digest. Raises TrafficError."""
+    started = time.perf_counter()
+    sent = traffic.send(samples, "before")
+    with story.bar("streamed") as bar:
+        traffic.wait(sent, bar)
+    seconds = traffic.newest_s - started
+    verdicts = [traffic.verdicts[message.id] for message in sent]
+    of_it = all(verdict.release == digest for verdict in verdicts)
+    return Rate(len(samples) / seconds if of_it else 0.0, verdicts)
+
+
+def await_release(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> None:
+    """Stream the first samples until the release of this digest answers them all. Raises TrafficError."""
+    while not streamed(story, traffic, samples[:WARM_UP], digest).per_second:
+        pass

@@ -14,9 +14,8 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from detector.model.export import write_onnx
-from detector.release.contract import Contract
+from detector.release.contract import Contract, request_for
 from detector.release.graph_contract import CROPS, ROWS, TensorSpec
-from detector.release.inputs import request_for
 from detector.release.tensors import Request
 from detector.serving.session import Session
 from ingest.sandbox.extract import extract

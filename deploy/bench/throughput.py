@@ -10,9 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel
 from rich.console import Console
 
-from deploy.bench.maps_cost import MapsCost, maps_cost
+from deploy.bench.maps_cost import WARM_UP, MapsCost, await_release, maps_cost, streamed
 from deploy.bench.model_cost import ModelCost, model_cost
-from deploy.bench.rate import WARM_UP, await_release, streamed
 from deploy.bench.stock import go_live_with_stock
 from deploy.demo import plan
 from deploy.demo.operator import Operator, Story
@@ -21,9 +20,8 @@ from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
-from detector.release.contract import Contract
+from detector.release.contract import Contract, request_for
 from detector.release.graph_contract import CROPS
-from detector.release.inputs import request_for
 from detector.serving.fetch import fetch
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
@@ -161,7 +159,6 @@ def _measure(story: Story) -> ThroughputReport:
     tuning = plan.training_settings(story.seed, story.unseen) | {
         "FORGEWATCH_DETECTOR_MODEL_THREADS": str(THREADS),
         "FORGEWATCH_INGEST_DECODE_PROCESSES": "1",
-        "FORGEWATCH_DEPLOY_RECHECK_INTERVAL_S": "1",
     }
     stack = Stack(HOME, console=story.console, tuning=tuning)
     with ExitStack() as parts:

@@ -17,7 +17,6 @@ from deploy.cli import (
     memory,
     releases,
     stack,
-    status,
     stream,
 )
 from deploy.cli.output import say, warn
@@ -51,7 +50,7 @@ _STOPPED = 130
 
 _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
-    "Look": (status.status, status.doctor, stream.verdicts),
+    "Look": (stack.status, stack.doctor, stream.verdicts),
     "Media": (stream.send, stream.score),
     "The memory": (
         memory.clusters,

@@ -10,8 +10,7 @@ import httpx
 
 from deploy.client.http import Client, ClientError, ServerRefusedError
 from deploy.client.records import ImportDone, SkippedFile
-from memory.labels import LabelError
-from memory.placement import conflict, place
+from memory.labels import LabelError, conflict, place
 
 _PART_FILES = 64
 _PART_BYTES = 2**25

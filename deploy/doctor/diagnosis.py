@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pydantic import BaseModel
 
-from deploy.doctor import alerts, host, rollout, stack
+from deploy.doctor import host, rollout, stack
 from deploy.doctor.host import CheckError
 from deploy.environment import SETTINGS
 from ingest.process.settings import UNREADABLE, explain
@@ -27,7 +27,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "kept alive": stack.kept,
     "served release": rollout.served,
     "lag": stack.lag,
-    "alerts": alerts.alerts,
+    "alerts": stack.alerts,
 }
 """By name, what is looked at; each returns what it found or raises CheckError."""
 

@@ -14,8 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
-from ingest.process.disk import existing
 from ingest.process.frame import WrongSettingError
+from ingest.process.health import existing
 from ingest.process.settings import ProcessSettings, find_problems
 from memory.crops.object_store import ObjectStore, local_folder, require_files
 from memory.settings import MemorySettings
@@ -23,6 +23,8 @@ from updater.settings import UpdaterSettings
 
 _LOCK = Path(__file__).parents[2] / "requirements.lock"
 _CLOCK_TOLERANCE_S = 2.0
+# A segment of Kafka's log has as much, and an artifact, its cache and an upload together less.
+_MIN_FREE_BYTES = 2**30
 
 
 class CheckError(Exception):
@@ -68,14 +70,13 @@ def dependencies() -> str:
 
 def disk() -> str:
     """There is room where the artifacts lie."""
-    settings = DeploySettings()
-    lie = local_folder(settings.artifacts_url)
+    lie = local_folder(DeploySettings().artifacts_url)
     if lie is None:
         return "the artifacts lie in an object store"
     folder = existing(lie)
     free = shutil.disk_usage(folder).free
     said = f"{free / 2**30:.1f} GiB free at {folder}"
-    if free < settings.min_free_bytes:
+    if free < _MIN_FREE_BYTES:
         raise CheckError(said, "make room: artifacts, crops and Kafka's log need it")
     return said
 

@@ -7,7 +7,7 @@ from deploy.client.http import Client, ClientError
 from deploy.client.records import LedgerEntry
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api
-from deploy.releases.publish import PublishError, read_topic
+from deploy.releases.publish import RECHECK_INTERVAL_S, PublishError, read_topic
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.records import RELEASES, Rollout
@@ -47,7 +47,7 @@ def topic() -> str:
     if found.newest != wanted:
         raise CheckError(
             f"the newest record of the topic names {_said(found.newest)}; the ledger says {_said(wanted)}",
-            f"wait {settings.recheck_interval_s:g} s for the server to mend it; else see `forgewatch status`",
+            f"wait {RECHECK_INTERVAL_S:g} s for the server to mend it; else see `forgewatch status`",
         )
     if len(raises) > 1:
         said = f"another's rollout was outranked {len(raises)} times within a day, last {_why(raises[-1])}"

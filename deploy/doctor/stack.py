@@ -9,6 +9,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from deploy.client.http import Client, ClientError
+from deploy.client.prometheus import PrometheusError, firing_alerts
 from deploy.client.records import PartitionLag
 from deploy.doctor.host import CheckError
 from deploy.layouts import all_topics
@@ -172,3 +173,20 @@ def open_api() -> Iterator[Client]:
 
 def _timeout_ms() -> int:
     return int(DeploySettings().kafka_timeout_s * 1000)
+
+
+def alerts() -> str:
+    """No alert of Forgewatch fires."""
+    url = DeploySettings().prometheus_url
+    if url is None:
+        return "no Prometheus to ask; `forgewatch up` starts one that is installed"
+    try:
+        firing = firing_alerts(url)
+    except PrometheusError as error:
+        raise CheckError(str(error), "start it, or see FORGEWATCH_DEPLOY_PROMETHEUS_URL") from error
+    if firing:
+        raise CheckError(
+            "; ".join(f"{alert.name}: {alert.description}" for alert in firing),
+            f"read {' and '.join(dict.fromkeys(alert.runbook_url for alert in firing))}",
+        )
+    return f"none fires at {url}"

@@ -25,6 +25,9 @@ from deploy.releases.ledger import Ledger, LedgerError
 from detector.records import Rollout
 from ingest.kafka.access import barred
 
+RECHECK_INTERVAL_S = 10.0
+"""Between two looks whether the topic agrees with the ledger; a topic made anew lacks a release so long."""
+
 _KEY, _PARTITION = b"stable", 0
 
 log = structlog.get_logger()

@@ -14,7 +14,6 @@ from deploy.client.records import ImportDone, MediaDigests, SkippedFile
 from deploy.releases.approval import fold
 from deploy.server.access import Actor
 from deploy.server.services import Opened, Services
-from deploy.settings import DeploySettings
 from detector.release.artifact import MANIFEST
 from detector.release.contract import PICTURE
 from detector.release.manifest import read_manifest
@@ -24,6 +23,10 @@ from memory.labels import LabelError, history
 
 log = structlog.get_logger()
 router = APIRouter()
+
+MAX_PART_BYTES = 2**28
+"""Of a labelled folder in one request: eight times what `forgewatch import` sends; a larger file is alone."""
+_HEAD_BYTES = 2**16  # of one file in an archive, with a long name
 
 Name = Annotated[
     str,
@@ -57,13 +60,12 @@ async def add_files(
     may be sent again. All of a part is remembered and labelled, or nothing. 413 over the size limit, 422
     where it is no such archive, 409 where a label given is none that may be extended.
     """
-    settings: DeploySettings = request.app.state.settings
     with SpooledTemporaryFile(max_size=_MEMORY_BYTES) as archive:
-        size = 0
+        size, limit = 0, max(MAX_PART_BYTES, services.ingest.max_fetched_bytes + _HEAD_BYTES)
         async for chunk in request.stream():
             size += len(chunk)
-            if size > settings.max_import_bytes:
-                raise HTTPException(413, f"a part has at most {settings.max_import_bytes} bytes")
+            if size > limit:
+                raise HTTPException(413, f"a part has at most {limit} bytes")
             archive.write(chunk)
         archive.seek(0)
         return await run_in_threadpool(_take, services, actor, name, archive, labels)

@@ -18,9 +18,8 @@ from deploy.server.app import create_app
 from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION
-from ingest.process.disk import Disks
 from ingest.process.frame import Process, failing_on
-from ingest.process.health import Heartbeat, serve_health
+from ingest.process.health import Disks, Heartbeat, serve_health
 from memory.crops.object_store import local_folder, require_files
 from memory.database import folder_of, require_openable
 from memory.settings import MemorySettings

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from deploy.releases.artifact_bucket import ArtifactBucket
 from deploy.releases.artifact_folder import ArtifactFolder
 from deploy.releases.ledger import Ledger
-from deploy.releases.publish import Publisher
+from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.settings import DeploySettings
 from detector.records import RELEASES
 from detector.settings import DetectorSettings
@@ -29,8 +29,7 @@ from memory.crops.crop_store import CropStore
 from memory.crops.object_store import local_folder
 from memory.database import open_engine
 from memory.import_files import Imported, LabelledFile, prepare, write
-from memory.index.index import Index
-from memory.index.renewal import Renewal
+from memory.index.index import Index, Renewal
 from memory.migrate import UnknownLayoutError
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
@@ -164,7 +163,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             ledger,
             kafka_options(ingest),
             ingest.topic(RELEASES),
-            interval_s=settings.recheck_interval_s,
+            interval_s=RECHECK_INTERVAL_S,
             timeout_s=settings.kafka_timeout_s,
         )
         yield Services(

@@ -19,8 +19,8 @@ from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
 from detector.records import UNKNOWNS
 from ingest.kafka.options import kafka_options
-from memory.offsets import load_offsets
 from memory.rows import counts
+from memory.store import load_offsets
 
 router = APIRouter()
 

@@ -1,4 +1,8 @@
-"""What noise and detail each place of a crop has: what a forged region disturbs, however small it is."""
+"""What noise and detail each place of a crop has, and the edges in time that a forged stretch leaves there.
+
+A codec changes all cells for a frame or two and a scene changes them slowly. A forged region changes few
+cells, at once, and later back.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -88,3 +92,89 @@ def _kernels() -> Tensor:
     kernels[2, 0, 1:4, 1:4] = torch.tensor(SQUARE_3).float() / 2
     kernels[3, 0] = torch.tensor(SQUARE_5).float() / 6
     return kernels
+
+
+REACHES = (8, 4)
+"""frames before and behind a frame that are held against each other"""
+EDGES_WIDTH = len(REACHES) * 3 * (TRACES + 1)
+_NOISE = 0.03
+"""of a trace, beneath what the frames themselves show"""
+_OF_ONE, _OF_ALL = 2.0, 1.5
+"""deviations beneath which two edges are none: in one trace, and in the mean over traces"""
+_SHORTEST = 6
+"""frames between two edges"""
+_DOUBLINGS = 7
+
+
+def paired_edges(traces: Tensor) -> Tensor:
+    """Return how strongly each frame lies between two edges, float32 [T, EDGES_WIDTH], >= 0.
+
+    traces: of one clip's frames, float32 [T, CELL_WIDTH]. An edge at frame t is the mean of the next frames
+    less that of those before, in deviations of that mean. A pair of edges a < b, b - a >= 6, has in a cell
+    the strength min(edge_a, -edge_b), of which only what exceeds a floor counts; the mean over cells is the
+    pair's. A frame t has the strongest pair with a <= t < b. For each reach: of the six traces and of their
+    mean, the log of 1 + that of a region that rises, of one that falls, and how far apart these two are.
+    Between two stretches both are high, so that the third tells a stretch from the gap behind it.
+    """
+    by_cell = traces.reshape(-1, TRACES, CELLS**2).transpose(0, 1)
+    by_cell = by_cell - by_cell.mean(1, keepdim=True)
+    rising = _pairs(torch.stack([_edges(by_cell, reach) for reach in REACHES], 1))
+    # A region that falls is a pair the other way round in time.
+    found = torch.log1p(_between(torch.stack([rising, rising.transpose(2, 3)], 2)))
+    apart = (found[:, :, :1] - found[:, :, 1:]).abs()
+    return torch.cat([found, apart], 2).permute(3, 1, 2, 0).flatten(1)
+
+
+def _edges(by_cell: Tensor, reach: int) -> Tensor:
+    """float32 [C, T, N] → [C, T + 1, N]: of frame t beside those before it; 0 at both ends of the clip."""
+    # How far each frame lies behind each edge.
+    frames = _count(by_cell[0, :, 0])
+    behind = frames[None] - F.pad(frames + 1, (1, 0))[:, None]
+    before_it = ((behind < 0) & (behind >= -reach)).float()
+    after_it = ((behind >= 0) & (behind < reach)).float()
+    (mean_before, spread_before), (mean_after, spread_after) = (
+        _moments(by_cell, within) for within in (before_it, after_it)
+    )
+    noise = torch.sqrt((spread_before + spread_after).clamp_min(0) / (1.5 * reach)) + _NOISE
+    has_both = (before_it.sum(1) * after_it.sum(1)).clamp(0, 1)
+    return (mean_after - mean_before) / noise * has_both[:, None]
+
+
+def _count(row: Tensor) -> Tensor:
+    """Return 0, 1, 2 … as many as the row has; so that tracing leaves the number open."""
+    return torch.ones_like(row).cumsum(0) - 1
+
+
+def _moments(by_cell: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
+    share = within / within.sum(1, keepdim=True).clamp_min(1)
+    mean = share @ by_cell
+    return mean, share @ by_cell.square() - mean.square()
+
+
+def _pairs(edges: Tensor) -> Tensor:
+    """float32 [C, R, E, N] → [C + 1, R, E, E]: how strongly a cell rises at one and falls at the other."""
+    rises, falls = edges.clamp_min(0), (-edges).clamp_min(0)
+    # The floor is taken off both edges, which is the same and much less than off every pair.
+    high_rises, high_falls = (rises - _OF_ONE).clamp_min(0), (falls - _OF_ONE).clamp_min(0)
+    found = [_weaker(up, down).mean(3) for up, down in zip(high_rises, high_falls, strict=True)]
+    weaker = [_weaker(up, down) for up, down in zip(rises, falls, strict=True)]
+    of_all = sum(weaker[1:], weaker[0]) / len(weaker)
+    return torch.stack([*found, (of_all - _OF_ALL).clamp_min(0).mean(3)])
+
+
+def _weaker(rises: Tensor, falls: Tensor) -> Tensor:
+    """float32 [R, E, N], twice → [R, E, E, N]: of each first edge and each second one the weaker."""
+    return torch.minimum(rises[:, :, None], falls[:, None])
+
+
+def _between(pairs: Tensor) -> Tensor:
+    """float32 [..., T + 1, T + 1], of a first and a second edge → [..., T]: the strongest about a frame."""
+    edges = _count(pairs[0, 0, 0, 0])
+    strongest = pairs * (edges[None] - edges[:, None] >= _SHORTEST)
+    # A running maximum does not export; shifted by ever twice as far it is one of 128 frames.
+    for doubling in range(_DOUBLINGS):
+        shift = 2**doubling
+        strongest = torch.maximum(strongest, F.pad(strongest, (0, 0, shift, 0))[..., :-shift, :])
+        strongest = torch.maximum(strongest, F.pad(strongest, (0, shift))[..., shift:])
+    # Frame t lies behind the edge t and before the edge t + 1.
+    return torch.diagonal(strongest[..., :-1, 1:], dim1=-2, dim2=-1)

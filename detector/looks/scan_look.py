@@ -1,4 +1,4 @@
-"""The second look at when a video is forged: one place of it, frame by frame, and the stretches found."""
+"""The second looks at a video: when it is forged, frame by frame in one place; and what its stretch says."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,13 +6,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.looks.judged_item import Ask, JudgedItem
+from detector.looks.judged_item import Ask, JudgedItem, evidence_of
 from detector.looks.scan_places import places_along
 from detector.looks.stretches import stretches
 from detector.records import Scan, Segment
+from detector.release.artifact import Artifact
+from detector.release.contract import request_for
 from detector.release.graph_contract import CROPS
 from detector.release.scan_contract import FRAME_SCORE, ScanContract
-from ingest.records import Decoded, PlacesPlan, Region
+from detector.verdicts import Origin, build
+from ingest.records import Decoded, MediaPlan, PlacesPlan, Region
+from ingest.sandbox.decode import sample
 
 _DECIMALS = 3
 """of what a verdict keeps: of the scores, and of seconds"""
@@ -108,3 +112,43 @@ def scan_of(
         scores=tuple(float(score) for score in kept),
     )
     return scan, segments
+
+
+@dataclass(frozen=True)
+class StretchLook:
+    """Judges a video anew, by the surest of its stretches as if there were nothing else.
+
+    Few of the frames that the first look sampled lie in a short stretch, so their mean says little of it. The
+    video is called what its stretch is called, and unknown where that would be real: scanner and gate do not
+    agree, so a person has to look. The evidence, which such a person sees, is the stretch then.
+    """
+
+    artifact: Artifact
+    ask: Ask
+    adds: str = "stretch"
+    bounded: bool = False
+    most_crops: int = 0
+
+    def looks_at(self, item: JudgedItem) -> bool:
+        """Whether an item is judged anew."""
+        return item.verdict.label == "real" and bool(item.verdict.segments)
+
+    def plan(self, item: JudgedItem) -> MediaPlan:
+        """Return the release's own plan for frames of the stretch. Raises ValueError where none is told."""
+        if not item.verdict.segments:
+            raise ValueError("no stretch is told")
+        first, last = item.verdict.segments[0].frames
+        plan = self.artifact.manifest.contract.media_plan
+        frames = tuple(first + number for number in sample(last + 1 - first, plan.crops.frames))
+        return plan.model_copy(update={"frames": frames})
+
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return a video as its stretch is judged; what the video is, and its stretches, stay."""
+        (item,) = items
+        output = self.ask(request_for(decoded, self.artifact.manifest.contract))
+        before = item.verdict
+        origin = Origin(before.id, before.item, before.timings)
+        (judged,) = build([origin], decoded, output, self.artifact, suspected=True)
+        kept = {name: getattr(before, name) for name in ("width", "height", "scan", "segments", "left_out")}
+        (evidence,) = evidence_of(decoded, output)
+        return [replace(item, verdict=judged.model_copy(update=kept), evidence=evidence)]

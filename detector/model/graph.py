@@ -4,10 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.model.network import Network, PictureBranch
-from detector.model.scores import novelty
-from detector.model.scores.fused import fused
-from detector.model.scores.registry import fitted
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput, fitted, fused, search
 from detector.model.surroundings import Surroundings, leaning
 from detector.release.gate import GateParameters
 from detector.release.reference import Reference as Reference
@@ -42,7 +39,7 @@ class DetectorGraph(nn.Module):
             raise ValueError(
                 f"the gate has terms that this network cannot make: {', '.join(sorted(lacking))}"
             )
-        self.search = None if reference is None else novelty.search(reference)
+        self.search = None if reference is None else search(reference)
         if gate.surroundings and reference is None:
             raise ValueError("the gate knows surroundings, which there are none of without a reference set")
         self.surroundings = Surroundings(reference) if gate.surroundings and reference is not None else None

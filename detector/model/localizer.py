@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.residuals import Residuals
+from detector.features.filters import SQUARE_3, SQUARE_5
 
 _WIDE = 64
 _MIDDLE = 32
@@ -132,3 +132,45 @@ def _normed(inputs: int, outputs: int, *, size: int = 3, dilation: int = 1) -> n
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, 1, around, dilation, bias=False), nn.BatchNorm2d(outputs)
     )
+
+
+_SIDE = 5
+_STRIDE = 2
+_LEVELS = (3.0, 20.0)
+"""beyond so many of 255 grey levels a residual is cut off: noise lies within the first, halos the second"""
+_LUMINANCE = (0.299, 0.587, 0.114)
+_BLUE, _RED = (-0.3374, -0.6626, 1.0), (1.0, -0.8374, -0.1626)
+
+
+class Residuals(nn.Module):
+    """float32 [N, 3, S, S] in 0..255 → float32 [N, channels, S / 2, S / 2] within -1..1; 2 divides S.
+
+    Residuals of a crop, at two strengths. They begin as the linear residuals of rich models (Fridrich and
+    Kodovsky 2012, "Rich models for steganalysis") and are learnt further. They stay free of brightness, for
+    what each filter sums to over a channel is taken off it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        first = torch.zeros(_SIDE, _SIDE)
+        first[2, 2:4] = torch.tensor([-1.0, 1])
+        second = torch.zeros(_SIDE, _SIDE)
+        second[2, 1:4] = torch.tensor([0.5, -1, 0.5])
+        square = torch.zeros(_SIDE, _SIDE)
+        square[1:4, 1:4] = torch.tensor(SQUARE_3).float() / 4
+        wide = torch.tensor(SQUARE_5).float()
+        planes = [(plane, _LUMINANCE) for plane in (first, first.T, second, second.T, square, wide / 12)]
+        planes += [(square, _BLUE), (square, _RED)]
+        kernels = torch.stack([torch.tensor(colours)[:, None, None] * plane for plane, colours in planes])
+        self.weight = nn.Parameter(torch.cat([kernels / level for level in _LEVELS]))
+        self.bias = nn.Parameter(torch.zeros(len(self.weight)))
+
+    @property
+    def channels(self) -> int:
+        """How many residuals there are."""
+        return len(self.bias)
+
+    def forward(self, crops: Tensor) -> Tensor:
+        """Return what lies between the cut-offs."""
+        balanced = self.weight - self.weight.mean((2, 3), keepdim=True)
+        return F.hardtanh(F.conv2d(crops, balanced, self.bias, _STRIDE, _SIDE // 2))

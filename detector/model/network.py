@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from detector.features.filters import SQUARE_3, SQUARE_5
 from detector.features.forensics import ForensicFeatures
 from detector.model.backbone import make_backbone
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.architecture import Architecture as Architecture
 from detector.release.architecture import Channels, Picture
 

@@ -8,8 +8,7 @@ alike does not count, and a stretch stands out.
 import torch
 from torch import Tensor, nn
 
-from detector.features.cell_traces import CELL_WIDTH, FrameFeatures
-from detector.features.paired_edges import EDGES_WIDTH, paired_edges
+from detector.features.cell_traces import CELL_WIDTH, EDGES_WIDTH, FrameFeatures, paired_edges
 
 MEMBERS = 3
 """heads whose mean is told, for one says what its first weights were"""

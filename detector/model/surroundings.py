@@ -18,9 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from detector.model.scores.neighbours import NEIGHBOURS, nearest_rows
-from detector.model.scores.registry import SCORES
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NEIGHBOURS, SCORES, NetworkOutput, nearest_rows
 from detector.release.gate import GateParameters
 from detector.release.reference import Reference
 

@@ -26,7 +26,7 @@ class GateParameters(BaseModel):
     """Everything between a network's outputs and a label.
 
     The unknown score is the sum over the terms, each of them a score by its name in
-    `detector/model/scores/registry.py`; higher means less familiar. Where the gate knows the item's
+    `detector/model/scores.py`; higher means less familiar. Where the gate knows the item's
     surroundings (`detector/model/surroundings.py`), it is less the level around the item.
     """
 

@@ -19,10 +19,9 @@ from kafka.errors import (
 from ingest import metrics
 from ingest.kafka.access import refused
 from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
-from ingest.kafka.out_of_range import read_on
-from ingest.kafka.same_topic import SameTopic, TopicRenewedError
+from ingest.kafka.positions import SameTopic, TopicRenewedError, read_on
 from ingest.kafka.sink import CommitError
-from ingest.lag import Place, Reach, reaches, records_behind
+from ingest.metrics import Place, Reach, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 

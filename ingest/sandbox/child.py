@@ -1,8 +1,7 @@
-"""One decoding child (`python -m ingest`): its start, what it is held to from outside, and its end.
+"""One decoding child: its start, what it is held to from outside, and its end.
 
-A child inherits the socket to it and nothing else: no environment, no open file, no terminal; the signals
-that a terminal or a service manager sends to all processes are blocked before it begins. Its limits are
-set here, before it gets any media, and it has no system call left to lift them.
+A child has the socket to it and nothing else (forks.py). Its limits are set here, before it gets any media,
+and it has no system call left to lift them.
 """
 
 import contextlib
@@ -10,18 +9,15 @@ import os
 import resource
 import signal
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import psutil
 
 from ingest.records import Decoded, Plan
 from ingest.sandbox import wire
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.framing import Waiting, WireError
-from ingest.sandbox.watch import TICK_S, HostBusyError, Watch, used_s
+from ingest.sandbox.forks import Forks
+from ingest.sandbox.wire import Waiting, WireError
 from ingest.settings import IngestSettings
 
 MAX_DECODE_MEMORY_BYTES = 2_147_483_648
@@ -31,22 +27,6 @@ MAX_DECODE_PROCESSOR_S = 5
 DECODE_TIMEOUT_S = 20.0
 """Wall time after which a sleeping decoder is ended, or a busy host reported."""
 _START_TIMEOUT_S = 60.0
-# One thread each: thread pools take address space, and the children are what scales.
-_ENVIRONMENT = {
-    "LANG": "C.UTF-8",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "1",
-}
-_BLOCKED_SIGNALS = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGTSTP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 # What a process that has no system call to send signals can only get by its own doing.
 _OWN_SIGNALS = (
     signal.SIGSEGV,
@@ -78,33 +58,35 @@ class KilledError(SandboxUnavailableError):
 class Child:
     """One decoding process, ready for items. Raises SandboxUnavailableError where it does not come up.
 
-    The kernel kills it when the thread that made it ends.
+    The kernel kills it when the process that forked it ends, which does not outlast the sandbox.
     """
 
-    def __init__(self, settings: IngestSettings) -> None:
+    def __init__(self, settings: IngestSettings, forks: Forks) -> None:
         self._settings = settings
         self.items = 0
         """How many items it was given."""
         self.is_spent = False
         """Whether it must not be given another."""
         self._socket, theirs = socket.socketpair()
+        self._status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(TICK_S)
-        with theirs:
-            self._process = self._start(theirs)
+        self._pid: int | None = None
+        self._code: int | None = None
         try:
+            with theirs, status:
+                forks.begin(theirs, status)
+            self._pid = self._told(_START_TIMEOUT_S)
             refusal = wire.receive_greeting(self._socket, _until(time.monotonic() + _START_TIMEOUT_S))
             if refusal is not None:
                 raise SandboxUnavailableError(f"media is decoded in confined processes only: {refusal}")
-            self._observed = psutil.Process(self._process.pid)
+            self._observed = psutil.Process(self._pid)
             self._limit(resource.RLIMIT_AS, MAX_DECODE_MEMORY_BYTES)
             self._limit(resource.RLIMIT_FSIZE, 0)
             self._limit(resource.RLIMIT_CORE, 0)
             self._limit(resource.RLIMIT_NOFILE, 3)
         except (OSError, WireError, psutil.Error) as error:
             self.kill()
-            raise SandboxUnavailableError(
-                f"the decoding process ended with {self._process.returncode}: {error}"
-            ) from error
+            raise SandboxUnavailableError(f"the decoding process ended with {self._code}: {error}") from error
         except SandboxUnavailableError:
             self.kill()
             raise
@@ -140,45 +122,46 @@ class Child:
             raise self._death(held_bytes) from error
 
     def kill(self) -> None:
-        """End it."""
+        """End it, and wait until it has."""
         self.is_spent = True
         self._socket.close()
-        self._process.kill()
-        self._process.wait()
+        if self._pid is not None:
+            # Its id is its own until the status socket is closed: nobody reaps it before.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                self._end(_START_TIMEOUT_S)
+            self._pid = None
+        self._status.close()
 
-    def _start(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
-        charge = wire.Charge(parent=os.getpid(), max_pixels=self._settings.max_pixels)
-        # A child begins with the mask of the thread that starts it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
-        try:
-            return subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                [*command(), charge.model_dump_json()],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=Path(__file__).parents[2],
-                env=_ENVIRONMENT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._socket.close()
-            raise SandboxUnavailableError(f"cannot start a decoding process: {error}") from error
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    def _told(self, timeout_s: float) -> int:
+        """What the process that forked it says next: its id, then how it ended. Raises OSError."""
+        self._status.settimeout(timeout_s)
+        if not (said := self._status.recv(32)):
+            raise ConnectionResetError("the process that forks decoding processes has ended")
+        return int(said)
+
+    def _end(self, timeout_s: float) -> int:
+        """Wait for its end: its exit code, or less than 0 the signal. Raises TimeoutError."""
+        if self._code is None:
+            try:
+                self._code = self._told(timeout_s)
+            except ConnectionResetError:
+                self._code = -signal.SIGKILL  # which the kernel sends it when that process ends
+        return self._code
 
     def _limit(self, limit: int, value: int) -> None:
-        resource.prlimit(self._process.pid, limit, (value, value))
+        resource.prlimit(self._observed.pid, limit, (value, value))
 
     def _allow_processor_time(self, seconds: int) -> None:
         # RLIMIT_CPU counts whole seconds from the process's start, so each item moves it on.
         soft = int(used_s(self._observed) + seconds) + 1
-        resource.prlimit(self._process.pid, resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+        resource.prlimit(self._observed.pid, resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
 
     def _death(self, held_bytes: int) -> DecodeError | KilledError:
-        code = None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(1.0)
-        if code is None:
+        try:
+            code = self._end(1.0)
+        except TimeoutError:
             return DecodeError("crashed", "the decoder closed its connection")
         if code == -signal.SIGXCPU:
             return DecodeError("timeout", "the decoder used up its processor time")
@@ -187,18 +170,87 @@ class Child:
         return DecodeError("crashed", f"the decoder ended with {code}")
 
 
-def command() -> list[str]:
-    """The command line of a child, without its charge.
-
-    It has to be started in the folder that this package lies in, from which `-m` imports first. With -P it
-    would import what is installed, which is another tree's where this one is on PYTHONPATH alone.
-    """
-    return [sys.executable, "-E", "-s", "-m", "ingest"]
-
-
 def _until(deadline: float) -> Waiting:
     def look() -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"no greeting within {_START_TIMEOUT_S:g} s")
 
     return look
+
+
+TICK_S = 0.05
+"""How often a watch must be asked to look, seconds."""
+
+# The kernel ends the child by itself (RLIMIT_CPU, whole seconds); what is left is one that blocks its signal.
+_PROCESSOR_GRACE_S = 2.0
+_MOST_THREADS = 64
+
+
+class HostBusyError(Exception):
+    """The host did not let a decoder work."""
+
+
+class Watch:
+    """The watch over one item in a child: whose fault is it that it takes long, the media's or the host's?
+
+    Media is blamed for processor time that its decoder used, and for a decoder that sleeps though nothing is
+    to be waited for. Not for time that passed while the decoder was ready to run (a busy host), stopped, or
+    waiting for a disk; nor for time in which this process did not come to look.
+    """
+
+    def __init__(self, child: psutil.Process, processor_s: float, timeout_s: float) -> None:
+        self._child = child
+        self._processor_s, self._timeout_s = processor_s, timeout_s
+        self._began_s = self._used_s = used_s(child)
+        self._looked = time.monotonic()
+        self._waited_s = self._asleep_s = 0.0
+        self.held_bytes = 0
+        """The most memory that the child was seen to hold, bytes."""
+
+    def look(self) -> None:
+        """Look at the child, if a tick has passed.
+
+        Raises DecodeError: timeout (its processor time is used up, or it sleeps), crashed (threads without
+        end); HostBusyError where the wall time is over by no fault of the media.
+        """
+        now = time.monotonic()
+        if now - self._looked < TICK_S:
+            return
+        # No more than two ticks: while this process itself was stopped, nobody could have answered it.
+        passed_s, self._looked = min(now - self._looked, 2 * TICK_S), now
+        try:
+            used, self._used_s = self._used_s, used_s(self._child)
+            self.held_bytes = max(self.held_bytes, self._child.memory_info().rss)
+            threads = self._child.threads()
+        except psutil.Error:
+            return  # it has ended, as its socket is about to tell
+        self._waited_s += passed_s
+        if self._used_s == used and all(_sleeps(thread.id) for thread in threads):
+            self._asleep_s += passed_s
+        self._judge(len(threads))
+
+    def _judge(self, threads: int) -> None:
+        if self._used_s - self._began_s > self._processor_s + _PROCESSOR_GRACE_S:
+            raise DecodeError("timeout", "the decoder used up its processor time")
+        if threads > _MOST_THREADS:
+            raise DecodeError("crashed", f"the decoder started {threads} threads")
+        if self._waited_s < self._timeout_s:
+            return
+        if self._asleep_s > self._waited_s / 2:
+            raise DecodeError("timeout", f"the decoder slept for {self._asleep_s:.0f} s")
+        raise HostBusyError(
+            f"in {self._waited_s:.0f} s the decoder got {self._used_s - self._began_s:.1f} s of a processor"
+        )
+
+
+def _sleeps(thread_id: int) -> bool:
+    try:
+        return bool(psutil.Process(thread_id).status() in (psutil.STATUS_SLEEPING, psutil.STATUS_IDLE))
+    except psutil.Error:
+        return False  # it did something: it ended
+
+
+def used_s(process: psutil.Process) -> float:
+    """Processor time of a process so far, seconds. Raises psutil.Error."""
+    times = process.cpu_times()
+    return float(times.user + times.system)

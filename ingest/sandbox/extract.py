@@ -1,16 +1,17 @@
-"""From bytes to crops: the one path that every kind of media takes, inside a sandboxed child."""
+"""From bytes to crops and to whole pictures at one size: the path of every kind of media. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from ingest.records import CropPlan, Decoded, PlacesPlan, Plan, Region
-from ingest.sandbox.crops import cut, enlarge, face_grid, grid
+from ingest.records import CropPlan, Decoded, Interpolation, PicturePlan, Place, PlacesPlan, Plan, Region
+from ingest.sandbox.crops import Box, cut, enlarge, face_grid, grid
 from ingest.sandbox.decode import DecodeError, Frame, image_frames
 from ingest.sandbox.faces import find_faces
-from ingest.sandbox.pictures import shown
-from ingest.sandbox.places import cut_places
 from ingest.sandbox.video import demuxer, video_frames
 
 
@@ -75,3 +76,70 @@ def _cut_frame(frame: Frame, plan: CropPlan, row: int) -> Iterator[tuple[Region,
         rows = tuple(range(row, row + len(cuts)))
         row += len(cuts)
         yield Region("face" if kind == "face" else "frame", box, frame.index, frame.time_s, rows), cuts
+
+
+_RESAMPLING: dict[Interpolation, Image.Resampling] = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+def shown(picture: NDArray[np.uint8], plan: PicturePlan) -> NDArray[np.uint8]:
+    """Show uint8 RGB (height, width, 3) as (height_px, width_px, 3). What is made smaller is averaged."""
+    size = (plan.width_px, plan.height_px)
+    return np.asarray(Image.fromarray(picture).resize(size, _RESAMPLING[plan.interpolation]))
+
+
+def cut_places(data: bytes, plan: PlacesPlan, max_pixels: int) -> Decoded:
+    """Decode the frames that the plan names and cut its crops, in the order of their frames and places.
+
+    A frame that cannot be reached is left out, or another near it stands for it: the regions say which
+    were cut, and where. Raises DecodeError.
+    """
+    is_video = demuxer(data) is not None
+    decode = video_frames if is_video else image_frames
+    places: dict[int, list[Place]] = defaultdict(list)
+    for place in plan.places:
+        places[place.frame].append(place)
+    crops: list[NDArray[np.uint8]] = []
+    regions: list[Region] = []
+    numbers: list[int] = []
+    first: Frame | None = None
+    for frame in decode(data, plan.frames, max_pixels):
+        first = first or frame
+        numbers.append(frame.index)
+        nearest = min(places, key=partial(_apart, frame.index))
+        boxes = [_box(frame, place, plan.crop_px) for place in places.pop(nearest)]
+        corners = tuple((left, top) for left, top, _, _ in boxes)
+        regions += [
+            Region("frame", box, frame.index, frame.time_s, (len(regions) + row,))
+            for row, box in enumerate(boxes)
+        ]
+        crops.append(cut(frame.pixels, corners, plan.crop_px))
+    if first is None:
+        raise DecodeError("corrupt", "no picture can be decoded")
+    height, width, _ = first.pixels.shape
+    return Decoded(
+        kind="video" if is_video else "image",
+        format=first.format,
+        width=width,
+        height=height,
+        frames=len(numbers),
+        crops=np.concatenate(crops),
+        regions=tuple(regions),
+        frame_numbers=tuple(numbers),
+        length=first.length,
+    )
+
+
+def _apart(one: int, other: int) -> int:
+    return abs(one - other)
+
+
+def _box(frame: Frame, place: Place, crop_px: int) -> Box:
+    """Return what a crop shows of the frame (left, top, width, height), moved inside where it lies beyond."""
+    height, width, _ = frame.pixels.shape
+    left = min(max(place.left, 0), max(width - crop_px, 0))
+    top = min(max(place.top, 0), max(height - crop_px, 0))
+    return left, top, min(crop_px, width - left), min(crop_px, height - top)

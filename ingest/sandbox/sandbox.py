@@ -23,15 +23,15 @@ from ingest.records import Decoded, PlacesPlan, Plan
 from ingest.sandbox import child as children
 from ingest.sandbox.child import Child, KilledError, SandboxUnavailableError
 from ingest.sandbox.decode import DecodeError, DecodeReason
+from ingest.sandbox.forks import Forks
 from ingest.settings import IngestSettings
 
 __all__ = ["Sandbox", "SandboxUnavailableError"]
 
 log = structlog.get_logger()
 
-_MOST_ITEMS_A_CHILD = 5_000
-"""Bounds what a decoder leaks, and how long one that was taken over sees others' media. A start takes a
-second of a processor: of 500 items at 90 a second that was a sixth."""
+_MOST_ITEMS_A_CHILD = 500
+"""Bounds what a decoder leaks, and how long one that was taken over sees others' media."""
 _MOST_TRIES = 3
 # A child that is killed each time it decodes an item, and holds this share of its memory limit then, is
 # taken for killed by what the item needs; a smaller one for a victim of what else the host does.
@@ -60,13 +60,15 @@ class Sandbox:
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._turns = _Turns(settings.decode_processes)
+        self._forks: Forks | None = None
 
     def __enter__(self) -> Self:
+        self._forks = Forks(self._settings.max_pixels)
         ready: list[Future[None]] = []
         for number in range(self._settings.decode_processes):
             started: Future[None] = Future()
             thread = threading.Thread(
-                target=self._serve, args=(started,), name=f"sandbox-{number}", daemon=True
+                target=self._serve, args=(started, self._forks), name=f"sandbox-{number}", daemon=True
             )
             thread.start()
             ready.append(started)
@@ -106,6 +108,9 @@ class Sandbox:
             self._put(_END, None)
         for thread in self._threads:
             thread.join(children.DECODE_TIMEOUT_S + _CLOSE_TIMEOUT_S)
+        if self._forks is not None:
+            self._forks.close()
+            self._forks = None
         with contextlib.suppress(queue.Empty):
             while True:
                 *_, item = self._items.get_nowait()
@@ -116,9 +121,8 @@ class Sandbox:
         """Queue an item; of one turn, those that came first go first."""
         self._items.put((turn, next(self._count), item))
 
-    def _serve(self, started: "Future[None]") -> None:
-        # A child is started by the thread that serves it: the kernel kills it when that thread ends.
-        server = _Server(self._settings, self._turns)
+    def _serve(self, started: "Future[None]", forks: Forks) -> None:
+        server = _Server(self._settings, self._turns, forks)
         try:
             server.prepare()
         except SandboxUnavailableError as error:
@@ -158,8 +162,8 @@ class Sandbox:
 class _Server:
     """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
 
-    def __init__(self, settings: IngestSettings, turns: "_Turns") -> None:
-        self._settings, self._turns = settings, turns
+    def __init__(self, settings: IngestSettings, turns: "_Turns", forks: Forks) -> None:
+        self._settings, self._turns, self._forks = settings, turns, forks
         self._child: Child | None = None
 
     def prepare(self) -> Child:
@@ -169,7 +173,7 @@ class _Server:
                 metrics.SANDBOX_RESTARTS.labels("aged").inc()
             self.close()
         if self._child is None:
-            self._child = Child(self._settings)
+            self._child = Child(self._settings, self._forks)
         return self._child
 
     def decode(self, data: bytes, plan: Plan) -> Decoded:
@@ -189,6 +193,8 @@ class _Server:
                 except DecodeError as error:
                     if child.is_spent:
                         metrics.SANDBOX_RESTARTS.labels(error.reason).inc()
+                    if error.reason == "crashed":
+                        self._forks.crashed()
                     if not child.is_spent or was_fresh or error.reason == "timeout":
                         raise
                 except KilledError as error:

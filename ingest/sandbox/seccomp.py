@@ -13,6 +13,7 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _ALLOWED = {
@@ -41,6 +42,23 @@ _ALLOWED = {
     "exit_group": (231, 94),
 }
 """Numbers on x86-64 and on aarch64 (the kernel's asm/unistd.h of each)."""
+_REACHING_OUT = {
+    "open": (2, None),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "socket": (41, 198),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+}
+"""What the process that forks has no use for, once all is loaded; None: there is no such call."""
 _MMAP, _MPROTECT, _CLONE, _CLONE3, _SECCOMP = (9, 222), (10, 226), (56, 220), (435, 435), (317, 277)
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -103,13 +121,36 @@ def program(machine: str) -> tuple[Instruction, ...]:
     return tuple(lines)
 
 
+def forking_program(machine: str) -> tuple[Instruction, ...]:
+    """Write the filter of the process that forks: what reaches out fails, all else passes.
+
+    Raises SeccompError for another machine than `program` knows.
+    """
+    lines = list(program(machine)[: 6 if machine == "x86_64" else 4])
+    for numbers in _REACHING_OUT.values():
+        if (number := numbers[list(_MACHINES).index(machine)]) is not None:
+            lines += [
+                Instruction(_JUMP_EQUAL, 0, 1, number),
+                Instruction(_RETURN, 0, 0, _refusal(errno.EPERM)),
+            ]
+    return (*lines, Instruction(_RETURN, 0, 0, _ALLOW))
+
+
 def confine() -> None:
-    """Hold all threads of this process, and what they start, to the filter; for good.
+    """Hold all threads of this process, and what they start, to the filter of a child; for good.
 
     It needs no privilege, and gives up ever gaining one. Raises SeccompError with one line.
     """
+    _hold(program(platform.machine()))
+
+
+def confine_forking() -> None:
+    """Hold this process, and what it forks, to the filter of one that forks; as `confine`."""
+    _hold(forking_program(platform.machine()))
+
+
+def _hold(lines: Sequence[Instruction]) -> None:
     machine = platform.machine()
-    lines = program(machine)
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
     # struct sock_fprog: the count, padding, the address.
     filter_ = ctypes.create_string_buffer(struct.pack("@HP", len(lines), ctypes.addressof(code)))

@@ -1,13 +1,18 @@
 """What goes between the sandbox and a decoding child: JSON and raw bytes. No pickle.
 
+A message on the stream socket is two lengths, a head, a body; neither side believes the other's lengths.
+
 greeting  <- whether the child is ready, or why it refuses, as JSON, nothing
 item      -> plan as JSON, media
 decoded   <- all of Decoded but the pixels as JSON; crops, then each picture's rows, as raw uint8
 rejected  <- reason and message as JSON, nothing
 """
 
+import contextlib
 import math
 import socket
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
@@ -16,9 +21,65 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ingest.records import Decoded, MediaKind, MediaPlan, PlacesPlan, Plan, Region
-from ingest.sandbox import framing
 from ingest.sandbox.decode import DecodeError, DecodeReason
-from ingest.sandbox.framing import Waiting, WireError
+
+_LENGTHS = struct.Struct("!IQ")
+_MOST_HEAD_BYTES = 4_194_304
+
+Waiting = Callable[[], None]
+"""Called again and again while one side waits for the other, raises to give up. Whoever must not wait for
+ever gives the socket a timeout, which is how often it is called where nothing moves."""
+
+
+class WireError(Exception):
+    """The other side sent what it must not."""
+
+
+def wait() -> None:
+    """Wait as long as it takes."""
+
+
+def send(sock: socket.socket, head: bytes, body: Sequence[bytes | memoryview], waiting: Waiting) -> None:
+    """Send a message. Raises OSError, and what waiting raises."""
+    _send_all(sock, _LENGTHS.pack(len(head), sum(len(part) for part in body)) + head, waiting)
+    for part in body:
+        _send_all(sock, part, waiting)
+
+
+def receive(sock: socket.socket, most_body: int | None, waiting: Waiting) -> tuple[bytearray, bytearray]:
+    """Receive a message's head and body; most_body in bytes, None for any.
+
+    Raises OSError, WireError where it is larger, and what waiting raises.
+    """
+    head_length, body_length = _LENGTHS.unpack(_receive_exactly(sock, _LENGTHS.size, waiting))
+    if head_length > _MOST_HEAD_BYTES or (most_body is not None and body_length > most_body):
+        raise WireError("more than was asked for")
+    return _receive_exactly(sock, head_length, waiting), _receive_exactly(sock, body_length, waiting)
+
+
+def _send_all(sock: socket.socket, data: bytes | memoryview, waiting: Waiting) -> None:
+    view, sent = memoryview(data), 0
+    while sent < len(view):
+        with contextlib.suppress(TimeoutError):
+            sent += sock.send(view[sent:])
+        waiting()
+
+
+def _receive_exactly(sock: socket.socket, length: int, waiting: Waiting) -> bytearray:
+    buffer = bytearray(length)
+    view, filled = memoryview(buffer), 0
+    while filled < length:
+        try:
+            count = sock.recv_into(view[filled:])
+        except TimeoutError:
+            waiting()
+            continue
+        if not count:
+            raise ConnectionResetError("the other side closed the connection")
+        filled += count
+        waiting()
+    return buffer
+
 
 _MOST_MESSAGE_CHARS = 400
 _MOST_FORMAT_CHARS = 16
@@ -89,26 +150,26 @@ class _Rejection(BaseModel):
 
 def send_greeting(sock: socket.socket, refusal: str | None) -> None:
     """Tell the parent that the child is up, or why it refuses to work."""
-    framing.send(sock, _Greeting(refusal=refusal).model_dump_json().encode(), [], framing.wait)
+    send(sock, _Greeting(refusal=refusal).model_dump_json().encode(), [], wait)
 
 
 def receive_greeting(sock: socket.socket, waiting: Waiting) -> str | None:
     """Wait for a child to come up; give its refusal, if it refuses. Raises OSError, WireError."""
     try:
-        return _Greeting.model_validate_json(framing.receive(sock, 0, waiting)[0]).refusal
+        return _Greeting.model_validate_json(receive(sock, 0, waiting)[0]).refusal
     except ValidationError as error:
         raise WireError("no greeting") from error
 
 
 def send_item(sock: socket.socket, data: bytes, plan: Plan, waiting: Waiting) -> None:
     """Send one item to a child. Raises OSError, and what waiting raises."""
-    framing.send(sock, plan.model_dump_json().encode(), [data], waiting)
+    send(sock, plan.model_dump_json().encode(), [data], waiting)
 
 
 def receive_item(sock: socket.socket) -> tuple[bytes, Plan] | None:
     """Wait for the next item, in the child. None where the parent is gone."""
     try:
-        head, body = framing.receive(sock, None, framing.wait)
+        head, body = receive(sock, None, wait)
     except ConnectionError:
         return None
     return bytes(body), _PLAN.validate_json(head)
@@ -129,13 +190,13 @@ def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
     )
     pixels = [decoded.crops, *decoded.pictures.values()]
     body = [np.ascontiguousarray(part).reshape(-1).data for part in pixels]
-    framing.send(sock, answer.model_dump_json().encode(), body, framing.wait)
+    send(sock, answer.model_dump_json().encode(), body, wait)
 
 
 def send_rejection(sock: socket.socket, error: DecodeError) -> None:
     """Send why there is no result, in the child."""
     rejection = _Rejection(reason=error.reason, message=_one_line(str(error)))
-    framing.send(sock, rejection.model_dump_json().encode(), [], framing.wait)
+    send(sock, rejection.model_dump_json().encode(), [], wait)
 
 
 def receive_decoded(sock: socket.socket, plan: Plan, max_pixels: int, waiting: Waiting) -> Decoded:
@@ -144,7 +205,7 @@ def receive_decoded(sock: socket.socket, plan: Plan, max_pixels: int, waiting: W
     Raises DecodeError (the child's own word), OSError (it died), WireError, and what waiting raises.
     """
     most = _Most.of(plan)
-    head, body = framing.receive(sock, most.rows * most.row_bytes + most.frames * most.picture_bytes, waiting)
+    head, body = receive(sock, most.rows * most.row_bytes + most.frames * most.picture_bytes, waiting)
     try:
         if not body:
             rejection = _Rejection.model_validate_json(head)

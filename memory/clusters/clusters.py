@@ -13,13 +13,13 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.covariance import LedoitWolf
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
 from memory.clusters.joining import Part, discriminant, parts_of_many
-from memory.clusters.whitening import whiten
-from memory.index.scaling import Scaling
+from memory.features import Scaling
 from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS
 
 _FOLDS = 5
@@ -251,3 +251,15 @@ def names_of(members: Sequence[str]) -> Iterator[str]:
             number, digit = divmod(number, len(CLUSTER_LETTERS))
             name += CLUSTER_LETTERS[digit]
         yield name
+
+
+def whiten(scaled: NDArray[np.float32], by: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return scaled, float32 (n, F), in the axes and units in which the covariance of `by` is the identity.
+
+    The covariance is shrunk as in Ledoit and Wolf 2004, "A well-conditioned estimator for
+    large-dimensional covariance matrices"; `by` is float32 (m, F), m >= 2.
+    """
+    estimate = LedoitWolf().fit(by.astype(np.float64))
+    values, vectors = np.linalg.eigh(estimate.covariance_)
+    transform = vectors / np.sqrt(np.maximum(values, 1e-9))
+    return np.asarray((scaled - estimate.location_) @ transform, np.float32)

@@ -46,7 +46,7 @@ class Views(NamedTuple):
     picture: NDArray[np.uint8] | None
     """(H, W, 3): all of it"""
     scan: bytes | None
-    """one crop of each of some frames of a video, (T, S, S, 3), as `memory.crops.lossless.packed` has them"""
+    """one crop of each of some frames of a video, (T, S, S, 3), as `memory.crops.scans.packed` has them"""
 
 
 class CropStore:

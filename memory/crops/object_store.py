@@ -18,8 +18,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import get_protocol
 
 from ingest.durable import sync, write_durably
-from ingest.process.disk import existing
 from ingest.process.frame import WrongSettingError
+from ingest.process.health import existing
 
 CALL_S = 30.0
 """The longest that one request may take with all its tries, seconds."""

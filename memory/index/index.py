@@ -1,35 +1,35 @@
-"""Search by likeness: an index over the rows' features, by FAISS. A cache; the rows are the truth."""
+"""Search by likeness: an index over the rows' features, by FAISS. A cache; the rows are the truth.
+
+An index that was outgrown is made anew aside, while the one at hand goes on answering.
+"""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from threading import Thread
+from typing import Any, Self
 
+import faiss
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from memory.features import Scaling
 from memory.index import snapshot
-from memory.index.ivf_index import SAMPLED, Cells
-from memory.index.one_list import MOST, OneList
-from memory.index.probing import Probing
-from memory.index.scaling import Scaling
-from memory.index.snapshot import Record, SnapshotError, Written
-from memory.index.vector_records import Loading, facts_of, record_of, records_of
-from memory.index.vectors import Vectors
+from memory.index.ivf_index import SAMPLED, IvfIndex
+from memory.index.snapshot import SnapshotError
 from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
 from memory.store import Store, current_revision
 
-_FORMAT = "3"
+_FORMAT = "4"
 _SEED = 0
 _SCALED_ON = 20_000
 """Rows that are enough to fit the scale, however many there are."""
-_MOST_PENDING = 20_000
-"""Vectors that wait for the next snapshot: where more came, it is written whole."""
-_MOST_ADDED = 1 / 4
-"""Share of a snapshot of cells that may have been added to it: a start computes the codes of these anew."""
+_SAVED_AFTER = 1 / 50
+"""Share of the exemplars that come or go before another snapshot is written: a start reads at most so many
+rows, and an exemplar costs 50 times its 700 bytes of writing."""
 _IN_PLACE = 2_000
 """Up to so many rows an index is made anew by the transaction that finds it outgrown; beyond, aside."""
 
@@ -58,12 +58,9 @@ class Index:
         self._mark = ""
         self._names: list[str] = []
         self._scaling: Scaling | None = None
-        self._vectors: Cells | OneList | None = None
+        self._vectors: IvfIndex | None = None
         self._made_for = 0
-        self._written: Written | None = None
-        self._saved_names = 0
-        self._saved_whole = 0
-        self._pending: list[Vectors | NDArray[np.int64]] | None = None
+        self._unsaved = 0
 
     @classmethod
     def open(
@@ -75,7 +72,7 @@ class Index:
         """
         index = cls(feature_version, width)
         try:
-            index._load(path, beat)
+            index._load(path)
         except SnapshotError as reason:
             log.info("index is rebuilt from the rows", reason=str(reason))
             index = cls(feature_version, width)
@@ -158,32 +155,23 @@ class Index:
         self._scaling = Scaling.fit(some[:: max(1, len(some) // _SCALED_ON)])
         self._names, self._made_for, self.revision = [], len(names) + len(some) - len(sample), -1
         scaled = self.scaled(some)
-        probing = None
-        if len(names) <= MOST:
-            self._vectors = OneList(self.width)
-        else:
-            self._vectors = Cells.trained(scaled, len(names), _SEED, beat)
-            probing = Probing(self._vectors, scaled, _SEED)
+        self._vectors = IvfIndex.trained(scaled, len(names), _SEED, beat)
         for block in stream_features(connection, self.feature_version):
-            added = self._add(block)
-            if probing is not None:
-                probing.see(added)
+            self._add(block)
             self.revision = max(self.revision, block.revision)
             beat()
-        if probing is not None:
-            log.info("index trained", exemplars=len(self), **probing.fit())
+        if self._vectors.cells > 1:
+            log.info("index trained", exemplars=len(self), **self._vectors.fit(scaled, _SEED))
         self._mark = newest_write(connection, self.feature_version, self.revision)
-        self._written, self._pending = None, None
 
-    def _add(self, new: Features) -> Vectors:
+    def _add(self, new: Features) -> None:
+        if not new.ids:
+            return
         assert self._vectors is not None
-        scaled = self.scaled(new.matrix) if new.ids else np.zeros((0, self.width), np.float32)
         places = np.arange(len(self._names), len(self._names) + len(new.ids))
-        added = Vectors(places, scaled.astype(self._vectors.kept_as, copy=False))
-        self._vectors.add(added)
+        self._vectors.add(self.scaled(new.matrix), places)
         self._names.extend(new.ids)
-        self._note(added)
-        return added
+        self._unsaved += len(new.ids)
 
     def _remove(self, dropped: frozenset[str]) -> None:
         if not dropped or self._vectors is None:
@@ -192,14 +180,7 @@ class Index:
         self._vectors.remove(gone)
         for place in gone:
             self._names[place] = ""
-        self._note(gone)
-
-    def _note(self, change: Vectors | NDArray[np.int64]) -> None:
-        if self._pending is None:
-            return
-        self._pending.append(change)
-        if sum(len(one.places if isinstance(one, Vectors) else one) for one in self._pending) > _MOST_PENDING:
-            self._pending = None
+        self._unsaved += len(gone)
 
     def scaled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return features in the index's space, float32 (n, F), of raw ones of that shape.
@@ -221,77 +202,87 @@ class Index:
         squared, places = self._vectors.search(self.scaled(raw), min(k, len(self)))
         distances = np.sqrt(np.maximum(squared, 0))
         return [
-            [
-                Match(self._names[p], float(d))
-                for p, d in zip(row_places, row_distances, strict=True)
-                if p >= 0
-            ]
-            for row_places, row_distances in zip(places, distances, strict=True)
+            [Match(self._names[p], float(d)) for p, d in zip(*row, strict=True) if p >= 0]
+            for row in zip(places, distances, strict=True)
         ]
 
     def save(self, path: Path) -> None:
-        """Write a snapshot, durably: what came since the last, or all of it aside and then in its place.
-
-        Raises OSError.
-        """
+        """Write a snapshot, durably, where enough changed since the last to be worth it. Raises OSError."""
         if self._vectors is None or self._scaling is None:
             return
-        facts = {"revision": str(self.revision), "mark": self._mark}
-        written = None
-        if self._written is not None and self._pending is not None and self._may_grow:
-            if not self._pending and path.exists():
-                return
-            written = snapshot.add(path, self._written, self._changes(), facts)
-        if written is None:
-            written, self._saved_whole = (
-                snapshot.write_whole(path, self._everything(), facts),
-                len(self._names),
-            )
-        self._written, self._pending, self._saved_names = written, [], len(self._names)
+        if self._unsaved <= _SAVED_AFTER * len(self) and path.exists():
+            return
+        facts = {
+            "format": _FORMAT,
+            "feature_version": self.feature_version,
+            "made_for": str(self._made_for),
+            "revision": str(self.revision),
+            "mark": self._mark,
+        }
+        tensors: dict[str, NDArray[Any]] = {
+            "centre": self._scaling.centre,
+            "scale": self._scaling.scale,
+            "names": np.frombuffer(json.dumps(self._names).encode(), np.uint8),
+        }
+        snapshot.write(path, tensors, facts, self._vectors)
+        self._unsaved = 0
+
+    def _load(self, path: Path) -> None:
+        with snapshot.opened(path) as saved:
+            facts, tensors = saved.facts, saved.tensors
+            if facts["format"] != _FORMAT or facts["feature_version"] != self.feature_version:
+                raise SnapshotError("the snapshot is of another format or feature version")
+            self._scaling = Scaling(tensors["centre"], tensors["scale"])
+            self._names = json.loads(tensors["names"].tobytes())
+            self._made_for, self.revision = int(facts["made_for"]), int(facts["revision"])
+            self._mark = facts["mark"]
+            self._vectors = IvfIndex.read(saved.file)
+
+
+class Renewal:
+    """Makes one index at a time, in a thread; whatever becomes of that, the rows are the truth."""
+
+    def __init__(self, store: Store, path: Path | None = None) -> None:
+        """Read the rows of this store; path: where the snapshot of the new index is put."""
+        self._store, self._path = store, path
+        self._thread: Thread | None = None
+        self._made: Index | None = None
 
     @property
-    def _may_grow(self) -> bool:
-        added = len(self._names) - self._saved_whole
-        return isinstance(self._vectors, OneList) or added <= _MOST_ADDED * len(self._names)
+    def under_way(self) -> bool:
+        """Whether an index is being made, or waits to be taken: then no other may save a snapshot."""
+        return self._thread is not None
 
-    def _changes(self) -> Iterator[Record]:
-        yield Record({}, {"names": json.dumps(self._names[self._saved_names :])})
-        for change in self._pending or ():
-            yield record_of(change) if isinstance(change, Vectors) else Record({"removed": change}, {})
+    def current(self, index: Index) -> Index:
+        """Return the index to go on with: a new one once it is made, which is yet to catch up, else this one.
 
-    def _everything(self) -> Iterator[Record]:
-        assert self._vectors is not None
-        assert self._scaling is not None
-        codes = self._vectors.saved() if isinstance(self._vectors, Cells) else np.zeros(0, np.uint8)
-        facts = {"format": _FORMAT, "feature_version": self.feature_version, "made_for": str(self._made_for)}
-        scaling = {"centre": self._scaling.centre, "scale": self._scaling.scale}
-        yield Record(scaling, facts | facts_of(self._vectors, codes))
-        for first in range(0, len(self._names), SAMPLED):
-            yield Record({}, {"names": json.dumps(self._names[first : first + SAMPLED])})
-        yield from records_of(self._vectors, codes)
+        Never waits. Begins to make another where this one is outgrown.
+        """
+        if self._thread is None:
+            if index.outgrown:
+                arguments = index.feature_version, index.width
+                # A computation cannot be stopped and loses nothing, so the process does not wait for its end.
+                self._thread = Thread(target=self._make, args=arguments, name="index", daemon=True)
+                self._thread.start()
+            return index
+        if self._thread.is_alive():
+            return index
+        made, self._thread, self._made = self._made, None, None
+        return index if made is None else made
 
-    def _load(self, path: Path, beat: Beat) -> None:
-        loading: Loading | None = None
-        for record, written in snapshot.read(path):
-            facts, tensors = record.facts, record.tensors
-            if "centre" in tensors:
-                if facts["format"] != _FORMAT or facts["feature_version"] != self.feature_version:
-                    raise SnapshotError("the snapshot is of another format or feature version")
-                self._scaling = Scaling(tensors["centre"], tensors["scale"])
-                self._made_for = int(facts["made_for"])
-                loading = Loading(facts, self.width)
-            elif loading is None:
-                raise SnapshotError("the snapshot does not begin as one")
-            elif "names" in facts:
-                self._names.extend(json.loads(facts["names"]))
-            else:
-                loading.take(record)
-                for place in tensors.get("removed", ()):
-                    self._names[place] = ""
-            if snapshot.is_end(record):
-                assert loading is not None
-                if not loading.whole:
-                    self._vectors, self._saved_whole, loading.whole = loading.held, len(self._names), True
-                self.revision, self._mark = int(facts["revision"]), facts["mark"]
-                self._written, self._pending, self._saved_names = written, [], len(self._names)
-            beat()
+    def wait(self) -> None:
+        """Wait until an index that is being made is made."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _make(self, feature_version: str, width: int) -> None:
+        # Of this thread alone: the worker beside it needs a core too.
+        faiss.omp_set_num_threads(1)
+        try:
+            made = Index.built(self._store, feature_version, width)
+            if self._path is not None:
+                made.save(self._path)
+        except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
+            log.warning("index not made anew, done again", error=f"{type(error).__name__}: {error}")
+        else:
+            self._made = made

@@ -21,12 +21,11 @@ from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 from memory import metrics
 from memory.alarms import SEEN, Raised, Seen, Watched, begin, drop_beyond, load, now, put_raised, save
-from memory.offsets import load_positions, save_offsets
 from memory.settings import MemorySettings
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift_test import began, share_of_budget
 from memory.source import Reading, StoredSource
-from memory.store import ExemplarMemoryError, Store
+from memory.store import ExemplarMemoryError, Store, load_positions, save_offsets
 
 SUSPECT_P = 0.2
 """Suspects are items since the shift began whose score is above all but this share of the source's own."""

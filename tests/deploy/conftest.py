@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
+from deploy.client.http import Client
 from deploy.local.processes import free_port
 from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
@@ -31,7 +32,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
     monkeypatch.setenv("FORGEWATCH_DEPLOY_KAFKA_TIMEOUT_S", "0.2")
     monkeypatch.setenv("FORGEWATCH_DEPLOY_HEALTH_URLS", '{"detector": "http://127.0.0.1:1/metrics"}')
     monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_FILE_BYTES", "100000")
-    monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_IMPORT_BYTES", "300000")
+    monkeypatch.setattr("deploy.server.imports.MAX_PART_BYTES", 300_000)
     monkeypatch.setenv("FORGEWATCH_INGEST_MAX_FETCHED_BYTES", "100000")
     return DeploySettings()
 
@@ -152,3 +153,9 @@ def propose(
         assert answer.status_code == 201, answer.text
 
     return put_and_propose
+
+
+@pytest.fixture
+def api(served: str) -> Iterator[Client]:
+    with Client(DeploySettings(url=served), "ada") as client:
+        yield client

@@ -17,7 +17,7 @@ from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
 from detector.looks.judged_item import Evidence, JudgedItem
 from detector.looks.map_look import PictureMap, forgery_map
 from detector.release.artifact import Artifact, load, seal
-from detector.release.inputs import request_for
+from detector.release.contract import request_for
 from detector.release.tensors import ModelOutput, Request, encode
 from detector.requests import Ready, request_bytes, requests
 from detector.routing import Route, in_share

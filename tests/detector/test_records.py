@@ -34,6 +34,7 @@ def test_a_rollout_names_digests_and_nothing_else(wrong: dict[str, object]) -> N
         Rollout.model_validate(SAID | wrong)
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_no_other_text_passes_for_a_digest(text: str) -> None:
     with pytest.raises(ValidationError):

@@ -20,10 +20,16 @@ from detector.model.graph import DetectorGraph
 from detector.model.network import Network
 from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
-from detector.release.contract import Input, MediaInput, PoolingInput, crops_and_pooling
+from detector.release.contract import (
+    Input,
+    MediaInput,
+    PoolingInput,
+    body_bytes,
+    crops_and_pooling,
+    request_for,
+)
 from detector.release.gate import GateParameters, Term
 from detector.release.graph_contract import read_probe, write_probe
-from detector.release.inputs import body_bytes, request_for
 from detector.release.manifest import Manifest
 from detector.release.tensors import REQUEST_TYPE, Request, beyond_tolerance, decode, differences, encode
 from detector.routing import Route

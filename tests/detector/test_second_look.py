@@ -21,7 +21,7 @@ from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavailableError
 from ingest.records import Decoded, MediaError, PlacesPlan
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.places import cut_places
+from ingest.sandbox.extract import cut_places
 from ingest.sandbox.sandbox import SandboxUnavailableError
 
 CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)

@@ -1,5 +1,6 @@
 """What only a GPU shows of training: `make gpu-check` says of each line that it passed, failed or why not."""
 
+import io
 import itertools
 import os
 import subprocess
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 
 from detector.features.forensics import ForensicFeatures
 from detector.release.architecture import Architecture
-from memory.index.ivf_index import Cells
+from memory.index.ivf_index import IvfIndex
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, softmax_rehearsal
 from updater.training.checkpoint import Checkpoint
@@ -176,13 +177,23 @@ def test_more_crops_at_once_are_as_many_as_the_memory_holds(gpu, items):
     assert len(found) == 64 * 64
 
 
-def test_faiss_on_the_gpu_finds_what_the_flat_index_finds(gpu):
-    if not hasattr(faiss, "StandardGpuResources"):
-        pytest.skip("this faiss is faiss-cpu: a build of faiss for CUDA brings the rest")
-    rows = np.random.default_rng(0).standard_normal((5000, 64)).astype(np.float32)
-    flat = faiss.IndexFlatL2(64)
+def test_the_memory_s_index_lies_on_the_gpu_and_finds_what_the_flat_index_finds(gpu):
+    if not faiss.get_num_gpus():
+        pytest.skip("this faiss sees no GPU: it is faiss-cpu, or no driver is there")
+    rows = np.random.default_rng(0).standard_normal((30_000, 342)).astype(np.float32)
+    flat = faiss.IndexFlatL2(342)
     flat.add(rows)
-    there = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, flat)
-    (_, here), (_, found) = (index.search(rows[:100], 10) for index in (flat, there))
-    assert (here == found).mean() > 0.99
-    assert Cells.trained(rows, len(rows), seed=0).count > 1
+    index = IvfIndex.trained(rows, len(rows), seed=0)
+    index.add(rows[:-100], np.arange(len(rows) - 100))
+    index.fit(rows, seed=0)
+    expected = flat.search(rows[:200], 10)[1]
+    assert index.search(rows[:1], 1)[1].item() == 0
+    index.add(rows[-100:], np.arange(len(rows) - 100, len(rows)))
+    places = index.search(rows[:200], 10)[1]
+    assert np.mean([np.isin(*both).mean() for both in zip(expected, places, strict=True)]) >= 0.95
+    assert (index.search(rows[-100:], 1)[1][:, 0] == np.arange(len(rows) - 100, len(rows))).all()
+    index.remove(np.array([7]))
+    assert index.search(rows[7:8], 1)[1].item() != 7
+    file = io.BytesIO()
+    index.write(file)
+    assert file.tell() > 30_000 * 342 * 2

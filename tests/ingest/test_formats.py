@@ -3,6 +3,7 @@
 import struct
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any
 
@@ -14,6 +15,7 @@ from PIL import Image
 from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox.decode import FORMATS, DecodeError, image_frames
 from ingest.sandbox.extract import extract
+from ingest.sandbox.faces import find_faces
 from ingest.sandbox.sandbox import Sandbox
 from ingest.sandbox.video import demuxer
 from ingest.settings import IngestSettings
@@ -149,3 +151,14 @@ def test_a_confined_child_decodes_every_format(heif: Callable[..., bytes]) -> No
             assert decoded.format == name
             np.testing.assert_array_equal(decoded.crops, extract(data, PLAN, LIMIT).crops)
         assert sandbox.submit(lab, PLAN).result(60).format == "TIFF"
+
+
+@pytest.mark.slow
+def test_threads_find_at_once_what_one_finds():
+    # A detector that threads share takes the process with it: a picture of any kind does.
+    rng = np.random.default_rng(0)
+    pictures = [rng.integers(0, 256, (90 + 8 * number, 100, 3), dtype=np.uint8) for number in range(12)]
+    alone = [find_faces(picture, 3) for picture in pictures]
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(20):
+            assert list(threads.map(lambda picture: find_faces(picture, 3), pictures)) == alone

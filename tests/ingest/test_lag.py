@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ingest.lag import Lag, Reach, records_behind
+from ingest.metrics import Lag, Reach, records_behind
 from ingest.records import InRecord
 
 A, B = ("media", 0), ("media", 1)

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.held_back import choose_resting, measured
 from memory.intake import Arrival
 from memory.labels import label
 from memory.records import Exemplar
+from memory.rehearsal import choose_resting, measured
 from memory.rows import select_exemplars
 from memory.store import Store
 

@@ -1,15 +1,23 @@
+import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from verdicts import make_item, make_verdict
 
-from detector.release.architecture import FEATURE_VERSION
-from memory import offsets, rows
+from detector.unknowns import encode
+from ingest.records import InRecord
+from memory import rows
 from memory.crops.crop_store import CropStore
+from memory.features import FEATURE_VERSION
 from memory.index.index import Index
 from memory.intake import Arrival, Remembered, UnfitItemError, check, remember
 from memory.retention import sweep
-from memory.store import Store
+from memory.store import Store, load_offsets, save_offsets
+from memory.worker import arrival_of
 
 Make = Callable[..., Arrival]
 Fill = Callable[..., Remembered]
@@ -115,11 +123,11 @@ def consume(
     """Read the log from the stored offset on; together says whether offset and row are one transaction."""
     index = Index(FEATURE_VERSION, 24)
     with store.read() as connection:
-        start = offsets.load_offsets(connection).get(TOPIC, 0)
+        start = load_offsets(connection).get(TOPIC, 0)
     for offset, item in enumerate(log[start:], start):
         if not together:
             with store.write() as connection:
-                offsets.save_offsets(connection, {TOPIC: offset + 1})
+                save_offsets(connection, {TOPIC: offset + 1})
         digest = crops.put(item.crops)
         if crash_at == "between crops and row":
             raise Crash
@@ -128,7 +136,7 @@ def consume(
             if crash_at == "after the row":
                 raise Crash
             if together:
-                offsets.save_offsets(connection, {TOPIC: offset + 1})
+                save_offsets(connection, {TOPIC: offset + 1})
             if crash_at == "before the commit":
                 raise Crash
 
@@ -136,6 +144,7 @@ def consume(
 CRASHES = ["between crops and row", "after the row", "before the commit"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash_at", CRASHES)
 def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left_over(
     store: Store, crops: CropStore, make: Make, crash_at: str
@@ -145,7 +154,7 @@ def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left
     with pytest.raises(Crash):
         consume(store, crops, log, crash_at=crash_at)
     with store.read() as connection:
-        assert offsets.load_offsets(connection) == {TOPIC: 2}
+        assert load_offsets(connection) == {TOPIC: 2}
     consume(store, crops, log)
     assert sorted(groups(store)) == [f"media-0-{i}" for i in range(4)]
     assert sweep(store, crops) == 0
@@ -178,3 +187,50 @@ def test_a_row_brings_back_the_raw_features_bit_for_bit(store: Store, fill: Fill
     with store.read() as connection:
         found = rows.select_features(connection, FEATURE_VERSION, ids=["media-0-3", "media-0-1"])
     np.testing.assert_array_equal(found.matrix, np.stack([make(3).features, make(1).features]))
+
+
+VERDICT = make_verdict(make_item())
+ROW = np.ones(3, np.float32)
+MESSAGE = encode(VERDICT, np.zeros((2, 8, 8, 3), np.uint8), ROW, ROW, FEATURE_VERSION)
+
+
+def with_shape(shape: list[int]) -> bytes:
+    """A message whose crops have that shape and no bytes."""
+    arrays: dict[str, Any] = {"crops": {"dtype": "U8", "shape": shape, "data_offsets": [0, 0]}}
+    for place, name in enumerate(("features", "embedding")):
+        at = [place * ROW.nbytes, (place + 1) * ROW.nbytes]
+        arrays[name] = {"dtype": "F32", "shape": [3], "data_offsets": at}
+    arrays["__metadata__"] = {
+        "verdict": VERDICT.model_dump_json(),
+        "left_out": "0",
+        "feature_version": FEATURE_VERSION,
+    }
+    header = json.dumps(arrays).encode()
+    return len(header).to_bytes(8, "little") + header + 2 * ROW.tobytes()
+
+
+@pytest.mark.parametrize("shape", [[1, 0, 0, 3], [1 << 40, 0, 0, 3], [0, 8, 8, 3], [1 << 62, 0, 0, 3]])
+def test_crops_without_a_pixel_are_refused_however_many(shape: list[int]) -> None:
+    with pytest.raises(UnfitItemError):
+        arrival_of(InRecord("u", 0, 0, 0, None, with_shape(shape), ()))
+
+
+changes = st.lists(st.tuples(st.integers(0, len(MESSAGE) - 1), st.binary(min_size=1, max_size=4)), max_size=3)
+
+
+@settings(max_examples=300)
+@given(changes, st.integers(0, len(MESSAGE)))
+def test_a_message_that_is_changed_anywhere_is_kept_or_refused(
+    changes: list[tuple[int, bytes]], length: int
+) -> None:
+    value = bytearray(MESSAGE)
+    for at, data in changes:
+        value[at : at + len(data)] = data
+    for written in (bytes(value), bytes(value[:length])):
+        try:
+            arrival = arrival_of(InRecord("u", 0, 0, 0, None, written, ()))
+        except UnfitItemError:
+            continue
+        assert 0 < arrival.crops.size <= len(MESSAGE)
+        assert np.isfinite(arrival.features).all()
+        f"{arrival.id} {arrival.source}".encode()  # a surrogate would raise

@@ -4,9 +4,8 @@ import pytest
 
 from memory import rows
 from memory.labels import LabelError, history, label, undo
-from memory.records import Exemplar
+from memory.records import Exemplar, split_of
 from memory.rows import UnknownExemplarError
-from memory.shelves import split_of
 from memory.store import Store
 
 IDS = [f"media-0-{i}" for i in range(30)]
@@ -97,6 +96,7 @@ def test_one_wrong_id_and_nothing_is_labelled(store: Store) -> None:
     assert history(store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["", "Gan", "gan_2", "gan--2", "2gan", "gan-", "a" * 65, "unknown", "fake", "../x", "gan\n"]
 )

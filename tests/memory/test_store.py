@@ -11,15 +11,15 @@ import pytest
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
-from memory import offsets
 from memory.database import open_engine
+from memory.metrics import Fill
 from memory.schema import metadata
 from memory.settings import MemorySettings
-from memory.store import Store, StoreUnavailableError, WrongStoreError
+from memory.store import Store, StoreUnavailableError, WrongStoreError, load_offsets, save_offsets
 
 WRITER = """
 import sys
-from memory.offsets import save_offsets, load_offsets
+from memory.store import save_offsets, load_offsets
 from memory.store import Store
 store = Store(sys.argv[1])
 for _ in range(25):
@@ -30,7 +30,7 @@ for _ in range(25):
 
 DIES_INSIDE = """
 import sys, time
-from memory.offsets import save_offsets
+from memory.store import save_offsets
 from memory.store import Store
 store = Store(sys.argv[1])
 with store.write() as connection:
@@ -78,7 +78,7 @@ def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path: Path) -> N
     assert [process.wait(60) for process in processes] == [0] * 4
     store = Store(url)
     with store.read() as connection:
-        assert offsets.load_offsets(connection) == {("t", 0): 100}
+        assert load_offsets(connection) == {("t", 0): 100}
     store.close()
 
 
@@ -95,7 +95,7 @@ def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(
     process.communicate()
     store = Store(url)
     with store.read() as connection:
-        assert offsets.load_offsets(connection).get(("t", 0)) == offset
+        assert load_offsets(connection).get(("t", 0)) == offset
     store.close()
 
 
@@ -104,14 +104,14 @@ def test_a_write_that_raises_changes_nothing_not_even_the_revision(store: Store)
 
     def fail() -> None:
         with store.write() as connection:
-            offsets.save_offsets(connection, {("t", 0): 1})
+            save_offsets(connection, {("t", 0): 1})
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert store.revision() == before
     with store.write() as connection:
-        offsets.save_offsets(connection, {("t", 0): 1})
+        save_offsets(connection, {("t", 0): 1})
     assert store.revision() == before + 1
 
 
@@ -146,3 +146,15 @@ def test_a_wrong_url_is_said_in_one_line(url: str) -> None:
 def test_the_tables_are_valid_on_postgresql_too() -> None:
     for table in metadata.sorted_tables:
         assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))
+
+
+def test_an_empty_shelf_of_unknowns_is_shown_as_empty(sqlite_url: str) -> None:
+    # A series that is not there is no zero: a panel would say that nothing is known.
+    store = Store(sqlite_url)
+    shown = {
+        (metric.name, *sample.labels.values()): sample.value
+        for metric in Fill(store).collect()
+        for sample in metric.samples
+    }
+    store.close()
+    assert shown["forgewatch_memory_exemplars", "unknown", ""] == 0

@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import httpx
 import psutil
 import pytest
 
 from memory.database import open_engine
+from updater.records import Candidate
 
 T = TypeVar("T")
 
@@ -57,3 +59,17 @@ def awaited(found: Callable[[], T], process: psutil.Popen, timeout_s: float = 30
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return value
+
+
+def approve(url: str, digest: str) -> None:
+    """Approve the candidate by its evaluation, over the API. Raises httpx.HTTPError."""
+    (found,) = [
+        Candidate.model_validate(one["candidate"])
+        for one in httpx.get(f"{url}/releases").json()
+        if one["candidate"]["digest"] == digest
+    ]
+    httpx.post(
+        f"{url}/releases/{digest}/approve",
+        json={"evaluation_digest": found.evaluation_digest},
+        headers={"X-Forgewatch-Actor": "ann"},
+    ).raise_for_status()

@@ -21,13 +21,13 @@ from deploy.releases.publish import Publisher, read_topic
 from ingest.kafka.options import kafka_options
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
-from memory import offsets, rows
+from memory import rows
 from memory.crops.crop_store import CropStore
 from memory.crops.object_store import ObjectStore
 from memory.labels import label
 from memory.retention import sweep
 from memory.settings import MemorySettings
-from memory.store import Store
+from memory.store import Store, load_offsets, load_positions
 from memory.worker import Worker
 from updater.data.training_data import CropsLostError, load_splits
 from updater.records import Candidate
@@ -181,7 +181,7 @@ def test_what_was_backed_up_is_all_there_again_and_goes_on(stack: Stack, copy: s
     store, crops = Store(stack.url), CropStore(stack.crops_url)
     with store.read() as connection:
         found = rows.select_exemplars(connection)
-        assert offsets.load_positions(connection) == {(TOPIC, 0): Position(6, "id")}
+        assert load_positions(connection) == {(TOPIC, 0): Position(6, "id")}
     assert sorted(one.family for one in found if one.family) == ["blend"] * 2
     for one in found:
         assert crops.load(str(one.crops_digest)).shape == (2, 32, 32, 3)
@@ -211,7 +211,7 @@ def test_rows_older_than_the_crops_delete_only_what_no_row_names_and_take_the_re
     assert sweep(store, crops, {digest[:2] for digest in stack.held()}) == 3
     assert stack.held() == named
     with store.read() as connection:
-        assert offsets.load_offsets(connection) == {(TOPIC, 0): 4}
+        assert load_offsets(connection) == {(TOPIC, 0): 4}
     store.close()
     stack.remember(range(4, 7))  # which the topic still has
     assert stack.ids() == list(range(7))

@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 
 from deploy.client.kafka import newest_verdicts
 from deploy.releases.publish import read_topic
-from detector.records import Rollout
+from detector.records import RELEASES, Rollout
 from detector.serving.releases import ReleaseFollower
 from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.options import kafka_options
@@ -135,7 +135,7 @@ def rollout(sequence: int, epoch: int = 0) -> Rollout:
 def test_the_newest_rollout_is_the_last_one_written_whatever_lies_between(
     settings: IngestSettings, make_topic: Callable[..., str]
 ) -> None:
-    topic = make_topic(compacted=True)
+    topic = make_topic(compacted=True, name=settings.topic(RELEASES))
     earlier = {"slot": "stable", "stable": "a" * 64, "previous": None, "sequence": 99}
     values = [
         rollout(10**9).model_dump_json().encode(),

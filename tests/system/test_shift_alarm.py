@@ -19,11 +19,10 @@ from detector.records import VERDICTS
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 from memory.clusters.review import list_clusters, members_of
-from memory.offsets import load_offsets
 from memory.records import ALARMS, ShiftAlarm
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
-from memory.store import Store
+from memory.store import Store, load_offsets
 
 pytestmark = pytest.mark.system
 

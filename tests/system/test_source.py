@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
 from ingest import metrics
-from ingest.kafka.same_topic import SameTopic, fresh_topic_id
+from ingest.kafka.positions import SameTopic, fresh_topic_id
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics, ingest_topics

@@ -17,15 +17,15 @@ from verdicts import unknown_message
 
 from deploy.local.processes import free_port
 from detector.records import UNKNOWNS
-from ingest.kafka.same_topic import TopicRenewedError
+from ingest.kafka.positions import TopicRenewedError
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
-from memory import offsets, rows
+from memory import rows
 from memory.settings import MemorySettings
-from memory.store import Store
+from memory.store import Store, load_offsets, load_positions, save_offsets
 
 pytestmark = pytest.mark.system
 
@@ -124,7 +124,7 @@ def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
     found = await_rows(store, 17)
     assert sorted(found) == sorted(f"{n:064x}" for n in (*range(5), *range(100, 112)))
     with store.read() as connection:
-        assert list(offsets.load_offsets(connection).values()) == [12]
+        assert list(load_offsets(connection).values()) == [12]
     store.close()
 
 
@@ -137,9 +137,9 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
     with remembering(ingest, memory):
         await_rows(store, 10)
     with store.write() as connection:  # as it was after the first two
-        position = offsets.load_positions(connection)[topic, 0]
+        position = load_positions(connection)[topic, 0]
         connection.exec_driver_sql("DELETE FROM exemplars WHERE id NOT IN ('media-0-0', 'media-0-1')")
-        offsets.save_offsets(connection, {(topic, 0): 2}, position.topic_id)
+        save_offsets(connection, {(topic, 0): 2}, position.topic_id)
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.delete_records({TopicPartition(topic, 0): 6})
     admin.close()

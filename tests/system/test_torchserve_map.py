@@ -137,14 +137,16 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
         worker = Worker(
             source, sandbox, client, none, none, IngestSettings(), settings, Event(), Heartbeat(60)
         )
-        streamed = worker._judge(open_batch(records, Route(artifact), sandbox, IngestSettings()))
+        streamed = worker._judge(
+            open_batch(records, Route(artifact), sandbox, IngestSettings()), waiting=False
+        )
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
         alone = judge(batch, lambda _, asked: here(asked), settings, 900_000, again=again)
         calm = artifact.manifest.gate.model_copy(update={"unknown_threshold": 99.0, "fake_threshold": 1.0})
         manifest = artifact.manifest.model_copy(update={"gate": calm})
         to_which_all_is_real = Route(Artifact(artifact.folder, manifest, artifact.digest))
         batch = open_batch(records[:1], to_which_all_is_real, sandbox, IngestSettings())
-        (doubted,) = worker._judge(batch)
+        (doubted,) = worker._judge(batch, waiting=False)
     there, expected = ([one.verdict for one in judged if one.verdict] for judged in (streamed, alone))
     for one, other in zip(there, expected, strict=True):
         assert one.scan is not None

@@ -1,8 +1,10 @@
 """A release with a picture branch in a real TorchServe: it says what its probe says, within the limits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,25 +13,26 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from deploy.local.torchserve import TorchServe as Server
+from deploy.local.torchserve import start_torchserve
 from detector.batch import judge, open_batch
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network, PictureBranch
 from detector.release.architecture import Architecture, Picture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
-from detector.release.contract import crops_and_pooling, picture_and_pooling
+from detector.release.contract import crops_and_pooling, picture_and_pooling, request_for
 from detector.release.gate import GateParameters, Term
 from detector.release.graph_contract import write_probe
-from detector.release.inputs import request_for
 from detector.release.manifest import Manifest
 from detector.release.tensors import ModelOutput, Request, encode
 from detector.routing import Route
+from detector.serving import torchserve_launch
 from detector.serving.mar import pack
 from detector.serving.session import Session, open_session
-from detector.serving.torchserve import TorchServe
+from detector.serving.torchserve import RequestTooLargeError, TorchServe
 from detector.settings import DetectorSettings
 from detector.unknowns import decode
-from ingest.records import CropPlan, InRecord, PicturePlan
+from ingest.records import CropPlan, Decoded, InRecord, PicturePlan
 from ingest.sandbox.extract import extract
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -135,3 +138,109 @@ def test_a_full_batch_is_judged_within_the_request_limit_and_its_unknowns_carry_
         here = session.score(request_for([item], artifact.manifest.contract))["logits"][0]
         fake = 1 / (1 + np.exp(here[0] - here[1]))
         assert one.verdict.fake_probability == pytest.approx(float(fake), abs=1e-4)
+
+
+CROPS = 9
+
+
+@pytest.fixture(scope="module")
+def stock_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetectorSettings]:
+    lines = torchserve_launch._PROPERTIES.splitlines(keepends=True)
+    stock = "".join(line for line in lines if not line.startswith("max_request_size"))
+    assert stock != torchserve_launch._PROPERTIES
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torchserve_launch, "_PROPERTIES", stock)
+        server = start_torchserve(tmp_path_factory.mktemp("stock"))
+    yield DetectorSettings(
+        torchserve_url=server.inference_url,
+        torchserve_management_url=server.management,
+        model_store_dir=server.model_store,
+    )
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def stock_client(stock_settings: DetectorSettings, untrained_artifact: Artifact) -> Iterator[TorchServe]:
+    with TorchServe(stock_settings) as opened:
+        pack(untrained_artifact, stock_settings.model_store_dir)
+        opened.register(untrained_artifact)
+        yield opened
+
+
+class Decoding:
+    """Crops of noise at once, in the place of the sandbox."""
+
+    def submit(self, media: Callable[[], bytes], plan: object) -> Future[Decoded]:
+        crops = np.random.default_rng(list(media())).integers(0, 256, (CROPS, 64, 64, 3), dtype=np.uint8)
+        future: Future[Decoded] = Future()
+        future.set_result(Decoded("image", "PNG", 64, 64, 1, crops, ()))
+        return future
+
+
+def test_a_request_beyond_the_limit_is_told_apart_and_the_connection_goes_on(
+    stock_client: TorchServe, untrained_artifact: Artifact
+) -> None:
+    for crops, fits in ((540, False), (500, True), (540, False), (500, True)):
+        request = {
+            "crops": np.zeros((crops, 64, 64, 3), np.uint8),
+            "pooling": np.full((1, crops), 1 / crops, np.float32),
+        }
+        if fits:
+            assert stock_client.predict(untrained_artifact, request)["logits"].shape == (1, 3)
+        else:
+            with pytest.raises(RequestTooLargeError):
+                stock_client.predict(untrained_artifact, request)
+
+
+@pytest.mark.parametrize("max_request_bytes", [DetectorSettings().max_request_bytes, 50_000_000])
+def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
+    stock_client: TorchServe,
+    stock_settings: DetectorSettings,
+    untrained_artifact: Artifact,
+    max_request_bytes: int,
+) -> None:
+    sandbox: Any = Decoding()
+    refused = 0
+
+    def score(artifact: Artifact, request: Request) -> ModelOutput:
+        nonlocal refused
+        try:
+            return stock_client.predict(artifact, request)
+        except RequestTooLargeError:
+            refused += 1
+            raise
+
+    records = [InRecord("media", 0, i, 0, None, b"\x89PNG" + bytes([i]), ()) for i in range(64)]
+    batch = open_batch(records, Route(untrained_artifact), sandbox, IngestSettings())
+    wide = stock_settings.model_copy(
+        update={"max_request_crops": 10_000, "max_request_bytes": max_request_bytes}
+    )
+    judged = judge(batch, score, wide, 900_000)
+    assert [result.verdict.id for result in judged if result.verdict] == [f"media-0-{i}" for i in range(64)]
+    assert (refused > 0) == (max_request_bytes > 6_553_500)
+
+
+def test_an_item_that_never_fits_is_the_only_one_without_a_verdict(
+    stock_client: TorchServe,
+    stock_settings: DetectorSettings,
+    untrained_artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sandbox: Any = Decoding()
+    records = [InRecord("media", 0, i, 0, None, b"\x89PNG" + bytes([i]), ()) for i in range(2)]
+    few = open_batch(records, Route(untrained_artifact), sandbox, IngestSettings())
+    monkeypatch.setattr(f"{__name__}.CROPS", 600)
+    many = open_batch(
+        [InRecord("media", 0, 2, 0, None, b"\x89PNGx", ())],
+        Route(untrained_artifact),
+        sandbox,
+        IngestSettings(),
+    )
+    both = type(few)((*few.opened, *many.opened))
+    judged = judge(
+        both,
+        lambda artifact, request: stock_client.predict(artifact, request),
+        stock_settings,
+        900_000,
+    )
+    assert [result.error and result.error.reason for result in judged] == [None, None, "request_too_large"]

@@ -104,7 +104,7 @@ def remember(store, crops, tmp_path):
 
     shown, frames: make an item's picture, uint8 [H, W, 3], and a video's crops, with a random generator.
     """
-    from memory.crops.lossless import packed
+    from memory.crops.scans import packed
     from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
     from memory.intake import Arrival
     from memory.intake import remember as take_in

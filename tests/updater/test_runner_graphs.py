@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from approval_by_api import approve
+from update_processes import approve
 
 from detector.release.artifact import EVALUATION, LOCALIZER, MODEL_CARD, SCANNER, verify
 from detector.release.graph_contract import read_probe

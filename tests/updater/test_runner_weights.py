@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import timm
 import torch
-from approval_by_api import approve
 from handler_calls import verdicts_on
 from safetensors.torch import load_file
+from update_processes import approve
 
 from detector.release.artifact import WEIGHTS, verify
 from detector.serving.session import open_session

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from detector.model.network import Network
-from detector.model.scores.fused import fused
-from detector.model.scores.registry import SCORES, fitted
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import SCORES, NetworkOutput, fitted, fused
 from detector.model.surroundings import Around, around
 from detector.release.gate import GateParameters, Term, decide
 from detector.release.reference import Reference
@@ -106,7 +104,7 @@ class GateInputs:
     """What a gate decides n whole items by."""
 
     scores: dict[str, NDArray[np.float32]]
-    """[n] each, by the names of detector/model/scores/registry.py; higher means less familiar"""
+    """[n] each, by the names of detector/model/scores.py; higher means less familiar"""
     fake_probability: NDArray[np.float32]
     """[n], by the logits alone"""
     logits: NDArray[np.float32]

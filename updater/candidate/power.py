@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from memory.records import REAL
 from updater.candidate.calibrate import (
     Targets,

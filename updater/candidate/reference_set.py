@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
 from detector.release.reference import Reference
 from updater.whitening import within_class_whitening

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import structlog
 
 from memory.crops.crop_store import Views
-from memory.crops.lossless import unpacked
+from memory.crops.scans import unpacked
 from memory.records import REAL, Exemplar
 from updater.data.stored_rows import Collected, StoredRows
 from updater.filters import Picture

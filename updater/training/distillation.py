@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.training.heads import trained
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.pools import backbone_rows, classify_in_parts, rows_at

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.training.batches import Drawn, TrainingSet
 from updater.training.crop_rows import Rows, as_images
 from updater.training.pieces import in_pieces

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.training import schemes
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.schemes import Entropy

@@ -12,7 +12,7 @@ from detector.features.forensics import ForensicFeatures
 from detector.model.backbone import NoBackbone
 from detector.model.feature_graph import STORED_PX
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from memory.features import ItemFeatures
 from updater.data import stored_rows
 from updater.data.stored_rows import StoredRows, joined_rows, rows_of_items

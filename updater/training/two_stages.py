@@ -13,7 +13,7 @@ import torch
 
 from detector.model.backbone import NoBackbone
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from updater.training import loop
 from updater.training.crop_rows import Rows
 from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights

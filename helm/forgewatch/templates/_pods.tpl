@@ -70,8 +70,8 @@ securityContext:
 startupProbe:
   httpGet: {path: /livez, port: metrics}
   # Of a pod's events a kubelet tells 25, then one in five minutes: a slow start must leave some for the readiness probe's.
-  periodSeconds: 6
-  failureThreshold: 20
+  periodSeconds: 10
+  failureThreshold: 12
 readinessProbe:
   exec:
     command: [python, -m, ingest.process.probe, http://127.0.0.1:{{ . }}/readyz]

@@ -63,6 +63,16 @@ class Chart:
         self.kubectl("scale", f"deployment/{self.name}-detector", f"--replicas={replicas}")
         self.rolled_out("deployment/detector")
 
+    def still(self) -> None:
+        """End the detector and the memory; return once none of their pods is there, so nothing is written."""
+        for workload in ("deployment/detector", "statefulset/memory"):
+            kind, component = workload.split("/")
+            self.kubectl("scale", f"{kind}/{self.name}-{component}", "--replicas=0")
+            select = ("-l", f"app.kubernetes.io/component={component}")
+            self.kubectl.until(
+                f"no {component}", lambda select=select: not self.kubectl.get("pods", *select)["items"]
+            )
+
     def rolled_out(self, *workloads: str) -> None:
         """Return once each workload, KIND/COMPONENT, has all its pods ready."""
         for workload in workloads:
@@ -83,6 +93,23 @@ class Chart:
         conditions = [each for pod in self.pods(component) for each in pod["status"].get("conditions", [])]
         ready = [each["status"] for each in conditions if each["type"] == "Ready"]
         return bool(ready) and set(ready) == {"True"}
+
+    def waits_for(self, component: str, text: str) -> str:
+        """What a container of a component waits for, with this text in it, by the pod's status; awaited.
+
+        The event that says the same is not always told: of a pod's events a kubelet tells 25, and on a busy
+        machine the probes of a slow start take them.
+        """
+
+        def message() -> str | None:
+            states = [
+                container.get("state", {}).get("waiting", {}).get("message", "")
+                for pod in self.pods(component)
+                for container in pod["status"].get("containerStatuses", [])
+            ]
+            return next((said for said in states if text in said), None)
+
+        return str(self.kubectl.until(f"{component} waits for {text}", message))
 
     def describes(self, component: str, *texts: str) -> str:
         """The line with all these texts in what `kubectl describe` says of a component's pods, awaited."""

@@ -12,7 +12,7 @@ def test_without_its_secret_the_pod_waits_and_says_which(chart: Any, stream: Any
     with stream.loaded("the Kafka Secret is missing"):
         chart.kubectl("delete", "secret", "kafka")
         chart.renew("detector")
-        said = chart.describes("detector", 'secret "kafka" not found')
+        said = chart.waits_for("detector", 'secret "kafka" not found')
         assert not chart.ready("detector")
         chart.bring({"kafka": secrets["kafka"]})
         chart.rolled_out("deployment/detector")

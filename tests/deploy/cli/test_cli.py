@@ -133,6 +133,7 @@ def test_empty_lists_say_so(answered: Terminal) -> None:
         assert answered.json(command) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -173,7 +174,7 @@ def test_a_wrong_command_is_one_line_and_exit_code_2(terminal: Terminal, line: s
         ("FORGEWATCH_DEPLOY_PORT", "much", "status"),
         ("FORGEWATCH_DEPLOY_HEALTH_URLS", "no json", "status"),
         ("FORGEWATCH_INGEST_MAX_PIXELS", "-1", "verdicts"),
-        ("FORGEWATCH_DETECTOR_MAX_BATCH_ITEMS", "0", "verdicts"),
+        ("FORGEWATCH_INGEST_SECURITY_PROTOCOL", "NONE", "verdicts"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(

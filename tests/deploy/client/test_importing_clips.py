@@ -16,7 +16,7 @@ from ingest.sandbox.crops import grid
 from ingest.sandbox.decode import DecodeError
 from memory import rows
 from memory.crops import scans
-from memory.crops.lossless import unpacked
+from memory.crops.scans import unpacked
 from memory.retention import sweep
 from updater.distortions.clip_writing import to_h264
 

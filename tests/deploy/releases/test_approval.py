@@ -113,6 +113,7 @@ def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it
     assert live == ([rollout.stable] if rollout else [])
 
 
+@pytest.mark.slow
 @given(WISHES)
 def test_once_something_is_live_something_stays_live(new_history: NewHistory, wishes: Wishes) -> None:
     history = new_history()
@@ -171,6 +172,7 @@ def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(
         previous = rollout
 
 
+@pytest.mark.slow
 @given(WISHES, st.sampled_from((A, B, C, D)))
 def test_rollback_undoes_a_promotion_whatever_came_before(
     new_history: NewHistory, wishes: Wishes, digest: str

@@ -1,18 +1,29 @@
 """The server as a whole: who gets in, status, updates, metrics, OpenAPI."""
 
-from collections.abc import Callable
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
+import uvicorn
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
 from deploy.server.access import refuse_insecure
 from deploy.server.app import create_app
+from deploy.server.process import Server, serve
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact
-from ingest.process.frame import WrongSettingError
+from ingest.process.frame import Process, WrongSettingError
+from ingest.process.health import Heartbeat
+from ingest.process.settings import ProcessSettings
 
 Make = Callable[..., Artifact]
 Put = Callable[[Artifact], None]
@@ -86,3 +97,58 @@ def test_the_gauges_follow_the_ledger(http: TestClient, make_artifact: Make, pro
     propose(make_artifact())
     assert REGISTRY.get_sample_value("forgewatch_deploy_releases", {"state": "proposed"}) == 1
     assert REGISTRY.get_sample_value("forgewatch_deploy_ledger_sequence") == 1
+
+
+MAX_AGE_S = 1.5
+THREADS = 40
+"""Of the pool that answers requests, as the server's library sets it."""
+
+
+@pytest.fixture
+def process() -> Process:
+    made = Process(ProcessSettings())
+    made.heartbeat = Heartbeat(MAX_AGE_S)
+    return made
+
+
+@pytest.fixture
+def blocked(process: Process) -> Iterator[tuple[str, threading.Event]]:
+    """A server whose one answer waits for the event; its address, and the event."""
+    app, free = FastAPI(), threading.Event()
+
+    @app.get("/")
+    def answer() -> str:
+        free.wait(60)
+        return "done"
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Server(uvicorn.Config(app, log_config=None, access_log=False))
+        thread = threading.Thread(target=lambda: asyncio.run(serve(server, listener, process)))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/", free
+        finally:
+            free.set()
+            process.stop.set()
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.mark.slow
+def test_a_server_that_can_answer_nothing_any_more_is_stuck(
+    process: Process, blocked: tuple[str, threading.Event]
+) -> None:
+    address, free = blocked
+    with ThreadPoolExecutor(THREADS) as clients:
+        asked = [clients.submit(httpx.get, address, timeout=60) for _ in range(THREADS - 1)]
+        until = time.monotonic() + 2 * MAX_AGE_S
+        while time.monotonic() < until:  # one thread is left, and that is enough
+            assert process.heartbeat.stuck() is None
+        asked.append(clients.submit(httpx.get, address, timeout=60))
+        until = time.monotonic() + 120
+        while process.heartbeat.stuck() is None:
+            assert time.monotonic() < until
+        free.set()
+        assert {each.result().status_code for each in asked} == {200}
+        while process.heartbeat.stuck() is not None:
+            assert time.monotonic() < until

@@ -25,6 +25,7 @@ def approve(http: TestClient, candidate: Candidate) -> httpx.Response:
     return http.post(f"/releases/{candidate.digest}/approve", json=body)
 
 
+@pytest.mark.slow
 def test_a_candidate_is_put_proposed_approved_and_rolled_back(
     http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_file_that_the_manifest_does_not_name_is_never_served(
     assert http.get(f"{url}/{REFERENCE}").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["..%2F..%2Fevil", "%2e%2e", "..", ".hidden", "a%00b", "a%2Fb", "a%5Cb", "%2Fetc%2Fpasswd", "x" * 101],

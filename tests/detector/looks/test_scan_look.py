@@ -24,7 +24,7 @@ from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeUnavailableError
 from ingest.records import Decoded, PlacesPlan, Region
-from ingest.sandbox.places import cut_places
+from ingest.sandbox.extract import cut_places
 
 CONTRACT = ScanContract(crop_px=64, threshold=0.4, reals_told=0.0, reals=20, export_difference=0.0)
 WHITE = range(8, 17)

@@ -10,7 +10,7 @@ import pytest
 from verdicts import make_evidence, make_item, make_verdict
 
 from detector.looks.judged_item import Clip, JudgedItem
-from detector.looks.stretch_look import StretchLook
+from detector.looks.scan_look import StretchLook
 from detector.records import Scan, Segment, Verdict
 from detector.release.artifact import Artifact
 from detector.release.tensors import ModelOutput, Request

@@ -8,7 +8,7 @@ import torch
 from detector.model.export import ExportError, export, prove_equal, run
 from detector.model.graph import DetectorGraph, Reference
 from detector.model.network import Network
-from detector.model.scores.neighbours import own_distance
+from detector.model.scores import own_distance
 from detector.release.architecture import Architecture
 from detector.release.contract import Contract, crops_and_pooling
 from detector.release.gate import GateParameters, Term

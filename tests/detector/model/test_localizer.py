@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from detector.features.residuals import Residuals
 from detector.model.export import ExportError, export_proven, run
-from detector.model.localizer import Localizer, LocalizerGraph, evidence, over_picture
+from detector.model.localizer import Localizer, LocalizerGraph, Residuals, evidence, over_picture
 from detector.release.map_contract import CELLS, MapContract
 from detector.release.tensors import Request, TensorsError
 from detector.serving.session import Session

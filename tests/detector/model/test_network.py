@@ -135,6 +135,7 @@ def asked(crops: int, pictures: int, rows: int) -> Request:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
 def test_a_branch_goes_through_onnx_and_moves_the_logits_alone(tmp_path: Path, name: str) -> None:
     whole, file = graph(name), tmp_path / "detector.onnx"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.features.cell_traces import CELL_WIDTH, FrameFeatures
-from detector.features.paired_edges import paired_edges
+from detector.features.cell_traces import CELL_WIDTH, FrameFeatures, paired_edges
 from detector.model.export import ExportError, export_proven, run
 from detector.model.scanner import Scanner, ScannerGraph, median, over_time
 from detector.release.scan_contract import FRAME_SCORE, ScanContract
@@ -81,6 +80,7 @@ def _features(clip: Request) -> torch.Tensor:
         return FEATURES(torch.from_numpy(clip["crops"]).permute(0, 3, 1, 2).float())
 
 
+@pytest.mark.slow
 def test_clips_of_any_length_are_scored_as_torch_scores_their_features(scanner, exported) -> None:
     path, contract = exported
     assert contract.export_difference < 1e-4
@@ -96,6 +96,7 @@ def test_clips_of_any_length_are_scored_as_torch_scores_their_features(scanner, 
     assert np.ptp(answer[FRAME_SCORE]) > 0.05
 
 
+@pytest.mark.slow
 def test_an_export_that_says_something_else_is_refused(scanner, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         "detector.model.export.run",
@@ -105,6 +106,7 @@ def test_an_export_that_says_something_else_is_refused(scanner, tmp_path, monkey
         export_proven(ScannerGraph(scanner, PX), DECLARED, tmp_path / "x.onnx", [_clip(3), _clip(9)])
 
 
+@pytest.mark.slow
 def test_a_proof_needs_clips_of_several_lengths(scanner, tmp_path) -> None:
     with pytest.raises(ValueError, match="several sizes"):
         export_proven(ScannerGraph(scanner, PX), DECLARED, tmp_path / "x.onnx", [_clip(3), _clip(3)])
@@ -115,6 +117,7 @@ def test_a_scanner_of_other_features_is_refused() -> None:
         ScannerGraph(Scanner(6 + CELL_WIDTH), PX)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.model.surroundings import Surroundings, leaning
 from detector.release.gate import GateParameters, Term
 from detector.release.reference import Reference

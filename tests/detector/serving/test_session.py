@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from detector.handler import Handler
 from detector.release import contract as contract_module
 from detector.release.artifact import MODEL, Artifact
-from detector.release.inputs import request_for
+from detector.release.contract import request_for
 from detector.release.tensors import (
     REQUEST_TYPE,
     Request,
@@ -73,6 +73,7 @@ CROPS = np.zeros((2, 64, 64, 3), np.uint8)
 POOLING = np.full((1, 2), 0.5, np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "said"),
     [

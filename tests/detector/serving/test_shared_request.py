@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from detector.release.artifact import Artifact
-from detector.release.inputs import request_for
+from detector.release.contract import request_for
 from detector.release.tensors import REQUEST_TYPE, decode, encode
 from detector.serving.session import open_session
 from detector.serving.shared_request import (

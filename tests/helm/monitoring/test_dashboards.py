@@ -1,13 +1,180 @@
-"""The dashboards: made from their source, for any data source, and each panel says what is normal."""
+"""Every metric and every label that a rule, a dashboard or a runbook names is there in the code."""
 
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.registry import Collector
 
+from deploy.releases import metrics as deploy_metrics
+from deploy.releases.records import STATES, Action
+from detector import metrics as detector_metrics
+from detector.records import Label
+from detector.serving.rollout_source import STATES as ROLLOUT_STATES
 from helm.dashboards.__main__ import DASHBOARDS, FOLDER, encode
+from ingest import metrics as ingest_metrics
+from ingest.process.health import Disks
+from memory import metrics as memory_metrics
+from memory.records import Shelf
+from memory.store import Store
+from updater import metrics as updater_metrics
+from updater.candidate.report import Measure
+from updater.gpus import Gpus
+from updater.records import RunState
+from updater.runs import open_runs
+from updater.settings import UpdaterSettings
 
+RUNBOOKS = sorted((Path(__file__).parents[3] / "helm" / "forgewatch" / "runbooks").glob("*.md"))
+
+# What Prometheus adds by itself, and what Kubernetes' service discovery does.
+TARGET = {"job", "instance", "namespace"}
+BY_PROMETHEUS = {"up": set(), "ALERTS": {"alertname", "alertstate"}}
+
+_MAPS = {sample.labels["outcome"] for metric in detector_metrics.MAPS.collect() for sample in metric.samples}
+VALUES: Mapping[str, set[str]] = {
+    "label": set(get_args(Label)),
+    "outcome": {*detector_metrics.OUTCOMES, *_MAPS},
+    "shelf": set(get_args(Shelf)),
+    "state": {*get_args(RunState), *STATES, *ROLLOUT_STATES},
+    "action": set(get_args(Action)),
+    "measure": set(get_args(Measure)),
+    "room": {"detector", "memory", "updater", "deploy"},
+    "slot": {"stable", "canary"},
+    "alertstate": {"firing", "pending"},
+    "le": {"30.0"},
+}
+"""Of labels with a closed set, its values; `le` is held to the histogram itself."""
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{([^{}]*)\}")
+_MATCHER = re.compile(r'(\w+)\s*(=~|!=|=|!~)\s*"([^"]*)"')
+_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^()]*)\)")
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The labels of each series that the processes expose, by its name."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('names')}/rows.sqlite"
+    ingest_metrics.LAG_SECONDS.assigned([])
+    memory_metrics.LAG_SECONDS.assigned([])
+    custom = [
+        Disks({"tmp": Path("/tmp")}),
+        memory_metrics.Fill(Store(url)),
+        updater_metrics.Runs(open_runs(UpdaterSettings(database_url=url))),
+        Gpus(),
+        deploy_metrics.Evaluations(list, lambda digest: b""),
+    ]
+    registered = [*REGISTRY._collector_to_names, *updater_metrics.REGISTRY._collector_to_names]
+    return dict(series for collector in (*registered, *custom) for series in exposed(collector))
+
+
+def exposed(collector: Collector) -> Iterator[tuple[str, set[str]]]:
+    for metric in collector.collect():
+        labels = {*(getattr(collector, "_labelnames", None) or getattr(metric, "_labelnames", ()))}
+        if metric.type == "counter":
+            yield f"{metric.name}_total", labels
+        elif metric.type == "histogram":
+            yield f"{metric.name}_bucket", {*labels, "le"}
+            yield f"{metric.name}_count", labels
+            yield f"{metric.name}_sum", labels
+        else:
+            yield metric.name, labels
+
+
+Rules = list[dict[str, Any]]
 Dashboards = dict[str, dict[str, Any]]
+
+
+def expressions(rules: Rules, dashboards: Dashboards) -> Iterator[tuple[str, str]]:
+    """Each expression with the texts that are filled in from its result."""
+    for rule in rules:
+        yield rule["expr"], str(rule.get("annotations", ""))
+    for dashboard in dashboards.values():
+        for annotation in dashboard["annotations"]["list"]:
+            yield annotation["expr"], ""
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] == "query":
+                query = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"])
+                assert query is not None
+                yield query[1], f"{{{{{query[2]}}}}}"
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", []):
+                yield target["expr"], target["legendFormat"]
+
+
+def complaints(expr: str, filled: str, known: Mapping[str, set[str]]) -> Iterator[str]:
+    """What an expression names that is not there."""
+    bare = re.sub(r'"[^"]*"', '""', expr)
+    names = {name for name in _NAME.findall(bare) if is_series(name)}
+    yield from (f"no series {name}" for name in sorted(names - known.keys()))
+    labels = TARGET.union(*(known.get(name, set()) for name in names))
+    for name, matchers in _SELECTOR.findall(expr):
+        for label, _, value in _MATCHER.findall(matchers):
+            if label not in TARGET | known.get(name, set()):
+                yield f"{name} has no label {label}"
+            if "$" not in value and label in VALUES and not {*value.split("|")} <= VALUES[label]:
+                yield f"{name}: {label} is never {value}"
+    used = {label.strip() for inner in _GROUPING.findall(bare) for label in inner.split(",") if label.strip()}
+    used |= {*re.findall(r"\$labels\.(\w+)", filled), *re.findall(r"\{\{(\w+)\}\}", filled)}
+    yield from (f"no label {label}" for label in sorted(used - labels))
+
+
+def is_series(name: str) -> bool:
+    return name in BY_PROMETHEUS or ":" in name or name.startswith(("forgewatch_", "process_"))
+
+
+def with_recorded(known: Mapping[str, set[str]], rules: Rules) -> dict[str, set[str]]:
+    """Known series and recorded ones, whose first part says by which labels they are."""
+    names = [rule["record"] for rule in rules if "record" in rule]
+    recorded = {name: {*name.partition(":")[0].split("_")} for name in names}
+    return {**known, **recorded, **BY_PROMETHEUS}
+
+
+def test_everything_that_an_expression_names_is_there(
+    known: dict[str, set[str]], rules: Rules, dashboards: Dashboards
+) -> None:
+    series = with_recorded(known, rules)
+    wrong = {
+        expr: found
+        for expr, filled in expressions(rules, dashboards)
+        if (found := list(complaints(expr, filled, series)))
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("expr", "said"),
+    [
+        ("rate(forgewatch_detector_consummed_total[5m])", "no series forgewatch_detector_consummed_total"),
+        ('forgewatch_updater_runs{stat="queued"}', "forgewatch_updater_runs has no label stat"),
+        ('forgewatch_updater_runs{state="waiting"}', "forgewatch_updater_runs: state is never waiting"),
+        ("sum by (relaese) (forgewatch_detector_serving)", "no label relaese"),
+        ("namespace:forgewatch_nothing:rate5m", "no series namespace:forgewatch_nothing:rate5m"),
+    ],
+)
+def test_a_name_that_is_not_there_is_found(
+    known: dict[str, set[str]], rules: Rules, expr: str, said: str
+) -> None:
+    assert list(complaints(expr, "", with_recorded(known, rules))) == [said]
+
+
+def test_the_bound_of_the_objective_is_a_bucket_in_this_very_spelling() -> None:
+    buckets = {
+        sample.labels["le"]
+        for metric in detector_metrics.END_TO_END.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_bucket")
+    }
+    assert buckets >= VALUES["le"]
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_every_metric_that_a_runbook_names_is_there(path: Path, known: dict[str, set[str]]) -> None:
+    named = {*re.findall(r"\bforgewatch_\w+", path.read_text())}
+    assert named - known.keys() == set()
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

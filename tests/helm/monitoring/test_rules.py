@@ -96,6 +96,7 @@ def test_an_alerts_name_is_unique() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", alerts())
 def test_every_alert_says_how_bad_it_is_and_names_its_runbook(name: str) -> None:
     alert = alerts()[name]
@@ -108,6 +109,7 @@ def test_every_alert_says_how_bad_it_is_and_names_its_runbook(name: str) -> None
     assert runbook.is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", sorted((CHART / "runbooks").glob("Forgewatch*.md")), ids=lambda path: path.stem
 )

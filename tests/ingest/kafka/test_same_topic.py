@@ -7,8 +7,8 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from kafka.future import Future
 
-from ingest.kafka import same_topic
-from ingest.kafka.same_topic import SameTopic, TopicRenewedError
+from ingest.kafka import positions
+from ingest.kafka.positions import SameTopic, TopicRenewedError
 
 
 class Broker:
@@ -38,7 +38,7 @@ class Broker:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [0.0]
-    monkeypatch.setattr(same_topic.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
+    monkeypatch.setattr(positions.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
     return clock
 
 

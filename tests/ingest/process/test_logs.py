@@ -1,4 +1,12 @@
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from ingest.process.health import Disks, Heartbeat, serve_health
 
 CALLS = (
     "import structlog, logging, warnings; log = structlog.get_logger(); password = 'hunter2'; "
@@ -47,3 +55,43 @@ def test_the_level_is_the_least_that_is_logged(spawn):
     process = spawn(start=CALLS, FORGEWATCH_LOG_LEVEL="error", FORGEWATCH_LOG_FORMAT="json")
     _, said = process.communicate(timeout=120)
     assert [json.loads(line)["level"] for line in said.splitlines()] == ["error", "critical"]
+
+
+def ask(url: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ingest.process.probe", url], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_what_keeps_a_process_from_its_work_is_said_and_fails_the_probe():
+    heartbeat = Heartbeat(60)
+    with serve_health("127.0.0.1", 0, heartbeat) as address:
+        heartbeat.beat("no release is served yet")
+        assert ask(f"{address}/readyz") == (1, "no release is served yet\n")
+        heartbeat.beat()
+        assert ask(f"{address}/readyz") == (0, "ok\n")
+
+
+def test_a_process_that_does_not_answer_fails_the_probe_with_the_reason():
+    code, said = ask("http://127.0.0.1:1/readyz")
+    assert code == 1
+    assert said == "http://127.0.0.1:1/readyz does not answer: [Errno 111] Connection refused\n"
+
+
+def test_a_folder_shows_the_room_of_its_file_system_before_it_is_made(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    registry.register(Disks({"work": tmp_path / "not" / "yet", "database": None}))
+    usage = shutil.disk_usage(tmp_path)
+    assert registry.get_sample_value("forgewatch_ingest_disk_size_bytes", {"volume": "work"}) == usage.total
+    free = registry.get_sample_value("forgewatch_ingest_disk_free_bytes", {"volume": "work"})
+    assert free is not None
+    assert abs(free - usage.free) < 2**30
+    assert registry.get_sample_value("forgewatch_ingest_disk_free_bytes", {"volume": "database"}) is None
+
+
+def test_a_folder_that_cannot_be_looked_at_leaves_the_others_their_samples(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    registry = CollectorRegistry()
+    registry.register(Disks({"index": tmp_path / "loop" / "index", "tmp": tmp_path}))
+    assert registry.get_sample_value("forgewatch_ingest_disk_size_bytes", {"volume": "tmp"}) is not None

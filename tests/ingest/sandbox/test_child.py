@@ -1,16 +1,38 @@
+import os
 import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
-from ingest.sandbox.child import command
+from ingest.sandbox import sandbox as sandbox_module
+from ingest.sandbox.forks import command
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.slow
+
+OneChild = Callable[[], AbstractContextManager[tuple[Sandbox, psutil.Process]]]
+PLAN = MediaPlan(crops=CropPlan(patches=4))
+
+
+def photo() -> bytes:
+    pixels = np.random.default_rng(1).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+    buffer = BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def children() -> set[psutil.Process]:
+    """The decoding children of this process's sandboxes, and the processes that forked them."""
+    return {child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"}
 
 
 def test_a_child_imports_nothing_from_the_folder_that_its_parent_works_in(
@@ -26,3 +48,138 @@ def test_a_child_imports_nothing_from_the_folder_that_its_parent_works_in(
     # The same command in that folder: what keeps a child from it is the folder that it is started in.
     alone = subprocess.run(command(), capture_output=True, text=True, check=False)
     assert "a module of the working folder" in alone.stderr
+
+
+def test_children_hold_nothing_of_the_parent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_child: OneChild
+) -> None:
+    monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "secret")
+    with (tmp_path / "open").open("w") as held, one_child() as (_, child):
+        os.set_inheritable(held.fileno(), True)
+        assert set(child.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
+        assert child.num_fds() == 3
+        assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
+
+
+def test_limits_stand_before_the_first_item_and_are_set_from_outside(
+    monkeypatch: pytest.MonkeyPatch, one_child: OneChild
+) -> None:
+    # A stand-in that only greets: whatever limits it has were not set by itself.
+    greets = "import socket; from ingest.sandbox import forks, wire\n"
+    greets += "def run(s): wire.send_greeting(s, None); wire.receive_item(s)\n"
+    greets += "forks.serve(socket.socket(fileno=0), run)"
+    monkeypatch.setattr("ingest.sandbox.forks.command", lambda: [sys.executable, "-c", greets])
+    with one_child() as (_, child):
+        limits = Path(f"/proc/{child.pid}/limits").read_text()
+        for line in (
+            "Max file size             0                    0",
+            "Max core file size        0                    0",
+            "Max address space         2147483648           2147483648",
+            "Max open files            3                    3",
+        ):
+            assert line in limits
+
+
+def test_a_child_is_confined_before_the_first_item(one_child: OneChild) -> None:
+    with one_child() as (_, child):
+        status = Path(f"/proc/{child.pid}/status").read_text()
+        assert "Seccomp:\t2" in status
+        assert "NoNewPrivs:\t1" in status
+        assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == "1000\n"
+
+
+def test_the_process_that_forks_is_confined_and_has_one_thread(one_child: OneChild) -> None:
+    with one_child() as (_, child):
+        forks = child.parent()
+        assert forks is not None
+        status = Path(f"/proc/{forks.pid}/status").read_text()
+        assert "Seccomp:\t2" in status
+        assert "NoNewPrivs:\t1" in status
+        assert forks.num_threads() == 1  # of a fork, only the thread that forks goes on
+        assert set(forks.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
+
+
+def test_children_whose_forking_process_is_killed_cost_no_item(one_child: OneChild) -> None:
+    with one_child() as (sandbox, child):
+        forks = child.parent()
+        assert forks is not None
+        forks.kill()
+        for _ in range(2):
+            assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+
+
+def test_the_process_that_forks_is_replaced_after_so_many_crashes(
+    monkeypatch: pytest.MonkeyPatch, one_child: OneChild
+) -> None:
+    monkeypatch.setattr("ingest.sandbox.forks._MOST_CRASHES", 2)
+    with one_child() as (sandbox, child):
+        first = child.parent()
+        assert first is not None
+        for _ in range(2):
+            sandbox._forks.crashed()  # type: ignore[union-attr]
+        child.kill()
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+        assert first in psutil.wait_procs([first], 60)[0]
+
+
+def test_a_child_is_replaced_after_so_many_items(
+    monkeypatch: pytest.MonkeyPatch, one_child: OneChild
+) -> None:
+    monkeypatch.setattr(sandbox_module, "_MOST_ITEMS_A_CHILD", 3)
+    with one_child() as (sandbox, first):
+        for _ in range(3):
+            assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+        assert first in psutil.wait_procs([first], 60)[0]
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
+
+
+def test_children_die_with_a_parent_that_is_killed() -> None:
+    program = (
+        "import psutil, sys\n"
+        "from ingest.sandbox.sandbox import Sandbox\n"
+        "from ingest.settings import IngestSettings\n"
+        "with Sandbox(IngestSettings()):\n"
+        "    print(*(one.pid for one in psutil.Process().children(recursive=True)), flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout
+        orphans = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        assert len(orphans) == 2
+        parent.kill()
+        parent.wait()
+        _, alive = psutil.wait_procs(orphans, 10)
+    # Nobody may be there to reap an orphan.
+    assert all(orphan.status() == "zombie" for orphan in alive)
+
+
+def test_a_closed_sandbox_leaves_no_process() -> None:
+    before = children()
+    with Sandbox(IngestSettings(decode_processes=2)):
+        assert len(children() - before) == 3
+    assert children() == before
+
+
+def test_it_needs_no_capability() -> None:
+    opens = (
+        "import sys\n"
+        "from ingest.records import MediaPlan\n"
+        "from ingest.sandbox.sandbox import Sandbox\n"
+        "from ingest.settings import IngestSettings\n"
+        "assert 'CapEff:\\t0000000000000000' in open('/proc/self/status').read()\n"
+        "with Sandbox(IngestSettings()) as sandbox:\n"
+        "    print(len(sandbox.submit(sys.stdin.buffer.read(), MediaPlan()).result(60).crops))\n"
+    )
+    # 24 is PR_CAPBSET_DROP: what is not in the bounding set is gone after the next exec, for root too.
+    drops = (
+        "import ctypes, os, sys\n"
+        "libc = ctypes.CDLL(None)\n"
+        "for capability in range(64): libc.prctl(24, capability, 0, 0, 0)\n"
+        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", drops, opens], input=photo(), capture_output=True, check=True, timeout=180
+    )
+    assert done.stdout == b"4\n"

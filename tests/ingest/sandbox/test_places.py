@@ -18,12 +18,11 @@ from prometheus_client import REGISTRY
 from pydantic import ValidationError
 
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan
-from ingest.sandbox import framing, video, wire
+from ingest.sandbox import video, wire
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.extract import extract
-from ingest.sandbox.framing import WireError
-from ingest.sandbox.places import cut_places
+from ingest.sandbox.extract import cut_places, extract
 from ingest.sandbox.sandbox import Sandbox
+from ingest.sandbox.wire import WireError
 from ingest.settings import IngestSettings
 
 LIMIT = 1_000_000
@@ -163,6 +162,7 @@ def test_the_sandbox_gives_what_cutting_in_this_process_gives(sandbox: Sandbox, 
     assert replace(there, crops=here.crops) == here
 
 
+@pytest.mark.slow
 def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before_it() -> None:
     begun, go_on, order = threading.Event(), threading.Event(), []
 
@@ -203,6 +203,7 @@ PLAN = PlacesPlan(crop_px=8, places=(Place(0, 0, 0), Place(0, 8, 0), Place(3, 0,
 ANSWER = cut_places(animation(5), PLAN, LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -220,7 +221,7 @@ def test_of_a_childs_answer_nothing_is_believed(wrong: dict[str, Any]) -> None:
             sender = threading.Thread(target=wire.send_decoded, args=(theirs, answer))
             sender.start()
             try:
-                return wire.receive_decoded(ours, PLAN, LIMIT, framing.wait)
+                return wire.receive_decoded(ours, PLAN, LIMIT, wire.wait)
             finally:
                 sender.join()
 

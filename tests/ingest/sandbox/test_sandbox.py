@@ -1,22 +1,18 @@
 import os
-import subprocess
 import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan, PicturePlan
 from ingest.sandbox import child as child_module
-from ingest.sandbox import sandbox as sandbox_module
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.extract import extract
 from ingest.sandbox.sandbox import Sandbox
@@ -35,18 +31,6 @@ def photo(side: int = 256) -> bytes:
     buffer = BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG")
     return buffer.getvalue()
-
-
-def children() -> set[psutil.Process]:
-    return {child for child in psutil.Process().children() if child.status() != "zombie"}
-
-
-@contextmanager
-def one_child(settings: IngestSettings) -> Iterator[tuple[Sandbox, psutil.Process]]:
-    before = children()
-    with Sandbox(settings) as sandbox:
-        (child,) = children() - before
-        yield sandbox, child
 
 
 def reason(box: Sandbox, data: bytes) -> str:
@@ -155,50 +139,6 @@ def test_media_that_does_not_fit_the_memory_limit_is_refused(monkeypatch: pytest
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
-def test_children_hold_nothing_of_the_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "secret")
-    with (tmp_path / "open").open("w") as held, one_child(IngestSettings()) as (_, child):
-        os.set_inheritable(held.fileno(), True)
-        assert set(child.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
-        assert child.num_fds() == 3
-        assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
-
-
-def test_limits_stand_before_the_first_item_and_are_set_from_outside(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # A stand-in that only greets: whatever limits it has were not set by itself.
-    greets = "import socket; from ingest import wire; s = socket.socket(fileno=0); "
-    greets += "wire.send_greeting(s, None); wire.receive_item(s)"
-    monkeypatch.setattr("ingest.sandbox.child.command", lambda: [sys.executable, "-c", greets])
-    with one_child(IngestSettings()) as (_, child):
-        limits = Path(f"/proc/{child.pid}/limits").read_text()
-        for line in (
-            "Max file size             0                    0",
-            "Max core file size        0                    0",
-            "Max address space         2147483648           2147483648",
-            "Max open files            3                    3",
-        ):
-            assert line in limits
-
-
-def test_a_child_is_confined_before_the_first_item() -> None:
-    with one_child(IngestSettings()) as (_, child):
-        status = Path(f"/proc/{child.pid}/status").read_text()
-        assert "Seccomp:\t2" in status
-        assert "NoNewPrivs:\t1" in status
-        assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == "1000\n"
-
-
-def test_a_child_is_replaced_after_so_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_module, "_MOST_ITEMS_A_CHILD", 3)
-    with one_child(IngestSettings()) as (sandbox, first):
-        for _ in range(3):
-            assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
-        assert first in psutil.wait_procs([first], 60)[0]
-        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
-
-
 def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox: Sandbox) -> None:
     size = 8_000_000
     data = photo() + bytes(size)  # a JPEG may be followed by anything
@@ -216,34 +156,6 @@ def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox: Sa
     while sys.getrefcount(data) != references:  # the last answer comes before its media is let go
         assert time.monotonic() < deadline
         os.sched_yield()
-
-
-def test_children_die_with_a_parent_that_is_killed() -> None:
-    program = (
-        "import psutil, sys\n"
-        "from ingest.sandbox.sandbox import Sandbox\n"
-        "from ingest.settings import IngestSettings\n"
-        "with Sandbox(IngestSettings()):\n"
-        "    print(psutil.Process().children()[0].pid, flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout
-        child = psutil.Process(int(parent.stdout.readline()))
-        parent.kill()
-        parent.wait()
-        gone, alive = psutil.wait_procs([child], 10)
-    # Nobody may be there to reap an orphan.
-    assert gone or alive[0].status() == "zombie"
-
-
-def test_a_closed_sandbox_leaves_no_process() -> None:
-    before = children()
-    with Sandbox(SETTINGS):
-        assert len(children() - before) == 2
-    assert children() == before
 
 
 def test_every_hostile_file_gives_crops_or_a_reason_and_hurts_no_other(sandbox: Sandbox) -> None:
@@ -272,26 +184,3 @@ def test_every_sound_file_of_the_list_is_decoded(sandbox: Sandbox, folder: str) 
     for file, future in zip(files, futures, strict=True):
         assert future.exception(120) is None, file.name
         assert future.result().kind == ("video" if folder == "video" else "image")
-
-
-def test_it_needs_no_capability() -> None:
-    opens = (
-        "import sys\n"
-        "from ingest.records import MediaPlan\n"
-        "from ingest.sandbox.sandbox import Sandbox\n"
-        "from ingest.settings import IngestSettings\n"
-        "assert 'CapEff:\\t0000000000000000' in open('/proc/self/status').read()\n"
-        "with Sandbox(IngestSettings()) as sandbox:\n"
-        "    print(len(sandbox.submit(sys.stdin.buffer.read(), MediaPlan()).result(60).crops))\n"
-    )
-    # 24 is PR_CAPBSET_DROP: what is not in the bounding set is gone after the next exec, for root too.
-    drops = (
-        "import ctypes, os, sys\n"
-        "libc = ctypes.CDLL(None)\n"
-        "for capability in range(64): libc.prctl(24, capability, 0, 0, 0)\n"
-        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", drops, opens], input=photo(), capture_output=True, check=True, timeout=180
-    )
-    assert done.stdout == b"4\n"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.records import CropPlan, Decoded, MediaPlan, Region
-from ingest.sandbox import framing, wire
+from ingest.sandbox import wire
 from ingest.sandbox.decode import DecodeError
 
 PLAN = MediaPlan(crops=CropPlan(crop_px=8, patches=2, face_patches=1, faces=1, frames=2))
@@ -36,16 +36,16 @@ def received(answer: Decoded) -> Decoded:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wire.send_decoded(theirs, answer)
-        return wire.receive_decoded(ours, PLAN, MAX_PIXELS, framing.wait)
+        return wire.receive_decoded(ours, PLAN, MAX_PIXELS, wire.wait)
 
 
 def received_raw(head: bytes, body: bytes) -> Decoded:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        sender = threading.Thread(target=framing.send, args=(theirs, head, [body], framing.wait))
+        sender = threading.Thread(target=wire.send, args=(theirs, head, [body], wire.wait))
         sender.start()
         try:
-            return wire.receive_decoded(ours, PLAN, MAX_PIXELS, framing.wait)
+            return wire.receive_decoded(ours, PLAN, MAX_PIXELS, wire.wait)
         finally:
             ours.close()
             sender.join()
@@ -85,7 +85,7 @@ def test_an_honest_answer_arrives() -> None:
     ],
 )
 def test_an_answer_that_no_honest_child_gives_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(framing.WireError):
+    with pytest.raises(wire.WireError):
         received(replace(ANSWER, **wrong))
 
 
@@ -119,7 +119,7 @@ HONEST: dict[str, Any] = {
 def test_a_region_at_no_time_is_refused(time_s: float) -> None:
     (region,) = HONEST["regions"]
     assert len(received_raw(json.dumps(HONEST).encode(), bytes(192)).crops) == 1
-    with pytest.raises(framing.WireError):
+    with pytest.raises(wire.WireError):
         received_raw(json.dumps(HONEST | {"regions": [region | {"time_s": time_s}]}).encode(), bytes(192))
 
 
@@ -129,7 +129,7 @@ def test_whatever_a_child_answers_is_decoded_in_full_or_refused(changes: dict[st
     head = json.dumps(HONEST | changes).encode()
     try:
         decoded = received_raw(head, bytes(body * 192))
-    except (framing.WireError, DecodeError):
+    except (wire.WireError, DecodeError):
         return
     assert 1 <= len(decoded.crops) <= 6
     assert decoded.crops.shape[1:] == (8, 8, 3)
@@ -141,5 +141,5 @@ def test_whatever_a_child_answers_is_decoded_in_full_or_refused(changes: dict[st
 
 @given(head=st.binary(max_size=200), body=st.binary(max_size=200))
 def test_bytes_that_are_no_answer_are_refused(head: bytes, body: bytes) -> None:
-    with pytest.raises((framing.WireError, DecodeError)):
+    with pytest.raises((wire.WireError, DecodeError)):
         received_raw(head, body)

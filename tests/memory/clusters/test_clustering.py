@@ -31,6 +31,7 @@ def only(store: Store) -> Listed:
     return one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [5, 20])
 def test_a_label_goes_to_what_was_shown_though_the_list_was_computed_anew(
     store: Store, settings: MemorySettings, fill: Fill, make: Make, few: int

@@ -9,13 +9,14 @@ from PIL import Image
 from memory.clusters.clustering import renew
 from memory.clusters.review import (
     Freshness,
+    Tile,
     UnknownClusterError,
     cluster_sheet,
+    contact_sheet,
     freshness,
     list_clusters,
     members_of,
 )
-from memory.crops.contact_sheet import Tile, contact_sheet
 from memory.crops.crop_store import CropStore
 from memory.intake import Arrival
 from memory.labels import label

@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,7 +7,10 @@ import pytest
 
 from detector.release.architecture import FEATURE_VERSION
 from memory import rows
-from memory.index.index import Index
+from memory.index import index as module
+from memory.index import ivf_index, snapshot
+from memory.index.index import Index, Renewal
+from memory.index.snapshot import SnapshotError
 from memory.intake import Arrival
 from memory.store import Store
 
@@ -18,7 +22,7 @@ WIDTH = 24
 @pytest.fixture
 def saved(tmp_path: Path, store: Store, fill: Fill, make: Make) -> Path:
     fill([make(i) for i in range(40)])
-    Index.open(tmp_path / "index", store, FEATURE_VERSION, WIDTH).save(tmp_path / "index")
+    reopened(tmp_path / "index", store).save(tmp_path / "index")
     return tmp_path / "index"
 
 
@@ -28,6 +32,10 @@ def opened_ids(path: Path, store: Store) -> list[str]:
     assert [m[0].id for m in matches] == [f"media-0-{i}" for i in range(40)]
     assert all(m[0].distance < 1e-3 for m in matches)
     return sorted(index.ids)
+
+
+def reopened(path: Path, store: Store) -> Index:
+    return Index.open(path, store, FEATURE_VERSION, WIDTH)
 
 
 def rng_features(number: int) -> np.ndarray:
@@ -53,7 +61,7 @@ def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(
     elif damage == "empty":
         saved.write_bytes(b"")
     elif damage == "of another time":
-        newer = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+        newer = reopened(saved, store)
         newer.revision = 10**6
         saved.unlink()
         newer.save(saved)
@@ -67,17 +75,17 @@ def test_a_whole_snapshot_is_used_and_not_rebuilt(
         raise AssertionError("rebuilt")
 
     monkeypatch.setattr(Index, "_build", build)
-    assert len(Index.open(saved, store, FEATURE_VERSION, WIDTH).ids) == 40
+    assert len(reopened(saved, store).ids) == 40
     saved.unlink()
     with pytest.raises(AssertionError, match="rebuilt"):  # the control
-        Index.open(saved, store, FEATURE_VERSION, WIDTH)
+        reopened(saved, store)
 
 
 def test_a_snapshot_catches_up_with_rows_written_since(
     saved: Path, store: Store, fill: Fill, make: Make
 ) -> None:
     fill([make(i) for i in range(40, 45)])
-    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+    index = reopened(saved, store)
     assert len(index.ids) == 45
     assert len(set(index.ids)) == 45
 
@@ -94,24 +102,199 @@ def test_a_snapshot_of_rows_that_are_no_more_is_rebuilt_although_the_revision_is
         connection.exec_driver_sql(
             f"UPDATE exemplars SET revision = {late} WHERE id IN ('media-0-50', 'media-0-51')"
         )
-    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+    index = reopened(saved, store)
     expected = {*range(38), 50, 51, 52}
     assert sorted(index.ids) == sorted(f"media-0-{number}" for number in expected)
 
 
 def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> None:
-    index = Index.open(saved, store, FEATURE_VERSION, WIDTH)
+    index = reopened(saved, store)
     with store.read() as connection:
         (everything,) = rows.stream_features(connection, FEATURE_VERSION)
     scaled = index.scaled(everything.matrix)
     query = rng_features(99)[None]
     expected = np.sort(np.linalg.norm(scaled - index.scaled(query), axis=1))[:5]
     (found,) = index.search(query, 5)
-    np.testing.assert_allclose([m.distance for m in found], expected, rtol=1e-4)
+    np.testing.assert_allclose([m.distance for m in found], expected, rtol=1e-3)
 
 
 def test_an_empty_memory_has_an_index_that_finds_nothing(tmp_path: Path, store: Store) -> None:
-    index = Index.open(tmp_path / "index", store, FEATURE_VERSION, WIDTH)
+    index = reopened(tmp_path / "index", store)
     assert index.search(np.zeros((2, WIDTH), np.float32), 3) == [[], []]
     index.save(tmp_path / "index")
     assert not (tmp_path / "index").exists()
+
+
+def test_every_byte_of_a_snapshot_is_vouched_for(saved: Path) -> None:
+    content = saved.read_bytes()
+    with snapshot.opened(saved):
+        pass
+    for place in [*range(0, 48), *range(48, len(content), 997), len(content) - 1]:
+        saved.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(SnapshotError, match="damaged"), snapshot.opened(saved):
+            pass
+
+
+def test_a_snapshot_is_written_where_enough_changed_and_a_start_reads_no_row_that_it_holds(
+    tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    fill([make(i) for i in range(300)])
+    index = reopened(path, store)
+    index.save(path)
+    before = path.read_bytes()
+    index.save(path)
+    fill([make(i) for i in range(300, 303)])
+    with store.write() as connection:
+        rows.drop(connection, ["media-0-7"])
+    with store.read() as connection:
+        index.catch_up(connection)
+    index.save(path)
+    assert path.read_bytes() == before  # four of 302 are fewer than a fiftieth
+    fill([make(i) for i in range(303, 306)])
+    with store.read() as connection:
+        index.catch_up(connection)
+    index.save(path)
+    assert path.read_bytes() != before
+    path.unlink()
+    index.save(path)  # whatever became of it
+
+    fill([make(306)])
+    read: list[str] = []
+
+    def watched(*given: object) -> object:
+        for block in changed(*given):  # type: ignore[arg-type]
+            read.extend(block.ids)
+            yield block
+
+    changed = rows.changed_features
+    monkeypatch.setattr(module, "changed_features", watched)
+    monkeypatch.setattr(Index, "_build", None)
+    again = reopened(path, store)
+    assert read == ["media-0-306"]
+    assert set(again.ids) == {f"media-0-{i}" for i in range(307)} - {"media-0-7"}
+    assert again.search(make(301).features[None], 1)[0][0].id == "media-0-301"
+    assert again.search(make(7).features[None], 1)[0][0].id != "media-0-7"
+
+
+def test_a_snapshot_of_a_history_that_a_restore_undid_is_rebuilt(
+    tmp_path: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    path, database = tmp_path / "index", store._engine.url.database
+    assert database is not None
+    fill([make(i) for i in range(40)])
+    store.close()
+    shutil.copy(database, tmp_path / "backup")
+    fill([make(40)])
+    reopened(path, store).save(path)
+    revision = store.revision()
+    store.close()
+    for suffix in ("-wal", "-shm"):
+        Path(database + suffix).unlink(missing_ok=True)
+    shutil.copy(tmp_path / "backup", database)
+    fill([make(50)])
+    assert store.revision() == revision
+    index = reopened(path, store)
+    assert "media-0-50" in index.ids
+    assert "media-0-40" not in index.ids
+
+
+def test_two_processes_that_save_in_one_place_do_not_mix_theirs(
+    tmp_path: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    path = tmp_path / "index"
+    fill([make(i) for i in range(40)])
+    first, second = reopened(path, store), reopened(path, store)
+    for turn, index in enumerate([first, second, first, first, second]):
+        fill([make(100 + turn)])
+        with store.read() as connection:
+            index.catch_up(connection)
+        index.save(path)
+        assert set(reopened(path, store).ids) == {
+            f"media-0-{i}" for i in [*range(40), *range(100, 101 + turn)]
+        }
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ivf_index, "ONE_CELL", 300)
+    monkeypatch.setattr(module, "_IN_PLACE", 100)
+
+
+def names(numbers: range) -> set[str]:
+    return {f"media-0-{number}" for number in numbers}
+
+
+def test_an_outgrown_index_is_made_anew_aside_and_takes_in_what_came_meanwhile(
+    tmp_path: Path, store: Store, fill: Fill, make: Make
+) -> None:
+    fill([make(i) for i in range(150)])
+    before = reopened(tmp_path / "index", store)
+    fill([make(i) for i in range(150, 400)])
+    with store.read() as connection:
+        before.catch_up(connection)
+    assert before.outgrown
+    renewal = Renewal(store, tmp_path / "index")
+    assert renewal.current(before) is before
+    assert renewal.under_way
+    renewal.wait()
+    fill([make(i) for i in range(400, 410)])
+    after = renewal.current(before)
+    assert after is not before
+    assert not renewal.under_way
+    assert not after.outgrown
+    with store.read() as connection:
+        after.catch_up(connection)
+    assert set(after.ids) == names(range(410))
+    assert all(after.search(make(i).features[None], 1)[0][0].id == f"media-0-{i}" for i in range(0, 410, 40))
+    # The new one's snapshot is in place.
+    assert len(reopened(tmp_path / "index", store)) == 410
+
+
+def test_a_new_index_that_could_not_be_made_leaves_the_one_at_hand_and_is_tried_again(
+    tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill([make(i) for i in range(120)])
+    index = reopened(tmp_path / "index", store)
+    fill([make(i) for i in range(120, 260)])
+    with store.read() as connection:
+        index.catch_up(connection)
+
+    def failing(*given: object) -> Index:
+        raise OSError("no space left on device")
+
+    renewal = Renewal(store, tmp_path / "index")
+    with monkeypatch.context() as patched:
+        patched.setattr(Index, "built", failing)
+        renewal.current(index)
+        renewal.wait()
+        assert renewal.current(index) is index
+    assert renewal.current(index) is index
+    renewal.wait()
+    assert renewal.current(index) is not index
+
+
+def test_an_index_of_one_size_is_not_made_anew(tmp_path: Path, store: Store, fill: Fill, make: Make) -> None:
+    fill([make(i) for i in range(150)])
+    index = reopened(tmp_path / "index", store)
+    renewal = Renewal(store)
+    assert renewal.current(index) is index
+    assert not renewal.under_way
+
+
+def test_places_that_retention_left_empty_make_an_index_outgrown(
+    tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memory.rows import drop
+
+    fill([make(i) for i in range(150)])
+    index = reopened(tmp_path / "index", store)
+    for start in range(0, 600, 150):
+        fill([make(i) for i in range(start + 150, start + 300)])
+        with store.write() as connection:
+            drop(connection, sorted(names(range(start, start + 150))))
+        with store.read() as connection:
+            index.catch_up(connection)
+    assert set(index.ids) == names(range(600, 750))
+    assert index.outgrown
+    assert set(Index.built(store, FEATURE_VERSION, WIDTH).ids) == names(range(600, 750))

@@ -8,12 +8,11 @@ from verdicts import make_item, make_verdict
 from ingest.records import InRecord
 from memory import metrics
 from memory.alarms import SEEN, Alarm, load, to_shelve
-from memory.offsets import load_offsets
 from memory.settings import MemorySettings
 from memory.shift import watch
 from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real
 from memory.shift_test import share_of_budget
-from memory.store import Store, StoreUnavailableError
+from memory.store import Store, StoreUnavailableError, load_offsets
 
 
 @pytest.fixture

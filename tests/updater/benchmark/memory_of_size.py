@@ -16,7 +16,7 @@ import torch
 
 from detector.release.architecture import Architecture
 from ingest.records import CropPlan
-from memory.herding import herd
+from memory.rehearsal import herd
 from updater.benchmark.continual import scoring
 from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.setup import Setup

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.model.scores.fused import fused
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput, fused
 from detector.model.surroundings import Surroundings, leaning
 from detector.release.gate import GateParameters
 from detector.release.reference import Reference

@@ -6,8 +6,7 @@ import torch
 from sklearn.covariance import LedoitWolf
 
 from detector.model.network import Network
-from detector.model.scores.registry import SCORES
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import SCORES, NetworkOutput
 from detector.release.architecture import Architecture
 from detector.release.gate import decide
 from updater.candidate.calibrate import (

@@ -64,6 +64,7 @@ def test_the_share_that_is_right_is_said_of_each_class_undistorted_and_under_sev
     assert found.distorted["GB:3"] == found.undistorted
 
 
+@pytest.mark.slow
 def test_all_that_is_compared_sees_the_same_crops_and_another_seed_other_noise(items):
     asked = []
     for seed in (0, 0, 1):
@@ -93,6 +94,7 @@ def test_an_item_is_at_most_two_of_its_crops_the_first_and_the_last(labelled):
     assert sorted(undistorted[:, 0, 0, 0].tolist()) == [0, 1, 9, 10, 29, 30, 39]
 
 
+@pytest.mark.slow
 def test_what_was_lost_is_of_the_classes_that_the_live_release_knows_and_of_the_same_items(items):
     # The live release finds every forgery, the candidate no "blocky" but under CC at level 3.
     found, of_live = measure_robustness(judge(Dark(50)), judge(Dark(70)), items, seed=0)
@@ -104,6 +106,7 @@ def test_what_was_lost_is_of_the_classes_that_the_live_release_knows_and_of_the_
     assert of_live.items == found.items
 
 
+@pytest.mark.slow
 def test_it_ends_in_time_whatever_a_model_takes_and_says_on_how_many_items(items, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(robustness.time, "monotonic", lambda: now[0])
@@ -128,6 +131,7 @@ def test_it_ends_in_time_whatever_a_model_takes_and_says_on_how_many_items(items
     assert few == 4
 
 
+@pytest.mark.slow
 def test_a_machine_that_becomes_slower_is_noticed_between_items(items, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(robustness.time, "monotonic", lambda: now[0])

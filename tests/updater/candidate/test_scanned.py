@@ -56,6 +56,7 @@ def silent(stage, done, total):
     """No one listens."""
 
 
+@pytest.mark.slow
 def test_beside_simulated_clips_it_learns_from_each_video_as_it_is_and_forged(make):
     train, of_library = ScannedClips(make(0), means, silent).to_learn()
     assert (len(train), of_library) == (24, 8)
@@ -66,6 +67,7 @@ def test_beside_simulated_clips_it_learns_from_each_video_as_it_is_and_forged(ma
     assert (len(train), of_library) == (16, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "used"), [(LEAST_VIDEOS - 1, 0), (LEAST_VIDEOS, LEAST_VIDEOS)])
 def test_too_few_groups_of_real_videos_set_no_threshold(make, groups, used):
     plan = make(groups)
@@ -75,6 +77,7 @@ def test_too_few_groups_of_real_videos_set_no_threshold(make, groups, used):
         np.testing.assert_array_equal(clip.features, means(plan.splits.clips["calibration"][2 * number]))
 
 
+@pytest.mark.slow
 def test_each_group_of_test_videos_is_seen_as_it_is_and_forged(make):
     _, of_videos = ScannedClips(make(0), means, silent).to_test()
     assert sorted(bool(len(clip.segments)) for clip in of_videos) == [False, False, True, True]

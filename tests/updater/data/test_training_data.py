@@ -5,11 +5,11 @@ import pytest
 from sqlalchemy import update
 
 from ingest.records import PicturePlan
-from memory.crops.lossless import unpacked
+from memory.crops.scans import unpacked
 from memory.labels import label, undo
+from memory.records import split_of
 from memory.rows import exemplars_of
 from memory.schema import exemplars
-from memory.shelves import split_of
 from updater.data import real_clips
 from updater.data.real_clips import Gathering, RealClips
 from updater.data.training_data import (
@@ -22,6 +22,7 @@ from updater.data.training_data import (
 from updater.schedule import known_label, labelled_since, newest_label
 
 
+@pytest.mark.slow
 def test_every_labelled_item_is_loaded_once_on_the_side_that_its_group_says(store, crops, remember):
     ids, _ = remember("real", 30)
     fakes, _ = remember("blocky", 30)
@@ -40,6 +41,7 @@ def test_every_labelled_item_is_loaded_once_on_the_side_that_its_group_says(stor
         }
 
 
+@pytest.mark.slow
 def test_the_crops_of_an_item_are_its_own(store, crops, remember):
     remember("real", 8)
     for split in ("train", "calibration", "test"):
@@ -51,6 +53,7 @@ def test_the_crops_of_an_item_are_its_own(store, crops, remember):
             assert np.array_equal(mine, crops.load(row.crops_digest))
 
 
+@pytest.mark.slow
 def test_the_same_media_that_came_in_another_order_are_loaded_alike(store, crops, remember):
     remember("real", 20)
     items = load(store, crops, "train")
@@ -63,6 +66,7 @@ def test_the_same_media_that_came_in_another_order_are_loaded_alike(store, crops
     assert np.array_equal(again.crops[:], items.crops[:])
 
 
+@pytest.mark.slow
 def test_an_item_whose_stored_crops_are_damaged_or_gone_is_left_out_and_the_rest_stay(
     store, crops, remember, memory_settings
 ):
@@ -76,6 +80,7 @@ def test_an_item_whose_stored_crops_are_damaged_or_gone_is_left_out_and_the_rest
     assert load(store, crops, "train").ids == whole.ids[2:]
 
 
+@pytest.mark.slow
 def test_one_damaged_item_stops_no_learning_however_few_there_are(store, crops, remember):
     remember("real", 8)
     items = load(store, crops, "train")
@@ -89,6 +94,7 @@ def test_one_damaged_item_stops_no_learning_however_few_there_are(store, crops, 
         load(store, crops, "train")
 
 
+@pytest.mark.slow
 def test_a_crop_store_that_was_lost_stops_learning_and_says_so(store, crops, remember):
     remember("real", 40)
     items = load(store, crops, "train")
@@ -102,6 +108,7 @@ def test_a_crop_store_that_was_lost_stops_learning_and_says_so(store, crops, rem
         load(store, crops, "train")
 
 
+@pytest.mark.slow
 def test_items_that_a_person_ignored_or_took_back_are_not_loaded(store, crops, remember):
     ids, number = remember("real", 20)
     label(store, ids[:5], "ignore", "ann")
@@ -112,6 +119,7 @@ def test_items_that_a_person_ignored_or_took_back_are_not_loaded(store, crops, r
     assert all(len(load(store, crops, split)) == 0 for split in ("train", "calibration", "test"))
 
 
+@pytest.mark.slow
 def test_new_labels_are_counted_until_they_are_undone_and_ignoring_is_no_label_of_a_class(store, remember):
     assert newest_label(store) == 0
     _, first = remember("real", 4)
@@ -126,6 +134,7 @@ def test_new_labels_are_counted_until_they_are_undone_and_ignoring_is_no_label_o
     assert labelled_since(store, 0) == 4
 
 
+@pytest.mark.slow
 def test_a_label_that_is_not_there_yet_is_of_a_memory_that_was_restored_and_says_nothing(store, remember):
     _, first = remember("real", 4)
     remember("blocky", 6)
@@ -135,6 +144,7 @@ def test_a_label_that_is_not_there_yet_is_of_a_memory_that_was_restored_and_says
     assert labelled_since(store, newest + 30) == 10
 
 
+@pytest.mark.slow
 def test_crops_of_two_sizes_are_refused_by_name(store, crops, remember):
     remember("real", 12)
     ids, _ = remember("blocky", 12)
@@ -152,6 +162,7 @@ def flat(side=(16, 24)):
     return lambda rng: np.full((*side, 3), rng.integers(0, 256), np.uint8)
 
 
+@pytest.mark.slow
 def test_whole_pictures_are_loaded_where_a_model_looks_at_them(store, crops, remember):
     remember("real", 20, shown=flat())
     remember("real", 1)  # one item may lack it, as one may lack its crops
@@ -165,6 +176,7 @@ def test_whole_pictures_are_loaded_where_a_model_looks_at_them(store, crops, rem
     assert np.array_equal(items.take([3, 1]).pictures, items.pictures[[3, 1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [None, flat((24, 24))])
 def test_a_memory_that_kept_no_such_pictures_is_refused_by_what_to_set(store, crops, remember, shown):
     remember("real", 20, shown=shown)
@@ -186,6 +198,7 @@ def _videos_of(items):
     return [one for one, video in zip(items.ids, items.videos, strict=True) if video]
 
 
+@pytest.mark.slow
 def test_frames_of_real_videos_are_loaded_by_split_where_they_are_asked_for(store, crops, remember):
     remember("real", 6)
     videos, _ = remember("real", 20, frames=moving)
@@ -207,6 +220,7 @@ def test_frames_of_real_videos_are_loaded_by_split_where_they_are_asked_for(stor
     assert not set(splits.clips["train"].groups) & set(splits.clips["calibration"].groups)
 
 
+@pytest.mark.slow
 def test_a_video_that_is_called_real_no_more_rests_or_cannot_be_read_is_in_no_split(
     store, crops, remember, monkeypatch
 ):

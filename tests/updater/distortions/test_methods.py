@@ -103,6 +103,7 @@ def test_a_distortion_changes_a_copy_and_repeats_itself(name, clip):
     assert (applied(name, given, 2) == once).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in DISTORTIONS if name not in ("channel_shuffle", "saturation")]
 )
@@ -122,6 +123,7 @@ def test_frames_share_a_draw_unless_each_has_its_own(name, clip):
     assert alike != DISTORTIONS[name].each_frame
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DISTORTIONS if not DISTORTIONS[name].rate_factors])
 def test_a_clip_in_pieces_is_distorted_as_at_once(name, clip):
     rng = np.random.default_rng(7)
@@ -217,6 +219,7 @@ def test_more_than_there_are_cannot_be_mixed():
         drawn(np.random.default_rng(0), 3, names=("CS", "CC"))
 
 
+@pytest.mark.slow
 def test_the_law_of_files():
     rng = np.random.default_rng(1)
     files = [drawn_by_the_law_of_files(rng, AUGMENTATIONS["enhanced"]) for _ in range(10_000)]

@@ -50,6 +50,7 @@ def test_a_mask_goes_over_the_crops_of_a_picture_as_over_a_square_of_them():
     assert several > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_operation_of_a_left_out_family_is_used_and_the_mask_stays(family, monkeypatch):
     used = set()

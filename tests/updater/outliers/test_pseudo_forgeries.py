@@ -39,6 +39,7 @@ def used(monkeypatch):
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_operation_of_a_left_out_family_is_used_and_no_mask_when_blending_is_out(family, used):
     without = FAMILIES[family].kinds

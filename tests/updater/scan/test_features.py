@@ -8,6 +8,7 @@ from detector.features.cell_traces import FrameFeatures
 from updater.scan.features import SeenFrames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frames", [1, 4, 9])
 def test_they_are_those_that_torch_computes(frames: int) -> None:
     crops = np.random.default_rng(frames).integers(0, 256, (frames, 64, 64, 3), np.uint8)

@@ -18,6 +18,7 @@ def features() -> SeenFrames:
     return SeenFrames(CROP_PX)
 
 
+@pytest.mark.slow
 def test_a_clip_of_a_crops_size_has_the_features_of_its_frames(tmp_path: Path, features: SeenFrames):
     rng = np.random.default_rng(0)
     path = tmp_path / "clip.mp4"

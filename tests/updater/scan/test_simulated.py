@@ -52,6 +52,7 @@ def test_noise_is_anew_in_each_frame_of_what_a_window_shows(uncoded, monkeypatch
     assert np.ptp(frames.mean((1, 2)), axis=0).max() < 0.5
 
 
+@pytest.mark.slow
 def test_clips_have_their_share_of_forged_ones_and_fewer_are_the_first_of_more():
     crops = np.stack([CROP, CROP[::-1]])
     told: list[tuple[int, int]] = []

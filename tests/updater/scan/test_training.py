@@ -26,6 +26,7 @@ def clips_of(seed: int, count: int) -> list[ScannedClip]:
     return made
 
 
+@pytest.mark.slow
 def test_it_finds_frames_that_deviate_from_their_own_clip():
     scanner = train_scanner(clips_of(0, 40), 0, epochs=60)
     inside, outside = [], []

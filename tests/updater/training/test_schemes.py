@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.architecture import Architecture
 from updater.training import schemes
 from updater.training.loop import Batch, TrainingSet

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from memory.herding import herd
+from memory.rehearsal import herd
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream

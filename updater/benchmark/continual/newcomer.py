@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from detector.release.artifact import WEIGHTS, Artifact
 from detector.release.gate import GateParameters
 from detector.serving.session import open_session
-from memory.records import REAL
-from memory.shelves import split_of
+from memory.records import REAL, split_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
 from updater.benchmark.data.tasks import LayoutError, hold_back

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.scores.energy import energy
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput, energy
 from detector.release.gate import GateParameters
 from detector.release.reference import Reference
 from updater.benchmark.continual.setup import Setup
@@ -57,8 +56,7 @@ ODIN = "odin-published"
 
 def scores_offered() -> tuple[str, ...]:
     """Return the names of all scores of rejection, those with a trained head of their own among them."""
-    from updater.benchmark.rejection.heads.methods import HEADS
-    from updater.benchmark.rejection.methods import POST_HOC
+    from updater.benchmark.rejection.methods import HEADS, POST_HOC
 
     return (*POST_HOC, ODIN, *HEADS)
 
@@ -178,8 +176,7 @@ def calibrated(
     trained on. seed: of heads that are trained. Raises CalibrationError, EvidenceError.
     """
     # Importing them takes seconds, which whoever only trains should not wait for.
-    from updater.benchmark.rejection.heads.methods import HEADS
-    from updater.benchmark.rejection.methods import POST_HOC
+    from updater.benchmark.rejection.methods import HEADS, POST_HOC
 
     device = setup.torch_device
     fake = schemes.fake_columns(schemes.columns(learnt.classes, setup.options))
@@ -223,7 +220,7 @@ def _augmented(
     learnt: Learnt, setup: Setup, items: LabelledCrops, without: frozenset[str], seed: int
 ) -> tuple[Evidence, ...]:
     """Return the evidence of AugMix's versions of the items."""
-    from updater.benchmark.rejection.heads import augmix
+    from updater.benchmark.rejection import augmix
 
     found = []
     for number in range(augmix.VERSIONS):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from detector.model.backbone import NoBackbone
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 
 
 class Beside(nn.Module):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from detector.model.network import Network
-from updater.benchmark.learners import normalisation
+from updater.benchmark.learners.nscil import fix_normalisation, release_normalisation
 from updater.training import schemes, two_stages
 from updater.training.distillation import distillation
 from updater.training.loop import Batch, Loss, TrainingSet, item_weights
@@ -58,11 +58,11 @@ def learn(step: Step) -> Learnt:
     seen = replace(step, train=step.train.take(fresh))
 
     def loss_of(network: Network, data: TrainingSet) -> Loss:
-        normalisation.fix(network)
+        fix_normalisation(network)
         return _loss(seen, network, data, stored)
 
     trained = two_stages.train(seen, f"lrcil beside {sorted(stored.ids)}", loss_of, below=BELOW)
-    normalisation.release(trained.network)
+    release_normalisation(trained.network)
     assert step.previous is not None
     replayed = {
         f"{part}.{one}": step.previous.kept[f"{part}.{one}"]

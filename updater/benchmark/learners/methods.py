@@ -3,13 +3,13 @@
 Each is the published method, in the form of its authors' code where that differs from the paper.
 """
 
-from updater.benchmark.learners import bic, dytox, fine_tuning, foster, icarl, joint, lrcil, lucir, nscil, wa
+from updater.benchmark.learners import bic, bounds, dytox, foster, icarl, lrcil, lucir, nscil, wa
 from updater.training import softmax_rehearsal
 from updater.training.step import Learner
 
 LEARNERS: dict[str, Learner] = {
-    "fine-tuning": fine_tuning.learn,
-    "joint": joint.learn,
+    "fine-tuning": bounds.fine_tune,
+    "joint": bounds.learn_jointly,
     "softmax-rehearsal": softmax_rehearsal.learn,
     "icarl": icarl.learn,
     "lucir": lucir.learn,

@@ -1,1 +1,1 @@
-"""Post-hoc rejection scores, one method a file: `fit(known)` gives the score of fresh evidence."""
+"""Rejection: post-hoc scores by what they read, and heads that are trained on frozen embeddings."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from detector.model.network import CosineHead, Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 
 
 class EvidenceError(ValueError):

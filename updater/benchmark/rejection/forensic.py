@@ -1,11 +1,14 @@
-"""Forensic features in the coordinates in which the gate measures distance."""
+"""Post-hoc scores in forensic features: kNN in the gate's coordinates, and Mahalanobis."""
 
+import faiss
 import numpy as np
+from numpy.typing import NDArray
 
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.reference import Reference
-from updater.benchmark.rejection.evidence import EvidenceError, Known
+from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, Score, checked
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
+from updater.whitening import within_class_whitening
 
 
 def reference_of(known: Known) -> Reference:
@@ -23,3 +26,63 @@ def reference_of(known: Known) -> Reference:
     chosen = equal_shares(np.array(names), np.array(places), REFERENCE_ROWS)
     output = NetworkOutput(*(part[chosen] for part in known.evidence.output()))
     return make_reference(output, [names[i] for i in chosen], [places[i] for i in chosen])
+
+
+def fit_forensic_knn(known: Known, *, neighbours: int = 5) -> Score:
+    """kNN in forensic features: the mean distance to the nearest reference items.
+
+    s(x) = 1/k * (sum of the k smallest |w(x) - w_j|), with w the forensic features whitened by their
+    within-class covariance and w_j those of the reference set; k = 5, the gate's. In standard deviations
+    within a class.
+
+    It is the numerator of the gate's novelty (detector/model/scores.py), found by FAISS's exact
+    search; that divides it by the distances of these reference items among themselves. pytorch-ood's KNN
+    differs: it takes the k-th distance, of normalised rows.
+
+    Fit the whitening and index the reference set; `neighbours` is k.
+
+    Raises EvidenceError where the network has no forensic features or there are fewer items than
+    neighbours, CalibrationError for fewer than 10 items.
+    """
+    reference = reference_of(known)
+    if len(reference.features) < neighbours:
+        raise EvidenceError(f"{len(reference.features)} reference items cannot give {neighbours} neighbours")
+    index = faiss.IndexFlatL2(reference.features.shape[1])
+    index.add(np.ascontiguousarray(reference.features))
+
+    def formula(evidence: Evidence) -> NDArray[np.float64]:
+        squared, _ = index.search(np.ascontiguousarray(reference.whiten(evidence.features)), neighbours)
+        mean: NDArray[np.float64] = np.sqrt(np.maximum(squared, 0)).mean(1, dtype=np.float64)
+        return mean
+
+    return checked(known, formula)
+
+
+def fit_mahalanobis(known: Known) -> Score:
+    """Mahalanobis: the squared distance to the nearest class's mean under one shared covariance.
+
+    s(x) = min_c (g(x) - mu_c)^T S^-1 (g(x) - mu_c), with g the forensic features, mu_c a class's mean and S
+    the within-class covariance. Lee et al. 2018, "A simple unified framework for detecting
+    out-of-distribution samples and adversarial attacks", eq. 1 and 2, without its input perturbation and its
+    ensemble of layers, and on forensic features instead of a layer. S is shrunk (Ledoit and Wolf 2004), the
+    paper's is not: here are hardly more items than features. About F for familiar media.
+
+    pytorch-ood's Mahalanobis differs: its S is the sum over the items and not their mean, not shrunk, and it
+    returns half of the distance.
+
+    Fit S and the means. Raises EvidenceError where the network has no forensic features.
+    """
+    raw, targets = known.evidence.features, known.targets
+    if not raw.shape[1]:
+        raise EvidenceError("this score reads forensic features, and the network has none")
+    # In whitened coordinates S is the identity.
+    centre, whitening = (part.astype(np.float64) for part in within_class_whitening(raw, targets.astype(str)))
+    means = np.stack([(raw[targets == c].mean(0) - centre) @ whitening for c in np.unique(targets)])
+
+    def formula(evidence: Evidence) -> NDArray[np.float64]:
+        whitened = (evidence.features - centre) @ whitening
+        squared = np.stack([np.square(whitened - mean).sum(1) for mean in means])
+        nearest: NDArray[np.float64] = squared.min(0)
+        return nearest
+
+    return checked(known, formula)

@@ -19,9 +19,9 @@ from pytorch_ood.detector import MaxSoftmax, odin_preprocessing
 from torch import Tensor
 
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
-from updater.benchmark.rejection import msp
+from detector.model.scores import NetworkOutput
 from updater.benchmark.rejection.evidence import Known, Score
+from updater.benchmark.rejection.logits import fit_msp
 from updater.data.training_data import LabelledCrops
 from updater.training.crop_rows import as_images
 
@@ -33,7 +33,7 @@ _ITEMS_AT_ONCE = 4
 
 def fit(known: Known) -> Score:
     """Nothing is fitted, and no step taken: epsilon is 0."""
-    return msp.fit(known, temperature=TEMPERATURE)
+    return fit_msp(known, temperature=TEMPERATURE)
 
 
 def scores(

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from ingest.records import CropPlan, PicturePlan
-from ingest.sandbox.pictures import shown
+from ingest.sandbox.extract import shown
 from updater.benchmark.data import crops as crops_module
 from updater.benchmark.data.cddb import load_cddb
 from updater.benchmark.data.crops import CropReader

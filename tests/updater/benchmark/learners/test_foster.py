@@ -9,7 +9,7 @@ from torch import nn
 from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.benchmark.learners import foster
-from updater.benchmark.learners.boosted import Boosted, Joint
+from updater.benchmark.learners.foster import Boosted, Joint
 from updater.training.loop import Batch, training_set
 from updater.training.pools import classify_items, forensic_rows
 from updater.training.step import FIRST, Options, Step

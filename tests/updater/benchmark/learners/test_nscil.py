@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from detector.release.architecture import Architecture
-from updater.benchmark.learners import fine_tuning, nscil, null_space
+from updater.benchmark.learners import bounds, nscil
 from updater.training.crop_rows import as_images
 from updater.training.step import FIRST, Options, Step
 
@@ -29,13 +29,13 @@ def said(network, items):
         nn.Conv2d(4, 6, 1, bias=False),
         nn.Conv2d(4, 4, 3, padding=1, groups=4),
         nn.Conv2d(4, 8, (3, 1), dilation=(2, 1), groups=2, bias=False),
-        null_space.Conv2dSame(4, 6, 3, stride=2),
+        nscil.Conv2dSame(4, 6, 3, stride=2),
     ],
     ids=str,
 )
 def test_a_layer_is_its_weights_times_its_inputs(layer):
     given = torch.randn(2, 5) if isinstance(layer, nn.Linear) else torch.randn(2, 4, 9, 8)
-    seen = null_space.inputs(layer, given)
+    seen = nscil.inputs(layer, given)
     groups = len(seen)
     rows = layer.weight.reshape(groups, layer.weight.shape[0] // groups, -1)
     if layer.bias is not None:
@@ -50,13 +50,13 @@ def test_a_layer_is_its_weights_times_its_inputs(layer):
 def test_the_null_space_holds_what_inputs_lack():
     covariance = torch.diag(torch.tensor([4.0, 0.01, 0.05, 0.2]))[None]
     # a = 10: at most ten times the smallest, 0.01.
-    assert torch.allclose(null_space.projection(covariance, 10)[0], torch.diag(torch.tensor([0.0, 1, 1, 0])))
-    assert torch.allclose(null_space.projection(covariance, 1)[0], torch.diag(torch.tensor([0.0, 1, 0, 0])))
+    assert torch.allclose(nscil.projection(covariance, 10)[0], torch.diag(torch.tensor([0.0, 1, 1, 0])))
+    assert torch.allclose(nscil.projection(covariance, 1)[0], torch.diag(torch.tensor([0.0, 1, 0, 0])))
 
 
 def test_inputs_of_less_than_full_rank_leave_exactly_their_complement():
     inputs = torch.randn(40, 3) @ torch.randn(3, 7)
-    onto = null_space.projection((inputs.T @ inputs / 40)[None])[0]
+    onto = nscil.projection((inputs.T @ inputs / 40)[None])[0]
     assert torch.allclose(onto, torch.eye(7) - torch.linalg.pinv(inputs) @ inputs, atol=1e-4)
 
 
@@ -64,7 +64,7 @@ def test_covariances_of_two_steps_are_that_of_all_inputs():
     first, second = torch.randn(30, 4), torch.randn(10, 4)
     parts = [{"layer": ((one.T @ one / len(one))[None], float(len(one)))} for one in (first, second)]
     both = torch.cat([first, second])
-    mean, count = null_space.merged(*parts)["layer"]
+    mean, count = nscil.merged(*parts)["layer"]
     assert count == 40
     assert torch.allclose(mean[0], both.T @ both / 40, atol=1e-6)
 
@@ -75,13 +75,13 @@ def test_a_projected_update_changes_new_outputs_and_no_old_ones():
     old, new = torch.randn(2, 3, 3, 3), torch.randn(4, 3, 3, 3)
     with torch.no_grad():
         before, on_new, conv = network(old), network(new), network[0]
-        seen = {"0": null_space.inputs(conv, old), "3": null_space.inputs(network[3], network[:3](old))}
-    projections = {name: null_space.projection(x.mT @ x / x.shape[1]) for name, x in seen.items()}
+        seen = {"0": nscil.inputs(conv, old), "3": nscil.inputs(network[3], network[:3](old))}
+    projections = {name: nscil.projection(x.mT @ x / x.shape[1]) for name, x in seen.items()}
     optimiser = torch.optim.AdamW(network.parameters(), lr=0.05, weight_decay=0.1)
     for _ in range(5):
         optimiser.zero_grad()
         torch.autograd.backward(network(new).square().sum())
-        null_space.projected_update(network, optimiser, projections)
+        nscil.projected_update(network, optimiser, projections)
     with torch.no_grad():
         assert torch.allclose(network(old), before, atol=1e-4)
         assert network(new).square().sum() < 0.9 * on_new.square().sum()
@@ -108,14 +108,14 @@ def test_an_update_leaves_the_old_items_logits_where_fine_tuning_does_not(learnt
     items, first, update, second = learnt
     before = said(first.network, items)
     moved = (said(second.network, items)[:, :2] - before).abs().max()
-    unheld = (said(fine_tuning.learn(update).network, items)[:, :2] - before).abs().max()
+    unheld = (said(bounds.fine_tune(update).network, items)[:, :2] - before).abs().max()
     assert moved < 0.2 * unheld
 
 
 def test_what_a_layer_changes_is_bounded_on_old_inputs_by_the_null_space(learnt):
     _, first, _, second = learnt
     changed = 0
-    for name, layer in null_space.layers(first.network).items():
+    for name, layer in nscil.layers(first.network).items():
         if name == "head":
             continue
         covariance, after = first.kept[f"covariance.{name}"], second.network.get_submodule(name)
@@ -128,9 +128,7 @@ def test_what_a_layer_changes_is_bounded_on_old_inputs_by_the_null_space(learnt)
         values = torch.linalg.eigvalsh(covariance.double())
         least = torch.maximum(values[:, 0], 1e-6 * values[:, -1])
         on_old = torch.einsum("gof,gfh,goh->g", step, covariance.double(), step)
-        assert (
-            on_old <= null_space.SINGULAR_RATIO * least * step.square().sum((1, 2)) * 1.01 + 1e-9
-        ).all(), name
+        assert (on_old <= nscil.SINGULAR_RATIO * least * step.square().sum((1, 2)) * 1.01 + 1e-9).all(), name
         changed += int(step.abs().max() > 0)
     assert changed > 5
 
@@ -156,14 +154,14 @@ def test_where_no_row_is_new_the_head_is_projected(labelled):
         ],
         1,
     )
-    onto = null_space.projection(first.kept["covariance.head"])[0]
+    onto = nscil.projection(first.kept["covariance.head"])[0]
     assert step.abs().max() > 0
     assert torch.allclose(step @ onto, step, atol=1e-5)
 
 
 def test_what_cannot_be_projected_stays(learnt):
     _, first, _, second = learnt
-    projected = {f"{name}." for name in null_space.layers(first.network)}
+    projected = {f"{name}." for name in nscil.layers(first.network)}
     after = second.network.state_dict()
     for name, value in first.network.state_dict().items():
         if not name.startswith((*projected, "head.")) and not name.endswith("num_batches_tracked"):

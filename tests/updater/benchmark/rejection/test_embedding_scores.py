@@ -1,5 +1,7 @@
 """The scores that read the embedding: ReAct, relation, NNGuide, nearest neighbours; and whose head it is."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from detector.model.network import Network
 from detector.release.architecture import Architecture
-from updater.benchmark.rejection import embedding_knn, nnguide, react, relation
+from updater.benchmark.rejection import embedding
+from updater.benchmark.rejection import logits as logits_of
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, evidence_of, known_of
 from updater.benchmark.rejection.methods import POST_HOC
 
@@ -32,14 +35,16 @@ KNOWN = Known(TRAINING, np.arange(36) % 3, WEIGHT, BIAS)
 def test_react_is_the_energy_of_what_is_left_below_the_quantile() -> None:
     cut = np.quantile(TRAINING.embedding.astype(float), 0.9)
     logits = np.minimum(FRESH.embedding, cut) @ WEIGHT.astype(float).T + BIAS
-    assert react.fit(KNOWN)(FRESH) == pytest.approx(-logsumexp(logits, axis=1))
+    assert logits_of.fit_react(KNOWN)(FRESH) == pytest.approx(-logsumexp(logits, axis=1))
 
 
 def test_react_that_cuts_nothing_is_the_energy() -> None:
     calm = Evidence(
         *(getattr(TRAINING, name) for name in ("logits", "embedding", "features", "pseudo_logit"))
     )
-    assert react.fit(KNOWN, quantile=1.0)(calm) == pytest.approx(POST_HOC["energy"](KNOWN)(calm), abs=1e-5)
+    assert logits_of.fit_react(KNOWN, quantile=1.0)(calm) == pytest.approx(
+        POST_HOC["energy"](KNOWN)(calm), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(("power", "least_edge"), [(1.0, 0.03), (4.0, 0.0)])
@@ -49,7 +54,7 @@ def test_relation_is_the_sum_of_the_ties_to_the_training_items(power: float, lea
     expected = []
     for row in np.maximum(likeness, 0) * agreement:
         expected.append(-sum(edge**power for edge in row if edge > least_edge))
-    found = relation.fit(KNOWN, power=power, least_edge=least_edge)(FRESH)
+    found = embedding.fit_relation(KNOWN, power=power, least_edge=least_edge)(FRESH)
     assert found == pytest.approx(expected, rel=1e-5)
 
 
@@ -61,8 +66,8 @@ def test_an_item_against_all_training_items_has_no_relation() -> None:
         BIAS,
     )
     opposite = Evidence(TRAINING.logits[:1], -TRAINING.embedding[:1], TRAINING.features[:1], BIAS[:1])
-    assert relation.fit(lonely)(opposite).tolist() == [0]
-    assert relation.fit(lonely)(lonely.evidence)[0] < -0.3
+    assert embedding.fit_relation(lonely)(opposite).tolist() == [0]
+    assert embedding.fit_relation(lonely)(lonely.evidence)[0] < -0.3
 
 
 def test_nnguide_is_the_energy_times_the_mean_of_the_best_guides() -> None:
@@ -70,26 +75,28 @@ def test_nnguide_is_the_energy_times_the_mean_of_the_best_guides() -> None:
     guides = cosine_similarity(FRESH.embedding.astype(float), TRAINING.embedding.astype(float)) * confidence
     best = np.sort(guides, axis=1)[:, -10:].mean(1)
     expected = -best * logsumexp(FRESH.logits.astype(float), axis=1)
-    assert nnguide.fit(KNOWN)(FRESH) == pytest.approx(expected, rel=1e-4)
+    assert embedding.fit_nnguide(KNOWN)(FRESH) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("neighbours", [1, 5])
 def test_the_embedding_distance_is_scikit_learns_to_the_kth_neighbour(neighbours: int) -> None:
     unit = [e.embedding / np.linalg.norm(e.embedding, axis=1, keepdims=True) for e in (TRAINING, FRESH)]
     distance, _ = NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(unit[0]).kneighbors(unit[1])
-    found = embedding_knn.fit(KNOWN, neighbours=neighbours)(FRESH)
+    found = embedding.fit_embedding_knn(KNOWN, neighbours=neighbours)(FRESH)
     assert found == pytest.approx(distance[:, -1], abs=1e-5)
 
 
 def test_the_embedding_distance_does_not_see_an_embeddings_length() -> None:
     longer = Evidence(FRESH.logits, FRESH.embedding * 8, FRESH.features, FRESH.pseudo_logit)
-    assert embedding_knn.fit(KNOWN)(longer) == pytest.approx(embedding_knn.fit(KNOWN)(FRESH), abs=1e-5)
+    assert embedding.fit_embedding_knn(KNOWN)(longer) == pytest.approx(
+        embedding.fit_embedding_knn(KNOWN)(FRESH), abs=1e-5
+    )
 
 
-@pytest.mark.parametrize("method", [nnguide, embedding_knn])
-def test_more_neighbours_than_training_items_are_refused(method: object) -> None:
+@pytest.mark.parametrize("fit", [embedding.fit_nnguide, embedding.fit_embedding_knn])
+def test_more_neighbours_than_training_items_are_refused(fit: Callable[..., object]) -> None:
     with pytest.raises(EvidenceError, match="36 training items cannot give 37 neighbours"):
-        method.fit(KNOWN, neighbours=37)  # type: ignore[attr-defined]
+        fit(KNOWN, neighbours=37)
 
 
 @pytest.mark.parametrize("head", ["linear", "cosine"])

@@ -9,10 +9,10 @@ from pytorch_ood.detector import Mahalanobis
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
-from detector.model.scores.neighbours import nearest, own_distance
-from detector.model.scores.registry import SCORES
+from detector.model.scores import SCORES, nearest, own_distance
 from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
-from updater.benchmark.rejection import forensic_knn, fused, mahalanobis
+from updater.benchmark.rejection import forensic
+from updater.benchmark.rejection import gate as gate_scores
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
 from updater.benchmark.rejection.methods import POST_HOC
 from updater.candidate.calibrate import (
@@ -63,17 +63,17 @@ def whitened() -> tuple[np.ndarray, np.ndarray]:
 def test_the_forensic_distance_is_scikit_learns_mean_over_the_whitened_neighbours() -> None:
     reference, fresh = whitened()
     distance, _ = NearestNeighbors(n_neighbors=5, algorithm="brute").fit(reference).kneighbors(fresh)
-    assert forensic_knn.fit(KNOWN)(FRESH) == pytest.approx(distance.mean(1), rel=1e-4)
+    assert forensic.fit_forensic_knn(KNOWN)(FRESH) == pytest.approx(distance.mean(1), rel=1e-4)
 
 
 def test_the_forensic_distance_is_the_numerator_of_the_gates_novelty() -> None:
     reference, fresh = (torch.from_numpy(rows) for rows in whitened())
     own = own_distance(reference)
     ratio, index, distance = nearest(fresh, reference, own)
-    assert forensic_knn.fit(KNOWN)(FRESH) == pytest.approx(distance.mean(1).numpy(), rel=1e-4)
+    assert forensic.fit_forensic_knn(KNOWN)(FRESH) == pytest.approx(distance.mean(1).numpy(), rel=1e-4)
     assert POST_HOC["novelty"](KNOWN)(FRESH) == pytest.approx(ratio.numpy(), rel=1e-5)
     assert POST_HOC["novelty"](KNOWN)(FRESH) == pytest.approx(
-        forensic_knn.fit(KNOWN)(FRESH) / own[index].mean(1).numpy(), rel=1e-4
+        forensic.fit_forensic_knn(KNOWN)(FRESH) / own[index].mean(1).numpy(), rel=1e-4
     )
 
 
@@ -111,7 +111,7 @@ def test_mahalanobis_is_the_distance_under_scikit_learns_shrunk_covariance() -> 
     precision = LedoitWolf(assume_centered=True).fit(centred / scale).get_precision() / np.outer(scale, scale)
     away = FRESH.features[:, None].astype(float) - means
     expected = np.einsum("ncf,fg,ncg->nc", away, precision, away).min(1)
-    assert mahalanobis.fit(KNOWN)(FRESH) == pytest.approx(expected, rel=1e-3)
+    assert forensic.fit_mahalanobis(KNOWN)(FRESH) == pytest.approx(expected, rel=1e-3)
 
 
 def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum() -> None:
@@ -120,7 +120,7 @@ def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum(
         torch.tensor(many.evidence.features, dtype=torch.float32), torch.tensor(many.targets)
     )
     expected = 2 * 20_000 * oracle.predict_features(torch.tensor(FRESH.features)).numpy()
-    assert mahalanobis.fit(many)(FRESH) == pytest.approx(expected, rel=0.02)
+    assert forensic.fit_mahalanobis(many)(FRESH) == pytest.approx(expected, rel=0.02)
 
 
 def gate_parts(evidence: Evidence) -> GateInputs:
@@ -140,7 +140,9 @@ def test_the_fused_score_is_what_a_fitted_gate_gives() -> None:
     families = NAMES[KNOWN.calibration_targets]
     apart = np.array([f"{i:03d}" for i in range(len(families))])
     gate = fit_gate(gate_parts(KNOWN.calibration), families, apart, Targets())
-    assert fused.fit(KNOWN)(FRESH) == pytest.approx(unknown_scores(gate_parts(FRESH), gate), abs=1e-5)
+    assert gate_scores.fit_fused(KNOWN)(FRESH) == pytest.approx(
+        unknown_scores(gate_parts(FRESH), gate), abs=1e-5
+    )
 
 
 def test_the_fused_score_is_the_sum_of_its_clipped_standards_over_the_level_around() -> None:
@@ -158,13 +160,13 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards_over_the_level_arou
         expected += entry.weight * np.clip((fresh.scores[name] - middle) / spread, -6, 6)
     assert fresh.around is not None
     expected -= fresh.around.level(common_scales(held, weights, Targets())).numpy()
-    assert fused.fit(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
+    assert gate_scores.fit_fused(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 
 def test_without_calibration_items_nothing_can_be_fused() -> None:
     bare = Known(KNOWN.evidence, KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
     with pytest.raises(EvidenceError, match="needs calibration items"):
-        fused.fit(bare)
+        gate_scores.fit_fused(bare)
 
 
 def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_the_fused() -> None:
@@ -172,9 +174,9 @@ def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_th
     for name in ("forensic_knn", "novelty", "embedding_novelty", "trace_novelty", "mahalanobis"):
         with pytest.raises(EvidenceError, match="the network has none"):
             POST_HOC[name](blind)
-    assert np.isfinite(fused.fit(blind)(items(2, 12, width=0))).all()
+    assert np.isfinite(gate_scores.fit_fused(blind)(items(2, 12, width=0))).all()
 
 
 def test_too_few_items_make_no_reference() -> None:
     with pytest.raises(CalibrationError, match="8 training items are too few"):
-        forensic_knn.fit(known(count=8))
+        forensic.fit_forensic_knn(known(count=8))

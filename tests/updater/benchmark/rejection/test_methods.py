@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.model.scores.registry import SCORES
+from detector.model.scores import SCORES
 from updater.benchmark.rejection import methods
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
 from updater.benchmark.rejection.methods import POST_HOC

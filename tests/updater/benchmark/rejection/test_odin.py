@@ -5,7 +5,7 @@ from scipy.special import softmax
 from torch import Tensor, nn
 
 from detector.model.network import Network
-from detector.model.scores.score import NetworkOutput
+from detector.model.scores import NetworkOutput
 from detector.release.architecture import Architecture
 from updater.benchmark.rejection import odin
 from updater.benchmark.rejection.evidence import evidence_of, known_of

@@ -1,0 +1,253 @@
+"""The gate's scores: what each says of a network's output, what each weighs, and how they are fused.
+
+Higher means less familiar. To add a score is a function `Fit` and a line in `SCORES`. The search for the
+nearest rows of a reference set is exact, in torch functions that export to ONNX.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from detector.release.gate import GateParameters
+from detector.release.reference import Reference
+
+NEIGHBOURS = 5
+
+
+class Nearest(NamedTuple):
+    """The nearest reference rows of M rows, nearest first."""
+
+    novelty: Tensor
+    """float32 [M]: their mean distance over the mean of their own distances"""
+    indices: Tensor
+    """int64 [M, n]"""
+    distances: Tensor
+    """float32 [M, n], Euclidean"""
+
+
+def nearest(rows: Tensor, reference: Tensor, own: Tensor, neighbours: int = NEIGHBOURS) -> Nearest:
+    """Find how far each row is from its nearest reference rows, next to how far those are from theirs.
+
+    rows: float32 [M, F]; reference: float32 [R, F], in the same coordinates; own: float32 [R], what
+    `own_distance` made of it. The novelty is about 1 among familiar media and higher farther off. Raises
+    ValueError where R < neighbours.
+
+    The ratio is the simplest form of the local outlier factor (Breunig et al. 2000, "LOF: identifying
+    density-based local outliers"). A bare distance is larger in a class with few exemplars or a wide
+    spread, so that one threshold for all classes lets most unknowns pass or turns that class away.
+    """
+    index, distance = nearest_rows(rows, reference, neighbours)
+    return Nearest(distance.mean(1) / own[index].mean(1), index, distance)
+
+
+def own_distance(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
+    """Return each reference row's mean distance to its nearest others, float32 [R], from [R, F].
+
+    At least a fifth of the median: near-duplicates among the exemplars must not make their surroundings
+    look empty. Raises ValueError where R <= neighbours. Not for the exported graph.
+    """
+    # The nearest row is the row itself, at a distance of about 0.
+    own = nearest_rows(reference, reference, neighbours + 1)[1][:, 1:].mean(1)
+    return own.clamp_min(0.2 * float(own.median())).clamp_min(1e-6)
+
+
+def own_novelty(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
+    """Return each reference row's novelty among all others, float32 [R], from [R, F].
+
+    Raises ValueError where R <= neighbours. Not for the exported graph.
+    """
+    index, distance = nearest_rows(reference, reference, neighbours + 1)
+    return distance[:, 1:].mean(1) / own_distance(reference, neighbours)[index[:, 1:]].mean(1)
+
+
+def search_of(
+    mean: NDArray[np.float32], whitening: NDArray[np.float32], reference: NDArray[np.float32]
+) -> Callable[[Tensor], Nearest]:
+    """Return `nearest` of raw rows float32 [M, F], whitened as (x - mean) @ whitening.
+
+    mean [F] and whitening [F, W] are what the reference rows, float32 [R, W], were whitened by.
+    """
+    centre, matrix, known = (torch.from_numpy(part).float() for part in (mean, whitening, reference))
+    own = own_distance(known)
+    return lambda raw: nearest((raw - centre) @ matrix, known, own)
+
+
+def nearest_rows(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the places int64 [M, count] of each row's nearest reference rows, and their distances, float32.
+
+    rows: float32 [M, F]; reference: float32 [R, F]; nearest first. Raises ValueError where R < count.
+    """
+    if reference.shape[0] < count:
+        raise ValueError(f"a reference of {reference.shape[0]} rows cannot give {count} neighbours")
+    # |a - b|^2 = |a|^2 + |b|^2 - 2ab is one matrix product, and cdist does not export everywhere. Whitening
+    # within classes can throw classes hundreds of units apart: single precision then keeps no digit of a
+    # distance of ten, and two runs of one network would not find the same neighbours.
+    a, b = rows.double(), reference.double()
+    # Runtimes are twice as quick where the many rows come first, and slower at a product that is scaled.
+    squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - ((2 * b) @ a.T).T
+    least, index = torch.topk(squared, count, dim=1, largest=False, sorted=True)
+    return index, least.clamp_min(0).sqrt().float()
+
+
+class NetworkOutput(NamedTuple):
+    """What the network says of M pools of crops, over K known classes (class 0 is real)."""
+
+    logits: Tensor
+    """float32 [M, K]"""
+    pseudo_logit: Tensor
+    """float32 [M]: the class of forgeries of no known family"""
+    embedding: Tensor
+    """float32 [M, D]: what the head reads"""
+    features: Tensor
+    """float32 [M, F]: the raw forensic features, pooled; F is 0 where the architecture has none"""
+
+
+Score = Callable[[NetworkOutput], Tensor]
+"""The scores of M rows, float32 [M]; higher means less familiar. Pure torch, on the CPU."""
+
+Fit = Callable[[Reference | None], Score | None]
+"""Makes a score from the reference set, or None where it needs one and there is none. Raises ValueError
+where the set is too small."""
+
+Own = Callable[[Reference], Tensor]
+"""The scores of the reference set's own rows, each among all others, float32 [R]."""
+
+
+def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return the free energy of each row of logits [M, K], [M], in nats.
+
+    E(x) = -T * log sum_c exp(f(x)_c / T), f the logits of the known classes. Liu et al. 2020, "Energy-based
+    out-of-distribution detection", eq. 4; T = 1 there and in the gate. pytorch-ood's EnergyBased agrees.
+    """
+    return -temperature * torch.logsumexp(logits / temperature, dim=-1)
+
+
+def fit_energy(_reference: Reference | None) -> Score:
+    """Nothing is fitted."""
+    return lambda output: energy(output.logits)
+
+
+def fit_pseudo(_reference: Reference | None) -> Score:
+    """The log odds of the class of pseudo-forgeries against all known classes, in nats.
+
+    s(x) = f_(K+1)(x) - log sum_(c <= K) exp(f_c(x)). It says something only of a network that was trained
+    with pseudo-forgeries as a K+1st class (updater/outliers).
+    """
+    return lambda output: output.pseudo_logit - torch.logsumexp(output.logits, dim=-1)
+
+
+def search(reference: Reference) -> Callable[[Tensor], Nearest]:
+    """Return the search that the novelty is made of, of raw forensic features float32 [M, F].
+
+    What it finds is the evidence that a verdict names.
+    """
+    return search_of(reference.mean, reference.whitening, reference.features)
+
+
+def fit_novelty(reference: Reference | None) -> Score | None:
+    """The distance to the reference set in forensic features, in units of the set's own distances.
+
+    s(x) = mean_j |w(x) - w_j| / mean_j d_j over the 5 nearest w_j of the reference set, with w the forensic
+    features whitened by their within-class covariance and d_j the mean distance of w_j to its own 5 nearest:
+    about 1 among familiar media. The simplest local outlier factor (`detector.model.scores.nearest`).
+    """
+    if reference is None:
+        return None
+    near = search(reference)
+    return lambda output: near(output.features).novelty
+
+
+def fit_embedding_novelty(reference: Reference | None) -> Score | None:
+    """The novelty in what the network's head reads: the embedding, whitened by its within-class covariance.
+
+    Sun et al. 2022, "Out-of-distribution detection with deep nearest neighbors", take the bare distance in
+    an embedding of length 1.
+    """
+    if reference is None:
+        return None
+    near = search_of(reference.embedding_mean, reference.embedding_whitening, reference.embeddings)
+    return lambda output: near(output.embedding).novelty
+
+
+def fit_trace_novelty(reference: Reference | None) -> Score | None:
+    """The mean novelty over the groups of features that each see one kind of trace.
+
+    The statistics of residuals, the spectrum, how evenly noise lies, and the detail along edges. A forgery
+    that disturbs one of these is drowned in a distance over all features.
+    """
+    if reference is None:
+        return None
+    mean = torch.from_numpy(reference.mean).float()
+    whitening = torch.from_numpy(reference.trace_whitening).float()
+    known = [(group, own_distance(group)) for group in _groups(reference)]
+    widths = [group.shape[1] for group, _ in known]
+
+    def score(output: NetworkOutput) -> Tensor:
+        traced = torch.split((output.features - mean) @ whitening, widths, 1)
+        novelties = [nearest(rows, *of_group).novelty for rows, of_group in zip(traced, known, strict=True)]
+        return torch.stack(novelties).mean(0)
+
+    return score
+
+
+def _groups(reference: Reference) -> tuple[Tensor, ...]:
+    widths = [int(width) for width in reference.trace_widths]
+    return torch.split(torch.from_numpy(reference.traces).float(), widths, 1)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A score as calibration takes it into a new gate."""
+
+    fit: Fit
+    weight: float
+    own: Own | None = None
+    """of a score that measures a distance to the reference set"""
+
+
+SCORES: dict[str, Entry] = {
+    "energy": Entry(fit_energy, weight=1.0),
+    "pseudo": Entry(fit_pseudo, weight=1.0),
+    "novelty": Entry(
+        fit_novelty, weight=2.0, own=lambda known: own_novelty(torch.from_numpy(known.features).float())
+    ),
+    "embedding_novelty": Entry(
+        fit_embedding_novelty,
+        weight=2.0,
+        own=lambda known: own_novelty(torch.from_numpy(known.embeddings).float()),
+    ),
+    "trace_novelty": Entry(
+        fit_trace_novelty,
+        weight=3.0,
+        own=lambda known: torch.stack([own_novelty(group) for group in _groups(known)]).mean(0),
+    ),
+}
+"""The scores of the gate by name."""
+
+
+def fitted(reference: Reference | None) -> dict[str, Score]:
+    """Return every score that can be made with this reference set, by name, in the table's order."""
+    made = {name: entry.fit(reference) for name, entry in SCORES.items()}
+    return {name: score for name, score in made.items() if score is not None}
+
+
+def fused(scores: Mapping[str, Tensor], gate: GateParameters) -> Tensor:
+    """Return the sum of the gate's terms, float32 [M]: weight * clip((s - median) / scale).
+
+    An unknown score is this less the level around the item (`detector/model/surroundings.py`).
+
+    scores: float32 [M] of every term of the gate, by its name; more are left alone. Raises KeyError where
+    one is missing.
+    """
+    terms = (
+        term.weight * ((scores[name] - term.median) / term.scale).clamp(-gate.clip, gate.clip)
+        for name, term in gate.terms.items()
+    )
+    return reduce(add, terms)

@@ -1,1 +1,0 @@
-"""Heads that are fitted on frozen embeddings for rejection, one method a file."""
