@@ -1,3 +1,5 @@
+"""Measures and whitenings against figures worked out by hand, and the laws that they keep."""
+
 import math
 
 import numpy as np

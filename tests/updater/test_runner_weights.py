@@ -1,4 +1,4 @@
-"""A picture branch from a checkpoint through two releases to a verdict, and what it cannot be made of."""
+"""Weights that a release begins with, of a backbone or of a model on whole pictures, to its verdicts."""
 
 import json
 
