@@ -18,13 +18,11 @@ from detector.model.network import Network, PictureBranch
 from detector.release.architecture import FEATURE_VERSION
 from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Graph
 from detector.release.contract import Contract
-from detector.release.gate import GateParameters
-from detector.release.graph_contract import CropGraph, write_probe
-from detector.release.manifest import Manifest, ReferenceEntry
+from detector.release.manifest import GateParameters, Manifest, ReferenceEntry
 from detector.release.map_contract import MapContract
 from detector.release.reference import Reference, load_reference
 from detector.release.scan_contract import ScanContract
-from detector.release.tensors import Request
+from detector.release.tensors import CropGraph, Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.parent import branch_of, load_network

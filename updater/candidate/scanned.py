@@ -9,9 +9,8 @@ import numpy as np
 from detector.looks.stretches import Segments
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
-from detector.release.graph_contract import CROPS
 from detector.release.scan_contract import ScanContract
-from detector.release.tensors import Request
+from detector.release.tensors import CROPS, Request
 from memory.records import REAL
 from updater.candidate.draft import Scanned, put_graph, take_graph_over
 from updater.candidate.plan import CandidateRefusedError, Plan
@@ -21,12 +20,10 @@ from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
-from updater.scan.calibrate import fared, share_told, threshold_of, told
 from updater.scan.clips import ScannedClip
 from updater.scan.features import SeenFrames
-from updater.scan.library import library_clips, real_clips
-from updater.scan.simulated import Features, simulate_clip, simulate_clips
-from updater.scan.training import BATCH, train_scanner
+from updater.scan.simulated import Features, library_clips, real_clips, simulate_clip, simulate_clips
+from updater.scan.training import BATCH, fared, share_told, threshold_of, told, train_scanner
 from updater.training.crop_rows import Crops
 
 _PROBE_FRAMES = 24
