@@ -24,8 +24,8 @@ ABSENT = {
 }
 """The packages that only the extras of pyproject.toml bring."""
 LABORATORY = "updater.benchmark"
-SHOWN = (f"{LABORATORY}.synthetic.", f"{LABORATORY}.report.terminal")
-"""What the demonstration takes of it: rendered media, and how tables are printed."""
+SHOWN = (f"{LABORATORY}.synthetic.",)
+"""What the demonstration takes of it: rendered media."""
 WHERE_TORCH_IS = {
     "detector.model.feature_graph": {"detector.model.export", "detector.features.forensics", "torch"},
     "updater.worker": {"updater.runner", "updater.training.processes"},

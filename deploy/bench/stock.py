@@ -14,10 +14,8 @@ from detector.model.network import Network
 from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.release.contract import crops_and_pooling
-from detector.release.gate import GateParameters, Term
-from detector.release.graph_contract import write_probe
-from detector.release.manifest import Manifest
-from detector.release.tensors import Request
+from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.records import CropPlan
 

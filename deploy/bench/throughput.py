@@ -21,14 +21,14 @@ from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
 from detector.release.contract import Contract, request_for
-from detector.release.graph_contract import CROPS
+from detector.release.tensors import CROPS
 from detector.serving.fetch import fetch
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
-from updater.benchmark.report.terminal import print_grid
 from updater.benchmark.synthetic.stream import MediaSample, make_many
+from updater.terminal import print_grid
 
 HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES

@@ -1,26 +1,26 @@
 """`forgewatch benchmark cddb|opencil|synthetic|newcomer|memory|shift`: what is learnt, rejected, spent."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from deploy.cli.learning import Learning, device_of, setup_of, with_options, with_weights
-from deploy.cli.output import CommandError, print_table, progress_bar, say, writable
+from deploy.cli.learning import Learning, setup_of, with_options, with_weights
+from deploy.cli.output import print_table, progress_bar, writable
+from deploy.cli.runs import HOME, Data, carry_out, one_line
 
 if TYPE_CHECKING:
+    import torch
+
     from updater.benchmark.continual.newcomer_figures import Both, Figure
-    from updater.benchmark.continual.setup import Setup
-    from updater.benchmark.continual.streams import Dataset
+    from updater.benchmark.continual.streams import Dataset, Which
+    from updater.benchmark.data.tasks import Stream
+    from updater.benchmark.report.harness import Benchmark
+    from updater.progress import Progress
 
-HOME = Path(".forgewatch/benchmarks")
-
-Data = Annotated[Path | None, typer.Option(help="the folder of the data")]
 Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
 
 app = typer.Typer(
@@ -54,6 +54,33 @@ def opencil(
     from updater.benchmark.continual.streams import Dataset
 
     _learn(Dataset("opencil", data, sequence, base, increment, **_cut(chosen)), chosen)
+
+
+@app.command()
+@with_options
+def faceforensics(chosen: Learning, data: Data = None) -> None:
+    """Learn FaceForensics++'s methods one after another, at the rate c23."""
+    _learn_layout("faceforensics", data, chosen)
+
+
+@app.command()
+@with_options
+def deepfakebench(chosen: Learning, data: Data = None) -> None:
+    """Learn the families of DeepfakeBench's lists one after another."""
+    _learn_layout("deepfakebench", data, chosen)
+
+
+@app.command()
+@with_options
+def dfdc(chosen: Learning, data: Data = None) -> None:
+    """Learn the DFDC's one family; nothing is left out, for its methods were not published."""
+    _learn_layout("dfdc", data, replace(chosen, leave_out=False))
+
+
+def _learn_layout(name: "Which", data: Path | None, chosen: Learning) -> None:
+    from updater.benchmark.continual.streams import Dataset
+
+    _learn(Dataset(name, data, **_cut(chosen)), chosen)
 
 
 @app.command()
@@ -190,70 +217,24 @@ def shift(
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:
-    from updater.training.processes import joined
-
-    with one_line(), joined(device_of(chosen.device)) as own:
-        _run(source, with_weights(replace(setup_of(chosen), device=str(own)), chosen), chosen)
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Turn whatever can be wrong with data, options, folders and weights into one line for the person."""
-    import torch
-
-    from ingest.sandbox.sandbox import SandboxUnavailableError
-    from updater.benchmark.data.tasks import DataError
-    from updater.benchmark.report.run_folder import ResultsError
-    from updater.data.shards import StoredRowsError
-
-    try:
-        yield
-    except (DataError, ResultsError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
-        raise CommandError(str(error)) from error
-    except torch.OutOfMemoryError as error:
-        advice = "end what else runs on it, or choose a smaller --backbone or --crop-px"
-        raise CommandError(f"the GPU has too little memory: {advice}") from error
-
-
-def _run(source: "Dataset", setup: "Setup", chosen: Learning) -> None:
-    from updater.benchmark.continual.run import default_name, run_benchmark
+    from updater.benchmark.continual.run import stream_benchmark
     from updater.benchmark.data.crops import CropReader
-    from updater.benchmark.report.report import compare, show, write_reports
-    from updater.benchmark.report.run_folder import load_runs
     from updater.benchmark.synthetic.families import FAMILIES
-    from updater.training.processes import is_first
 
-    out, others, report = chosen.out, chosen.compare or [], chosen.report
-    # What cannot be read or written is told of before hours of training.
-    for other in others:
-        load_runs(other)
-    for file in ((out or HOME) / "report.json", report):
-        writable(file)
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
-    runs, scores = [], []
-    # Where nobody looks on, a bar would only leave an empty line.
-    with progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress:
+
+    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
+        setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
         with CropReader(source.plan, HOME / "crops", progress, picture=setup.picture_plan) as reader:
             stream = source.read(reader)
-        folder = out or HOME / default_name(source.which, stream, setup)
-        for run, found in run_benchmark(
+        return stream_benchmark(
             source.which,
             stream,
             setup,
-            range(chosen.seed, chosen.seed + chosen.seeds),
-            folder,
-            command=("forgewatch", *sys.argv[1:]),
+            first_seed=chosen.seed,
             kinds=kinds,
             leave_families_out=chosen.leave_out and not stream.outliers,
-            progress=progress,
             frozen=HOME / "frozen",
-        ):
-            runs.append(run)
-            scores.append(found)
-    if not is_first():
-        return
-    write_reports(folder, runs, scores, report)
-    show(Console(), runs)
-    if others:
-        compare([folder, *others]).show(Console())
-    say(f"the page of it: {folder / 'report.html'}")
+        )
+
+    carry_out(chosen, made)

@@ -103,14 +103,15 @@ class Learning:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Learning` for its parameter `chosen`."""
+    """Give a command the options of the class of its parameter `chosen`, such as `Learning`."""
     signature = inspect.signature(command, eval_str=True)
-    hints = get_type_hints(Learning, include_extras=True)
+    options_of = signature.parameters["chosen"].annotation
+    hints = get_type_hints(options_of, include_extras=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "chosen"]
     kind = inspect.Parameter.KEYWORD_ONLY
     options = [
         inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
-        for field in fields(Learning)
+        for field in fields(options_of)
         if hasattr(hints[field.name], "__metadata__")
     ]
     parameters = [parameter.replace(kind=kind) for parameter in own] + options
@@ -118,8 +119,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(context: typer.Context, **values: Any) -> None:
-        chosen = Learning(**{option.name: values.pop(option.name) for option in options})
-        command(**values, chosen=_with_preset(chosen, context))
+        chosen = options_of(**{option.name: values.pop(option.name) for option in options})
+        if isinstance(chosen, Learning):
+            chosen = _with_preset(chosen, context)
+        command(**values, chosen=chosen)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

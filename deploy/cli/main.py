@@ -11,10 +11,9 @@ import typer
 
 from deploy.cli import (
     benchmark,
-    deeperforensics,
     distortions,
-    forgerynet,
     memory,
+    protocols,
     releases,
     stack,
     stream,
@@ -74,8 +73,8 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
-benchmark.app.command()(forgerynet.forgerynet)
-benchmark.app.command()(deeperforensics.deeperforensics)
+benchmark.app.command()(protocols.forgerynet)
+benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 # `import` is a word of Python, so the function is called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)

@@ -12,6 +12,7 @@ from deploy.cli.output import (
     ActorOption,
     CommandError,
     JsonFlag,
+    UsageError,
     client,
     print_json,
     print_table,
@@ -146,11 +147,17 @@ def import_(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="DIR/FAMILY/[GROUP/]FILE; the folder `real` holds reals")
     ],
+    layout: Annotated[
+        str | None,
+        typer.Option(help="DIR is a published set: cddb, deepfakebench, dfdc, faceforensics or forgerynet"),
+    ] = None,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take labelled folders into the memory, one folder a family and one of reals."""
+    """Take labelled folders into the memory, one folder a family and one of reals; or a published set."""
     from deploy.client.importing import import_folder
+
+    files, notes = (None, ()) if layout is None else _laid_out(layout, folder)
 
     with (
         client(actor) as api,
@@ -158,7 +165,9 @@ def import_(
     ):
         task = progress.add_task(f"import {folder.name}", total=None)
         try:
-            done = import_folder(folder, api, lambda at, of: progress.update(task, completed=at, total=of))
+            done = import_folder(
+                folder, api, lambda at, of: progress.update(task, completed=at, total=of), files
+            )
         except ServerUnavailableError as error:
             raise CommandError(f"{error} (run the same command again to go on)") from error
     if as_json:
@@ -168,10 +177,24 @@ def import_(
         print_table("imported", ["class", "new files", "label"], rows)
         if done.already:
             say(f"{done.already} files were in the memory already")
+        for note in notes:
+            warn(f"left out: {note}")
         for file in done.skipped:
             warn(f"left out: {file.path}: {file.reason}")
     if done.skipped and not done.new and not done.already:
         raise CommandError(f"none of the {len(done.skipped)} files below {folder} could be imported")
+
+
+def _laid_out(layout: str, folder: Path) -> tuple[list[tuple[str, Path]], tuple[str, ...]]:
+    from updater.data.layouts.entries import DataError
+    from updater.data.layouts.layouts import LAYOUTS, labelled_files
+
+    if layout not in LAYOUTS:
+        raise UsageError(f"--layout {layout} is none: choose of {', '.join(LAYOUTS)}")
+    try:
+        return labelled_files(layout, folder)
+    except DataError as error:
+        raise CommandError(str(error)) from error
 
 
 def _kind(cluster: ClusterSummary) -> str | None:

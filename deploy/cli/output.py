@@ -19,8 +19,8 @@ from rich.text import Text
 
 from deploy.client.http import Client
 from deploy.settings import DeploySettings
-from updater.benchmark.report.terminal import print_grid
 from updater.progress import Progress
+from updater.terminal import print_grid
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 ActorOption = Annotated[

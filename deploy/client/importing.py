@@ -21,15 +21,20 @@ class ImportFolderError(ClientError):
     """Fatal: the folder as a whole cannot be imported."""
 
 
-def import_folder(folder: Path, api: Client, progress: Callable[[int, int], None]) -> ImportDone:
+def import_folder(
+    folder: Path,
+    api: Client,
+    progress: Callable[[int, int], None],
+    files: Sequence[tuple[str, Path]] | None = None,
+) -> ImportDone:
     """Import every file of DIR/FAMILY/[GROUP/]FILE; one that cannot be read is reported and left out.
 
-    Files that the memory holds are known by their content and not sent, so an import that was
-    interrupted goes on when it is called again. progress is called with (done, of all). Raises
-    ImportFolderError, and what a Client raises.
+    files: those to import instead, each with its FAMILY/[GROUP/]FILE. Files that the memory holds are known
+    by their content and not sent, so an import that was interrupted goes on when it is called again. progress
+    is called with (done, of all). Raises ImportFolderError, and what a Client raises.
     """
-    files = _files(folder)
-    name = folder.resolve().name
+    files = _files(folder) if files is None else files
+    source = folder.resolve().name
     done = ImportDone()
 
     def count(more: ImportDone) -> None:
@@ -38,7 +43,7 @@ def import_folder(folder: Path, api: Client, progress: Callable[[int, int], None
         progress(sum(done.new.values()) + done.already + len(done.skipped), len(files))
 
     for part in _parts(_unknown(files, api, count)):
-        count(_send(api, name, part, done.labels))
+        count(_send(api, source, part, done.labels))
     return done
 
 

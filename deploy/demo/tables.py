@@ -5,8 +5,8 @@ from rich.text import Text
 
 from deploy.demo.claims import DemoReport, Shares
 from deploy.demo.located import LEAST_IOU, SMALL_AREA, PlaceReport, WhenReport
-from updater.benchmark.report.terminal import print_grid
-from updater.scan.calibrate import FOUND_FROM
+from updater.scan.training import FOUND_FROM
+from updater.terminal import print_grid
 
 MISSED = 0.5
 """A family whose fakes are called real more often than this is said to be missed."""

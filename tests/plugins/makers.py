@@ -1,32 +1,56 @@
 """A benchmark's run with nothing but what a test of reports is about."""
 
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from updater.benchmark.report.results import Figures, Run, Step
+from updater.benchmark.report.outcome import Outcome, Value
+from updater.benchmark.report.results import Figures, Step
+from updater.benchmark.report.run_folder import Run
 
 
-def make_run(seed: int, figures: Figures, **rest: Any) -> Run:
-    """Return a run of one task with these figures."""
+def make_run(
+    seed: int,
+    figures: Figures,
+    *,
+    drawn: Mapping[str, Sequence[float]] | None = None,
+    options: dict[str, Any] | None = None,
+    tasks: Sequence[str] = ("gaugan",),
+    matrix: Sequence[Sequence[float | None]] = ((90.0,),),
+    **rest: Any,
+) -> Run:
+    """Return a run of a stream with these figures; drawn: some of them on items drawn anew."""
+    anew = drawn or {}
     return Run(
         benchmark="cddb",
-        stream="cddb-hard",
-        stream_digest="ab" * 32,
-        command=("forgewatch",),
-        options={},
-        versions={},
+        data="cddb-hard",
+        data_digest="ab" * 32,
+        command=("forgewatch", "benchmark", "cddb", "--data", "a folder"),
+        options=options or {},
+        versions={"torch": "2"},
         device="cpu",
         seed=seed,
-        tasks=("gaugan",),
-        matrix=((90.0,),),
-        steps=(Step(task="gaugan", figures=Figures(), seconds={}),),
-        figures=figures,
-        **rest,
+        seconds=1.5,
+        outcome=Outcome(
+            figures={
+                name: Value(value=value, drawn=tuple(anew.get(name, ())))
+                for name, value in figures.flat().items()
+            },
+            tasks=tuple(tasks),
+            matrix=tuple(map(tuple, matrix)),
+            steps=tuple(Step(task=task, figures=Figures(aa=90), seconds={"train": 1.5}) for task in tasks),
+            **rest,
+        ),
     )
+
+
+def values(figures: Any) -> dict[str, Value]:
+    """Return a group of figures, such as an Unseen, as an outcome has them."""
+    return {name: Value(value=value) for name, value in figures}
 
 
 def picture(number: int) -> bytes:

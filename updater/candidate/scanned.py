@@ -12,9 +12,8 @@ from detector.looks.stretches import Segments
 from detector.model.export import export_proven
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
-from detector.release.graph_contract import CROPS, write_probe
 from detector.release.scan_contract import ScanContract
-from detector.release.tensors import Request
+from detector.release.tensors import CROPS, Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import rename_durably
 from memory.records import REAL
@@ -26,12 +25,10 @@ from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
-from updater.scan.calibrate import fared, share_told, threshold_of, told
 from updater.scan.clips import ScannedClip
 from updater.scan.features import SeenFrames
-from updater.scan.library import library_clips, real_clips
-from updater.scan.simulated import Features, simulate_clip, simulate_clips
-from updater.scan.training import BATCH, train_scanner
+from updater.scan.simulated import Features, library_clips, real_clips, simulate_clip, simulate_clips
+from updater.scan.training import BATCH, fared, share_told, threshold_of, told, train_scanner
 from updater.training.crop_rows import Crops
 
 _PROBE_FRAMES = 24

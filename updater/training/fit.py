@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+import structlog
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -18,9 +19,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from updater.progress import Steps, uncounted
 from updater.training import processes
 from updater.training.checkpoint import Checkpoint
+from updater.training.crop_rows import DeviceMemoryError
 from updater.training.precision import unscale
 
 B = TypeVar("B")
+
+_log = structlog.get_logger()
 
 SAVE_EVERY = 25
 """steps between two states of a checkpoint"""
@@ -94,6 +98,37 @@ def fit(
                 stage.checkpoint.save(stage.name, number + 1, module, descent.optimiser)
     if stage is not None:
         processes.agree(module)
+
+
+@dataclass
+class Pieces:
+    """In how many pieces a batch passes: more as soon as the device's memory asks for them."""
+
+    device: torch.device
+    items: int
+    """of a batch, for what is told"""
+    count: int = 1
+
+    def as_memory_allows(self, rows: int, gradients: Callable[[], None]) -> None:
+        """Compute the gradients of a batch, in as many pieces as it takes.
+
+        rows: of the batch, of which a piece has at least two (one alone has no statistics). gradients: reads
+        `count`, and does anew what it left undone. Raises DeviceMemoryError where the memory is too small.
+        """
+        while True:
+            try:
+                gradients()
+                return
+            except torch.OutOfMemoryError as error:
+                if rows < 4 * self.count:
+                    raise DeviceMemoryError(
+                        f"{self.device} has too little memory to train on {self.items} items at a time: end"
+                        " what else runs on it, or choose a smaller batch, backbone or crop"
+                    ) from error
+            # Out of the handler, where what was computed so far is let go of.
+            torch.cuda.empty_cache()
+            self.count *= 2
+            _log.warning("device memory full", device=str(self.device), pieces=self.count)
 
 
 def _gradients(descent: Descent, loss: Callable[[B], Tensor], batch: B) -> None:

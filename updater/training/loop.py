@@ -23,7 +23,7 @@ from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.batches import ahead, at_once, draw
 from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import Rows
-from updater.training.fit import Descent, Stage, fit
+from updater.training.fit import Descent, Pieces, Stage, fit
 from updater.training.forward import Batch as Batch
 from updater.training.forward import (
     Images,
@@ -34,7 +34,6 @@ from updater.training.forward import (
     ready_pools,
 )
 from updater.training.heads import trained
-from updater.training.pieces import Pieces
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
 from updater.training.precision import loss_scale, one_thread, seed_draws
 from updater.training.schedules import SCHEDULES

@@ -4,11 +4,13 @@ import pytest
 
 from detector.release.architecture import Architecture
 from updater.benchmark.continual import left_out
-from updater.benchmark.continual.items import with_features
-from updater.benchmark.continual.run import run_benchmark
+from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import OutlierSet, Stream, Task
 from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.report.harness import run_seeds
+from updater.benchmark.report.run_folder import load_scores
 from updater.training.step import Step
 
 KINDS = {"a": frozenset({"blending"}), "b": frozenset({"noise"})}
@@ -26,18 +28,11 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 
 def _start(stream, folder, setup=SMALL, seeds=(0,), *, leave=False, progress=_silent):
-    found = run_benchmark(
-        "cddb",
-        stream,
-        setup,
-        seeds,
-        folder,
-        command=("forgewatch",),
-        kinds=KINDS,
-        leave_families_out=leave,
-        progress=progress,
+    benchmark = stream_benchmark(
+        "cddb", stream, setup, first_seed=seeds[0], kinds=KINDS, leave_families_out=leave
     )
-    return list(found)
+    runs = run_seeds(benchmark, seeds, folder, command=("forgewatch",), device="cpu", progress=progress)
+    return [(run, load_scores(folder / f"seed-{run.seed}")) for run in runs]
 
 
 @pytest.fixture(scope="session")

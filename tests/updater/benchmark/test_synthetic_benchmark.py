@@ -17,12 +17,13 @@ from dataclasses import replace
 
 import pytest
 
-from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.left_out import leave_out
-from updater.benchmark.continual.run import run_benchmark
+from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.tasks import Stream
+from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.results import Figures
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.tasks import load_synthetic
@@ -48,17 +49,10 @@ def figures(stream, tmp_path_factory) -> dict[str, Figures]:
     found = {}
     for setup in (SETUP, replace(SETUP, learner="fine-tuning", memory=0)):
         folder = tmp_path_factory.mktemp(setup.learner)
-        ((run, _),) = run_benchmark(
-            "synthetic",
-            stream,
-            setup,
-            [0],
-            folder,
-            command=("forgewatch",),
-            kinds={},
-            leave_families_out=False,
-            progress=silent,
+        benchmark = stream_benchmark(
+            "synthetic", stream, setup, first_seed=0, kinds={}, leave_families_out=False
         )
+        (run,) = run_seeds(benchmark, [0], folder, command=("forgewatch",), device="cpu", progress=silent)
         found[setup.learner] = run.figures
     return found
 

@@ -2,18 +2,17 @@ import json
 
 import numpy as np
 import pytest
-from makers import make_run
+from makers import make_run, values
 
 from updater.benchmark.report.report import report_json
 from updater.benchmark.report.results import (
     Figures,
     Power,
     RejectionScores,
-    Run,
     WithinSource,
     measure_within,
 )
-from updater.benchmark.report.summary import summarise
+from updater.benchmark.report.run_folder import Run
 
 
 def test_fakes_stand_against_the_reals_of_their_own_source_and_against_no_others():
@@ -30,8 +29,8 @@ def run(seed: int, power: float) -> Run:
     return make_run(
         seed,
         Figures(within_source=within, lone_source_auc=0.8, power=Power(share=power, low=0, high=1)),
-        rejection_within_source={"fused": within},
-        resampled={"power.share": tuple(np.linspace(power - 0.1, power + 0.1, 1001))},
+        rejection_within_source={"fused": values(within)},
+        drawn={"power.share": tuple(np.linspace(power - 0.1, power + 0.1, 1001))},
     )
 
 
@@ -45,6 +44,6 @@ def test_the_report_has_them_with_the_interval_of_the_mean_power_over_the_seeds(
 
 
 def test_a_run_without_families_left_out_has_none_of_them():
-    bare = run(0, 0.4).model_copy(update={"figures": Figures(), "resampled": {}})
-    assert summarise([bare]).power == Power()
-    assert summarise([bare]).within_source == WithinSource()
+    told = json.loads(report_json([make_run(0, Figures())]))
+    assert told["power"] == Power().model_dump()
+    assert told["within_source"] == WithinSource().model_dump()

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
+from sklearn.neighbors import NearestNeighbors
 
 from detector.release.architecture import NO_BACKBONE
+from detector.release.reference import Reference
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.lone_source import lone_source_scores
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream, Task, is_real
@@ -253,3 +254,32 @@ def _loaded(
                 lone,  # type: ignore[arg-type]
             ),
         )
+
+
+def lone_source_scores(
+    reference: Reference, source: str, features: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """Return how much nearer each item is to the lone source than to any other, float64 [n].
+
+    This score never looks at fakeness. Where the reals of a source are known and its forgeries are left out,
+    every other source has both: whatever lies nearest to the lone one is likely one of the forgeries. A score
+    of rejection has to beat it.
+
+    s(x) = (distance to the nearest known item of another source) - (to the nearest of the lone one),
+    Euclidean in the whitened forensic features. features: raw, float32 [n, F]. A known item's source is what
+    its class says before the slash. Raises ValueError where no item of the reference is of the source, or all
+    are.
+    """
+    lone = np.array([name.partition("/")[0] == source for name in reference.families], bool)
+    if lone.all() or not lone.any():
+        raise ValueError(
+            f"{lone.sum()} of {len(lone)} known items are of {source}: some must be, and not all"
+        )
+    rows = reference.whiten(features)
+    own, other = (_distances(reference.features[part], rows) for part in (lone, ~lone))
+    return other - own
+
+
+def _distances(known: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    found = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(rows)[0][:, 0]
+    return np.asarray(found, np.float64)

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from detector.release.artifact import WEIGHTS, Artifact
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.serving.session import open_session
 from memory.records import REAL, split_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
-from updater.benchmark.data.tasks import LayoutError, hold_back
+from updater.benchmark.data.tasks import hold_back
 from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import STAGES, build
 from updater.candidate.calibrate import reals
@@ -28,6 +28,7 @@ from updater.candidate.draft import Draft, identity_of
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.parent import load_network
 from updater.candidate.plan import Parent, make_plan
+from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops, Splits
 from updater.progress import Progress
 from updater.settings import UpdaterSettings

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from ingest.durable import make_folder, write_durably
 from ingest.records import CropPlan, PicturePlan
-from updater.benchmark.data.tasks import DataError
+from updater.data.layouts.entries import DataError
 from updater.data.shards import read_shard
 from updater.data.stored_rows import StoredRows
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +20,8 @@ from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from updater.benchmark.data.cache import Piece, fetch, fetch_unless_at_work, identity
-from updater.benchmark.data.files import MediaFile
-from updater.benchmark.data.tasks import DataError, item_id
+from updater.benchmark.data.tasks import item_id
+from updater.data.layouts.entries import DataError
 from updater.data.stored_rows import StoredRows, joined_rows
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress, unsaid
@@ -30,6 +30,17 @@ from updater.progress import Progress, unsaid
 _MOST_MEDIA = 256
 _ENDS_ONE_IN = 256
 _MOST_PENDING = 64
+
+
+@dataclass(frozen=True)
+class MediaFile:
+    """A file, the name that its item's id begins with (unique within a stream), and its class."""
+
+    path: Path
+    name: str
+    family: str
+    clip: str | None = None
+    """the group of the clip that it is a frame of, unique within a stream; None where it stands alone"""
 
 
 class UnreadableMediaError(DataError):

@@ -18,17 +18,17 @@ from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from memory.records import REAL
-from updater.benchmark.data.entries import Entry, Listing, Split
-from updater.benchmark.data.files import media_in, subfolders
-from updater.benchmark.data.listed import (
+from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
+from updater.data.layouts.listed import (
     MISSING,
     Tally,
     grouped,
     kept_apart,
     lines_of,
+    media_in,
     refuse_another_release,
+    subfolders,
 )
-from updater.benchmark.data.tasks import LayoutError
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, DistortionError, Step
 from updater.distortions.meta import parsed

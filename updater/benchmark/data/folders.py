@@ -13,9 +13,10 @@ from typing import get_args
 
 import numpy as np
 
-from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.files import MediaFile, media_in, subfolders
-from updater.benchmark.data.tasks import Distance, LayoutError, OutlierSet, Stream, Task, hold_back, shuffled
+from updater.benchmark.data.crops import CropReader, MediaFile
+from updater.benchmark.data.tasks import Distance, OutlierSet, Stream, Task, hold_back, shuffled
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.listed import media_in, subfolders
 
 _PARTS = ("train", "test")
 _DISTANCES: tuple[Distance, ...] = get_args(Distance)

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from memory.records import REAL
-from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.files import MediaFile, media_in, subfolders
-from updater.benchmark.data.tasks import FAKE, LayoutError, is_real
+from updater.benchmark.data.crops import CropReader, MediaFile
+from updater.benchmark.data.tasks import FAKE, is_real
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.listed import media_in, subfolders
 from updater.data.training_data import LabelledCrops
 
 _KINDS = {"0_real": REAL, "real": REAL, "1_fake": FAKE, "fake": FAKE}

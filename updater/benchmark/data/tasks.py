@@ -11,20 +11,13 @@ import numpy as np
 
 from ingest.records import CropPlan
 from memory.records import REAL
+from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops
 
 FAKE = "fake"
 
 Distance = Literal["near", "far"]
 """how far outliers are from what is known: near ones differ in what they show, far ones in all (OpenCIL)"""
-
-
-class DataError(Exception):
-    """Fatal: the data cannot be read as it lies. One line: what, where, and what to do about it."""
-
-
-class LayoutError(DataError):
-    """The directories are not laid out as the reader expects, or one of them is empty."""
 
 
 @dataclass(frozen=True)

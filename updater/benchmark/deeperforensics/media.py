@@ -10,10 +10,9 @@ import torch
 
 from ingest.records import CropPlan
 from ingest.sandbox.crops import cut, grid
-from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.files import MediaFile
-from updater.benchmark.data.listed import Tally
+from updater.benchmark.data.crops import CropReader, MediaFile
+from updater.data.layouts.entries import Entry
+from updater.data.layouts.listed import Tally
 from updater.data.training_data import LabelledCrops
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError, Step
@@ -46,19 +45,24 @@ class Reading:
 
         Raises what `CropReader.read` raises, and OSError.
         """
-        files = []
-        for number, entry in enumerate(entries, 1):
-            self.progress(f"{what}: distortions", number, len(entries))
-            try:
-                path = materialised(entry, self.cache / "distorted")
-            except (DistortionError, ClipError) as error:
-                self.tally.add("clips cannot be distorted, and are left out", error)
-                continue
-            name = f"{what}/{entry.family}/{entry.path.name}"
-            files.append(MediaFile(path, name, entry.family, f"{what}/{entry.group}"))
+        files = [
+            MediaFile(path, f"{what}/{entry.family}/{entry.path.name}", entry.family, f"{what}/{entry.group}")
+            for entry, path in self.files(what, entries)
+        ]
         with CropReader(self.plan, self.cache / "crops", self.progress) as reader:
             items = reader.read(what, "deeperforensics", files)
         return self.featured(what, items)
+
+    def files(self, what: str, entries: Sequence[Entry]) -> list[tuple[Entry, Path]]:
+        """Return the file of each clip under its distortions; those that cannot be distorted are counted."""
+        pairs = []
+        for number, entry in enumerate(entries, 1):
+            self.progress(f"{what}: distortions", number, len(entries))
+            try:
+                pairs.append((entry, materialised(entry, self.cache / "distorted")))
+            except (DistortionError, ClipError) as error:
+                self.tally.add("clips cannot be distorted, and are left out", error)
+        return pairs
 
     def featured(self, what: str, items: LabelledCrops) -> LabelledCrops:
         """Return the items with the forensic features of every crop."""
@@ -89,15 +93,19 @@ class Excerpt:
     frames: Picture
 
 
-def excerpts(entries: Sequence[Entry], count: int) -> list[Excerpt]:
-    """Take the first frames of at most `count` clips, of both labels in turn. Raises ClipError."""
+def of_both_labels(entries: Sequence[Entry], count: int) -> list[Entry]:
+    """Choose at most `count` clips, of both labels in turn."""
     turns: dict[int, int] = {}
     ordered = []
     for place, entry in enumerate(entries):
         turns[entry.label] = turns.get(entry.label, 0) + 1
         ordered.append((turns[entry.label], entry.label, place))
-    chosen = sorted(place for _, _, place in sorted(ordered)[:count])
-    return [Excerpt(entries[place], _frames(entries[place].path)) for place in chosen]
+    return [entries[place] for place in sorted(place for _, _, place in sorted(ordered)[:count])]
+
+
+def excerpts(entries: Sequence[Entry]) -> list[Excerpt]:
+    """Take the first frames of each clip. Raises ClipError."""
+    return [Excerpt(entry, _frames(entry.path)) for entry in entries]
 
 
 def under(some: Sequence[Excerpt], steps: Sequence[Step], plan: CropPlan) -> LabelledCrops:

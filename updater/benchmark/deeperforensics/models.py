@@ -1,8 +1,14 @@
-"""The models by name: each is trained on clips' crops, and says of a clip how probably it is forged.
+"""The models by name: each is trained on clips, and says of a clip how probably it is forged.
 
-A clip is what the stream makes of a video: some frames, and crops of each. What the network reads of them is
-averaged over all crops of a clip.
+- `forensic` and `frames:NAME` look at what the stream makes of a video: some frames, and crops of each. What
+  a network reads of them is averaged over all crops of a clip.
+- The paper's networks on videos (C3D, I3D, LSTM and TSN) look at frames in a row, as ForgeryNet's do.
 """
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,12 +17,20 @@ from numpy.typing import NDArray
 from detector.model.backbone import BackboneError, architecture_of
 from detector.release.architecture import NO_BACKBONE, Architecture
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.tasks import DataError
+from updater.benchmark.deeperforensics.media import Reading, excerpts, under
+from updater.benchmark.forgerynet.choices import Choices as ClipChoices
+from updater.benchmark.forgerynet.classifiers import of_videos
+from updater.benchmark.forgerynet.clips import video_sights
+from updater.benchmark.forgerynet.sights import Sight
+from updater.benchmark.networks import videos
+from updater.benchmark.networks.classifier import NetworkError
+from updater.benchmark.report.harness import Seed
 from updater.candidate.calibrate import output_of
+from updater.data.layouts.entries import DataError, Entry
 from updater.data.training_data import LabelledCrops
-from updater.progress import Progress
+from updater.distortions.distortion import Step as Distortion
 from updater.training.softmax_rehearsal import learn
-from updater.training.step import Learnt, Options, Step
+from updater.training.step import Options, Step
 
 FORENSIC = "forensic"
 """the product's own features and its head"""
@@ -24,49 +38,163 @@ FRAMES = "frames:"
 """before the name of a timm model, which is trained on the crops alone"""
 
 _OPTIONS = Options(exposure="none", distillation=0.0)
+T = TypeVar("T")
 
 
 class ModelError(DataError):
     """A model's name that is none. One line."""
 
 
-def check_model(name: str) -> None:
+@dataclass(frozen=True)
+class Judge(Generic[T]):
+    """A model that was trained."""
+
+    parameters: int
+    forged: Callable[[T], NDArray[np.float64]]
+    """how probably each clip is forged, [n]"""
+
+
+class Model(Protocol[T]):
+    """How clips are read for a model, and how it is trained on them."""
+
+    def read(self, what: str, entries: Sequence[Entry]) -> T:
+        """Read clips, under their distortions; those that cannot be distorted or decoded are counted."""
+
+    def under_each(self, entries: Sequence[Entry], steps: Sequence[Distortion]) -> dict[str, T]:
+        """Read undistorted clips under one distortion at a time, by TYPE:LEVEL."""
+
+    def labels(self, clips: T) -> NDArray[np.int64]:
+        """Return 1 for a forged clip, 0 for a real one, [n]."""
+
+    def trained(self, parts: Sequence[T], name: str, seed: Seed) -> Judge[T]:
+        """Train on real and forged clips of all parts. name: of the training."""
+
+
+def model_of(
+    name: str, reading: Reading, device: torch.device, *, synthetic: bool
+) -> Model[LabelledCrops] | Model[Sequence[Sight]]:
+    """Return the model of that name. Raises ModelError."""
+    check(name)
+    if name.partition(":")[0] in videos.DEEPERFORENSICS:
+        choices = ClipChoices.usual("video", name, synthetic=synthetic)
+        return OnClips(replace(choices, augmentation="weak"), reading, device)
+    return OnCrops(name, reading, device)
+
+
+def check(name: str) -> None:
     """Raise ModelError where there is no model of that name."""
-    architecture(name, 128)
-
-
-def architecture(name: str, crop_px: int) -> Architecture:
-    """Return the architecture of a model for crops of that side. Raises ModelError."""
     if name == FORENSIC:
-        return Architecture(backbone=NO_BACKBONE, crop_px=crop_px)
-    if not name.startswith(FRAMES):
-        raise ModelError(f"--model {name} is none: choose {FORENSIC}, or {FRAMES}NAME with a model of timm")
+        return
     try:
-        return architecture_of(name.removeprefix(FRAMES), crop_px=crop_px, forensic=False)
+        if name.startswith(FRAMES):
+            architecture_of(name.removeprefix(FRAMES), crop_px=128, forensic=False)
+        else:
+            videos.check(name, videos.DEEPERFORENSICS)
     except BackboneError as error:
         raise ModelError(f"--model {name}: {error}") from error
+    except NetworkError:
+        offered = ", ".join((FORENSIC, f"{FRAMES}NAME", "c3d", "i3d", "lstm:NAME", "tsn:NAME"))
+        raise ModelError(f"--model {name} is none: choose of {offered}, with a model of timm") from None
 
 
-def train(name: str, items: LabelledCrops, seed: int, device: torch.device, progress: Progress) -> Learnt:
-    """Train a model on real and forged clips. Raises ModelError."""
-    setup = Setup(options=_OPTIONS, architecture=architecture(name, items.crops.shape[1]))
-    classes = ("real", *sorted(set(items.families) - {"real"}))
-    return learn(
-        Step(
-            items,
-            classes,
-            setup.architecture,
-            options=setup.options,
-            recipe=setup.recipe(len(items), first=True),
-            seed=seed,
-            device=device,
-            progress=progress,
+@dataclass(frozen=True)
+class OnCrops:
+    """A network on crops as the stream cuts them."""
+
+    name: str
+    reading: Reading
+    device: torch.device
+
+    def read(self, what: str, entries: Sequence[Entry]) -> LabelledCrops:
+        """Read clips to crops with their forensic features."""
+        return self.reading.clips(what, entries)
+
+    def under_each(self, entries: Sequence[Entry], steps: Sequence[Distortion]) -> dict[str, LabelledCrops]:
+        """Distort excerpts of the clips in memory, and cut their last frame."""
+        some, plan = excerpts(entries), self.reading.plan
+        return {str(step): self.reading.featured(str(step), under(some, [step], plan)) for step in steps}
+
+    def labels(self, clips: LabelledCrops) -> NDArray[np.int64]:
+        """Return 1 for a forged clip, 0 for a real one, [n]."""
+        return np.array([family != "real" for family in clips.families], np.int64)
+
+    def trained(self, parts: Sequence[LabelledCrops], name: str, seed: Seed) -> Judge[LabelledCrops]:
+        """Train on real and forged clips of all parts."""
+        items = LabelledCrops.join(parts)
+        # A clip may stand in several variants with the same bytes: here each has an id of its own.
+        items = replace(items, ids=tuple(f"{number}/{item}" for number, item in enumerate(items.ids)))
+        setup = Setup(options=_OPTIONS, architecture=self._architecture(items.crops.shape[1]))
+        learnt = learn(
+            Step(
+                items,
+                ("real", *sorted(set(items.families) - {"real"})),
+                setup.architecture,
+                options=setup.options,
+                recipe=setup.recipe(len(items), first=True),
+                seed=seed.number,
+                device=self.device,
+                progress=lambda stage, *at: seed.progress(f"{name}: {stage}", *at),
+            )
         )
-    )
+        real = learnt.classes.index("real")
+
+        def forged(clips: LabelledCrops) -> NDArray[np.float64]:
+            logits = output_of(learnt.network, clips, self.device, "clips", lambda *at: None).logits
+            return np.asarray(1 - torch.softmax(logits.double(), 1)[:, real].numpy())
+
+        return Judge(sum(weights.numel() for weights in learnt.network.parameters()), forged)
+
+    def _architecture(self, crop_px: int) -> Architecture:
+        if self.name == FORENSIC:
+            return Architecture(backbone=NO_BACKBONE, crop_px=crop_px)
+        return architecture_of(self.name.removeprefix(FRAMES), crop_px=crop_px, forensic=False)
 
 
-def forged(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float64]:
-    """Return how probably each clip is forged, float64 [n]."""
-    output = output_of(learnt.network, items, device, "clips", lambda *at: None)
-    logits = output.logits.double()
-    return np.asarray(1 - torch.softmax(logits, 1)[:, learnt.classes.index("real")].numpy())
+@dataclass(frozen=True)
+class OnClips:
+    """One of the paper's networks on frames in a row."""
+
+    choices: ClipChoices
+    reading: Reading
+    device: torch.device
+
+    def read(self, what: str, entries: Sequence[Entry]) -> Sequence[Sight]:
+        """Return the clips that can be decoded, each with its number of frames."""
+        clips = [
+            replace(entry, path=path, distortions=()) for entry, path in self.reading.files(what, entries)
+        ]
+        progress = partial(self.reading.progress, what)
+        return video_sights(clips, self.reading.cache, self.reading.tally, progress)
+
+    def under_each(self, entries: Sequence[Entry], steps: Sequence[Distortion]) -> dict[str, Sequence[Sight]]:
+        """Distort what the network sees of each clip in memory."""
+        sights = self.read("each distortion at each level", entries)
+        return {
+            str(step): [
+                replace(sight, entry=replace(sight.entry, distortions=(step,), distorted=False))
+                for sight in sights
+            ]
+            for step in steps
+        }
+
+    def labels(self, clips: Sequence[Sight]) -> NDArray[np.int64]:
+        """Return 1 for a forged clip, 0 for a real one, [n]."""
+        return np.array([sight.entry.label for sight in clips], np.int64)
+
+    def trained(self, parts: Sequence[Sequence[Sight]], name: str, seed: Seed) -> Judge[Sequence[Sight]]:
+        """Train on real and forged clips of all parts."""
+        clips = [sight for part in parts for sight in part]
+        classifier = of_videos(self.choices, 2, self.device, None)
+        network = classifier.trained(
+            clips,
+            self.labels(clips),
+            seed=seed.number,
+            device=self.device,
+            checkpoint=seed.parts / f"{name}.safetensors",
+            progress=partial(seed.progress, f"training on {name}"),
+        )
+        progress = partial(seed.progress, f"{name}: test")
+        return Judge(
+            sum(weights.numel() for weights in network.parameters()),
+            lambda asked: classifier.probabilities(network, asked, self.device, progress)[:, 1],
+        )

@@ -2,28 +2,29 @@
 
 A target is a rendered scene under a moving camera; its forgery is the same clip, forged throughout by one
 family with draws that hold for the whole clip. Both are coded alike. Two families are left out of the tree:
-they forge the clips of the hidden test, which are under mixes of our own 36 distortions.
+they forge the clips of the hidden test. What stands in for that test, which was never released, is of a
+method that nothing learnt, each clip under a mix of two to four of our own 36 distortions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from ingest.durable import make_folder
-from updater.benchmark.data.deeperforensics import VARIANTS
-from updater.benchmark.deeperforensics.hidden import drawn_others
+from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
+from updater.data.layouts.entries import Entry, LayoutError
 from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of
 from updater.distortions.meta import meta_line
-from updater.distortions.methods import drawn
+from updater.distortions.methods import FORGERYNET, MIXED, drawn
 from updater.draws import RandomStream
 from updater.filters import Picture
 
@@ -37,6 +38,8 @@ HIDDEN = 40
 """targets of the hidden test, half of them real, the others forged by the families that are left out"""
 DISTORTED = ("sing", "rand", "mix2", "mix3", "mix4")
 RATE_FACTORS = (18, 24)
+_OTHER_METHOD = "reenact"
+"""the variant of the data set that another method made"""
 _MAX_PIXELS = SIDE_PX * SIDE_PX
 _ORIGINALS = "original_sequences/youtube/c23/videos"
 
@@ -102,6 +105,24 @@ def steps_of(seed: int, target: Target, variant: str) -> tuple[Step, ...]:
     rng = RandomStream.DEEPERFORENSICS_VARIANTS.generator(seed, target.number, DISTORTED.index(variant))
     count = int(variant.removeprefix("mix")) if variant.startswith("mix") else 1
     return drawn(rng, count, 5 if variant == "sing" else None)
+
+
+def drawn_others(number: int, seed: int = 0) -> tuple[Step, ...]:
+    """Draw a mix of two to four of the 36 for the clip of that number."""
+    rng = RandomStream.OTHER_DISTORTIONS.generator(seed, number)
+    return drawn(rng, int(rng.choice(MIXED)), names=tuple(FORGERYNET))
+
+
+def other_methods_test(folder: Path, reals: Path) -> tuple[Entry, ...]:
+    """Return the other method's test clips and their reals, to be distorted; nothing where there are none."""
+    try:
+        listing = load_deeperforensics(folder, reals, _OTHER_METHOD)
+    except LayoutError:
+        return ()
+    test = [entry for entry in listing.entries if entry.split == "test"]
+    return tuple(
+        replace(entry, distortions=drawn_others(number), distorted=False) for number, entry in enumerate(test)
+    )
 
 
 def _targets(counts: dict[str, int], hidden: int) -> Iterator[Target]:

@@ -1,12 +1,17 @@
-"""What may be chosen of a run: the task, the network, how it sees media, and how it is trained."""
+"""What may be chosen of a run (task, network, how it sees media and is trained), and what a task is given."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Literal, get_args
 
+import torch
 from pydantic import JsonValue
 
 from updater.benchmark.forgerynet.families import KINDS, Kinds, classes_offered
+from updater.benchmark.report.harness import Seed
+from updater.data.layouts.entries import Entry
+from updater.progress import Progress, unsaid
 
 Input = Literal["face", "native"]
 """face: the largest face, scaled, as the paper has it; native: pixels as they are"""
@@ -59,6 +64,31 @@ class Choices:
     def described(self) -> dict[str, JsonValue]:
         """Return every choice by name, for the record."""
         return asdict(self) | {"train_on": list(self.train_on)}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a task is given: media, choices and a seed. The three splits share no group."""
+
+    train: tuple[Entry, ...]
+    held_back: tuple[Entry, ...]
+    """the validation, to set thresholds by; empty where it is what is reported, as the paper has it"""
+    test: tuple[Entry, ...]
+    kinds: Kinds
+    choices: Choices
+    seed: int
+    device: torch.device
+    folder: Path
+    """for what training goes on from when it was interrupted"""
+    cache: Path
+    """for what was found out of files once: of all runs"""
+    weights: Path | None = None
+    """a file to begin with"""
+    progress: Progress = unsaid
+
+    def of(self, seed: Seed) -> "Job":
+        """Return the job with another seed."""
+        return replace(self, seed=seed.number, folder=seed.parts, progress=seed.progress)
 
 
 def checked(choices: Choices, kinds: Kinds) -> Choices:

@@ -1,74 +1,57 @@
-"""Telling pictures or videos apart: training, test and figures, whatever the network is shown of them."""
+"""The image and the video task: is it forged, of which kind, by which family.
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+He et al. 2021, "ForgeryNet: A Versatile Benchmark for Comprehensive Forgery Analysis", sections 4.1.1 and
+4.1.3.
+"""
+
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
+from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.tasks import LayoutError
+from updater.benchmark.forgerynet.choices import Job
+from updater.benchmark.forgerynet.classifiers import Classifier, of_pictures, of_videos
+from updater.benchmark.forgerynet.clips import video_sights
 from updater.benchmark.forgerynet.families import KINDS, class_names, class_of, in_group
-from updater.benchmark.forgerynet.job import Job
-from updater.benchmark.forgerynet.recipes import Recipe
-from updater.benchmark.forgerynet.sights import Sight
-from updater.benchmark.forgerynet.training import Example, Source, as_input, cross_entropy, train
+from updater.benchmark.forgerynet.sights import Sight, sights
 from updater.benchmark.measures import images
 from updater.benchmark.report.outcome import Outcome, Table, Values, values
-from updater.training.loop import item_weights
-from updater.training.precision import half_precision
-from updater.training.processes import by_share
-
-_AHEAD = 32
-"""files that are loaded ahead while a network is asked"""
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.listed import Tally
 
 
-@dataclass(frozen=True)
-class Views:
-    """What is shown of a file: uint8 RGB [..., S, S, 3]."""
+def measure(job: Job) -> Outcome:
+    """Look at the files, train a network and test it.
 
-    training: Callable[[Sight, np.random.Generator], NDArray[np.uint8]]
-    """one view, by chance"""
-    test: Callable[[Sight], NDArray[np.uint8]]
-    """[n, ..., S, S, 3]: the answer is the mean of what is said of each"""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Files of both sides, and how a network is made and shown them."""
-
-    train_on: Sequence[Sight]
-    test_on: Sequence[Sight]
-    make: Callable[[], nn.Module]
-    views: Views
-    recipe: Recipe
-    notes: tuple[str, ...]
-
-
-def measure(job: Job, prepared: Prepared) -> Outcome:
-    """Train, test, and return the figures. Raises LayoutError where a side lacks reals or forgeries."""
-    train_on, test_on, make = prepared.train_on, prepared.test_on, prepared.make
-    views, recipe, notes = prepared.views, prepared.recipe, prepared.notes
-    choices = job.choices
-    if choices.protocol == "cross":
-        return Outcome(table=_table(job, train_on, test_on, make, views, recipe), notes=notes)
-    trained, tested = train_on, test_on
-    if choices.train_on:
-        trained = _with_group(job, train_on, choices.train_on[0])
-    network = _trained(job, trained, make, views, recipe, "all")
-    p = scores(network, tested, views, recipe, job)
-    y = _classes(job, [one.entry for one in tested])
+    Raises NetworkError and BackboneError for a model that is none, and LayoutError where a side has no file
+    of a sort.
+    """
+    choices, tally = job.choices, Tally()
+    make = of_pictures if choices.task == "image" else of_videos
     names = class_names(job.kinds, choices.classes)
+    classifier = make(choices, len(names), job.device, job.weights)
+    seen = {}
+    for part, entries in (("train", job.train), ("test", job.test)):
+        progress = partial(job.progress, f"look at {part}")
+        if choices.task == "image":
+            seen[part] = sights(entries, choices.input, job.cache, tally, progress)
+        else:
+            seen[part] = video_sights(entries, job.cache, tally, progress)
+        if len({sight.entry.label for sight in seen[part]}) < 2:
+            raise LayoutError(f"{part} needs reals and forgeries that can be decoded, and has not both")
+    side = _Sides(job, classifier, seen["train"], seen["test"])
+    if choices.protocol == "cross":
+        return Outcome(table=side.table(), notes=tally.notes())
+    train_on = side.with_group(choices.train_on[0]) if choices.train_on else side.train_on
+    network = side.trained(train_on, "all")
+    p, y = side.probabilities(network), side.classes(side.test_on)
     families = {
-        family: _figures(p, y, np.array([one.entry.family in (family, "real") for one in tested]))
+        family: _figures(p, y, np.array([one.entry.family in (family, "real") for one in side.test_on]))
         for family in job.kinds
-        if any(one.entry.family == family for one in tested)
+        if any(one.entry.family == family for one in side.test_on)
     }
     return Outcome(
         figures=values(images.figures(p, y), len(y)),
@@ -76,113 +59,73 @@ def measure(job: Job, prepared: Prepared) -> Outcome:
         about={
             "parameters": sum(one.numel() for one in network.parameters()),
             "absent": [names[number] for number in images.absent(p, y)],
-            "trained_on": len(trained),
-            "tested_on": len(tested),
-            "recipe": asdict(recipe) | {"falls": list(recipe.falls)},
+            "trained_on": len(train_on),
+            "tested_on": len(y),
+            "recipe": asdict(classifier.recipe) | {"falls": list(classifier.recipe.falls)},
         },
-        notes=notes,
+        notes=tally.notes(),
     )
 
 
-def scores(
-    network: nn.Module, sights: Sequence[Sight], views: Views, recipe: Recipe, job: Job
-) -> NDArray[np.float64]:
-    """Return the probabilities of each file's classes, float64 [n, K]. Several processes share the files."""
+@dataclass(frozen=True)
+class _Sides:
+    """What is trained on and what is tested on."""
 
-    def of_share(places: Tensor) -> Tensor:
-        own = [sights[int(place)] for place in places]
-        found = []
-        with torch.inference_mode():
-            for number, shown in enumerate(_loaded(views, own), 1):
-                parts = torch.split(torch.from_numpy(shown), max(1, recipe.batch))
-                with half_precision(job.device):
-                    logits = [network(as_input(part, job.device)).float() for part in parts]
-                found.append(torch.cat(logits).softmax(1).mean(0))
-                job.progress("test", number, len(own))
-        return torch.stack(found)
+    job: Job
+    classifier: Classifier
+    train_on: Sequence[Sight]
+    test_on: Sequence[Sight]
 
-    with torch.no_grad():
-        p = by_share(of_share, torch.arange(len(sights)))
-    return p.double().cpu().numpy()
+    def table(self) -> Table:
+        """Train on all reals and each group, and test on all reals and each group of the same sort."""
+        job = self.job
+        groups = job.choices.train_on or KINDS
+        tested = KINDS if set(groups) <= set(KINDS) else tuple(job.kinds)
+        y = self.classes(self.test_on)
+        table: Table = {}
+        for group in groups:
+            p = self.probabilities(self.trained(self.with_group(group), group))
+            table[group] = {}
+            for other in tested:
+                of_it = np.array(
+                    [
+                        not one.entry.label or in_group(one.entry.family, job.kinds, other)
+                        for one in self.test_on
+                    ]
+                )
+                if y[of_it].any():
+                    every = _figures(p, y, of_it)
+                    table[group][other] = {name: every[name] for name in ("acc", "auc")}
+        return table
 
+    def trained(self, train_on: Sequence[Sight], name: str) -> nn.Module:
+        """Train a network on some of the files."""
+        return self.classifier.trained(
+            train_on,
+            self.classes(train_on),
+            seed=self.job.seed,
+            device=self.job.device,
+            checkpoint=self.job.folder / f"{name}.safetensors",
+            progress=partial(self.job.progress, f"training on {name}"),
+        )
 
-def _loaded(views: Views, sights: Sequence[Sight]) -> Iterator[NDArray[np.uint8]]:
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        waiting: deque[Future[NDArray[np.uint8]]] = deque()
-        for sight in sights:
-            waiting.append(threads.submit(views.test, sight))
-            if len(waiting) > _AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    def probabilities(self, network: nn.Module) -> NDArray[np.float64]:
+        """Return the probabilities of the test files' classes, float64 [n, K]."""
+        progress = partial(self.job.progress, "test")
+        return self.classifier.probabilities(network, self.test_on, self.job.device, progress)
 
+    def with_group(self, group: str) -> list[Sight]:
+        """Return the reals that are trained on, and the forgeries of a group."""
+        return [
+            one
+            for one in self.train_on
+            if not one.entry.label or in_group(one.entry.family, self.job.kinds, group)
+        ]
 
-def source_of(job: Job, sights: Sequence[Sight], views: Views) -> Source:
-    """Return what training draws from: classes equally often, since the accuracy asked for is their mean.
-
-    Raises LayoutError without reals or without forgeries.
-    """
-    targets = _classes(job, [one.entry for one in sights])
-    if len(np.unique(targets > 0)) < 2:
-        raise LayoutError("training needs reals and forgeries, and one of them is missing: look at the lists")
-
-    def load(row: int, rng: np.random.Generator) -> Example:
-        return views.training(sights[row], rng), np.array(targets[row])
-
-    chances = item_weights(np.unique(targets, return_inverse=True)[1], 1.0)
-    said = [(str(one.entry.path), one.box, int(target)) for one, target in zip(sights, targets, strict=True)]
-    identity = sha256(repr((said, job.choices.described())).encode()).hexdigest()
-    return Source(load, chances, identity)
-
-
-def _trained(
-    job: Job, sights: Sequence[Sight], make: Callable[[], nn.Module], views: Views, recipe: Recipe, name: str
-) -> nn.Module:
-    return train(
-        make,
-        source_of(job, sights, views),
-        recipe,
-        cross_entropy,
-        seed=job.seed,
-        device=job.device,
-        checkpoint=job.folder / f"{name}.safetensors",
-        progress=lambda *at: job.progress(f"training on {name}", *at),
-    )
-
-
-def _table(
-    job: Job,
-    train_on: Sequence[Sight],
-    test_on: Sequence[Sight],
-    make: Callable[[], nn.Module],
-    views: Views,
-    recipe: Recipe,
-) -> Table:
-    """Train on all reals and each group, and test on all reals and each group of the same sort."""
-    groups = job.choices.train_on or KINDS
-    tested = KINDS if set(groups) <= set(KINDS) else tuple(job.kinds)
-    y = _classes(job, [one.entry for one in test_on])
-    table: Table = {}
-    for group in groups:
-        network = _trained(job, _with_group(job, train_on, group), make, views, recipe, group)
-        p = scores(network, test_on, views, recipe, job)
-        table[group] = {}
-        for other in tested:
-            of_it = np.array(
-                [not one.entry.label or in_group(one.entry.family, job.kinds, other) for one in test_on]
-            )
-            if y[of_it].any():
-                found = _figures(p, y, of_it)
-                table[group][other] = {name: found[name] for name in ("acc", "auc")}
-    return table
-
-
-def _with_group(job: Job, sights: Sequence[Sight], group: str) -> list[Sight]:
-    return [one for one in sights if not one.entry.label or in_group(one.entry.family, job.kinds, group)]
-
-
-def _classes(job: Job, entries: Sequence[Entry]) -> NDArray[np.int64]:
-    return np.array([class_of(one.family, job.kinds, job.choices.classes) for one in entries], np.int64)
+    def classes(self, sights: Sequence[Sight]) -> NDArray[np.int64]:
+        """Return the numbers of the files' classes, int64 [n]."""
+        kinds, count = self.job.kinds, self.job.choices.classes
+        return np.array([class_of(one.entry.family, kinds, count) for one in sights], np.int64)
 
 
 def _figures(p: NDArray[np.float64], y: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Values:

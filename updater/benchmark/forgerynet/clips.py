@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from ingest.sandbox.crops import cut, grid
 from ingest.sandbox.faces import find_faces
-from updater.benchmark.data.entries import Entry, SegmentsError, with_frames
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.forgerynet.choices import Choices, Input
 from updater.benchmark.forgerynet.pictures import perturbation, scaled_and_cut
 from updater.benchmark.forgerynet.recipes import Recipe
@@ -26,8 +24,11 @@ from updater.benchmark.forgerynet.sights import (
     resized,
     square_about,
 )
+from updater.data.layouts.entries import Entry, SegmentsError, with_frames
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError
+from updater.distortions.files import generator_of
 from updater.distortions.methods import distort
 from updater.filters import Picture
 from updater.training.processes import is_first, wait
@@ -122,8 +123,17 @@ def in_segments(frames: int, recipe: Recipe, rng: np.random.Generator | None = N
 def frames_of(entry: Entry, numbers: Numbers) -> Picture:
     """Decode these frames, uint8 RGB [T, H, W, 3], in their order; a number may come twice.
 
+    Distortions that the file is yet to be given are applied to them, with draws of the file's and their own.
     Raises ClipError or DistortionError where they cannot be decoded, and OSError.
     """
+    frames = _decoded(entry, numbers)
+    if entry.distorted or not entry.distortions:
+        return frames
+    rng = generator_of(0, f"{entry.path.name} {' '.join(map(str, entry.distortions))}")
+    return distort(rng, frames, entry.distortions)
+
+
+def _decoded(entry: Entry, numbers: Numbers) -> Picture:
     if entry.pictures:
         return np.stack([picture_of(entry.pictures[number]) for number in numbers.tolist()])
     wanted = set(numbers.tolist())

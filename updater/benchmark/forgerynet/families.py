@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from memory.records import REAL
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.forgerynet_classes import APPROACHES, Kind
-from updater.benchmark.data.forgerynet_rows import Medium
+from updater.data.layouts.entries import Entry
+from updater.data.layouts.forgerynet import Medium
+from updater.data.layouts.forgerynet_classes import APPROACHES, Kind
 
 Kinds = Mapping[str, Kind]
 """families in the order of their directories, each with what becomes of the identity"""

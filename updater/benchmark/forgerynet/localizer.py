@@ -14,8 +14,7 @@ from detector.looks.map_look import assembled, cells_of, covering
 from detector.model.localizer import LocalizerGraph
 from ingest.sandbox.crops import cut
 from memory.records import REAL
-from updater.benchmark.forgerynet.choices import ChoiceError
-from updater.benchmark.forgerynet.job import Job
+from updater.benchmark.forgerynet.choices import ChoiceError, Job
 from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.data.stored_rows import collected

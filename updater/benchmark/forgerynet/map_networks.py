@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ingest.sandbox.crops import cut, grid
-from updater.benchmark.forgerynet.choices import Choices
-from updater.benchmark.forgerynet.job import Job
+from updater.benchmark.forgerynet.choices import Choices, Job
 from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
 from updater.benchmark.forgerynet.pictures import LARGEST, perturbation
 from updater.benchmark.forgerynet.recipes import recipe_of

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import JsonValue
 
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.forgerynet.sights import Sight, cut_to, picture_of
+from updater.data.layouts.listed import Tally
 from updater.filters import Picture
 
 Map = NDArray[np.float32]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from updater.benchmark.data.forgerynet_rows import Medium
 from updater.benchmark.forgerynet.choices import Choices
+from updater.data.layouts.forgerynet import Medium
 
 MOMENTUM = 0.9
 

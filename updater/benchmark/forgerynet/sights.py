@@ -20,9 +20,9 @@ from ingest.durable import make_folder
 from ingest.sandbox.crops import Box
 from ingest.sandbox.faces import find_faces
 from ingest.settings import IngestSettings
-from updater.benchmark.data.entries import Entry
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.forgerynet.choices import Input
+from updater.data.layouts.entries import Entry
+from updater.data.layouts.listed import Tally
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import read_still
 from updater.filters import Picture

@@ -11,19 +11,18 @@ from functools import partial
 import numpy as np
 
 from memory.records import REAL
-from updater.benchmark.data.listed import Tally
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet import localizer, map_networks
-from updater.benchmark.forgerynet.choices import ChoiceError
-from updater.benchmark.forgerynet.job import Job
+from updater.benchmark.forgerynet.choices import ChoiceError, Job
 from updater.benchmark.forgerynet.maps import Map, Mapped, Shown, with_truth
-from updater.benchmark.forgerynet.plots import MapBeside, maps_beside_truths
 from updater.benchmark.forgerynet.sights import sights
 from updater.benchmark.measures.maps import figures
 from updater.benchmark.networks import maps
 from updater.benchmark.networks.maps import DECODERS, HRNET, REGRESSION
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.outcome import Shown as Drawing
+from updater.benchmark.report.plots import MapBeside, maps_beside_truths
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.listed import Tally
 
 Method = Callable[[Job, Sequence[Shown], Sequence[Shown], Sequence[Shown], str], list[Mapped]]
 """takes the job, training, held-back and test pictures, and what stands behind ":" in the model's name"""

@@ -7,16 +7,15 @@ the training in turn and tested beside all reals.
 
 from collections.abc import Sequence
 
-from updater.benchmark.data.listed import Tally
-from updater.benchmark.data.tasks import LayoutError
-from updater.benchmark.forgerynet.choices import ChoiceError
+from updater.benchmark.forgerynet.choices import ChoiceError, Job
 from updater.benchmark.forgerynet.families import in_group
-from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.benchmark.temporal.figures import Told, by_family, figures
 from updater.benchmark.temporal.method import Method
 from updater.benchmark.temporal.methods import METHODS
 from updater.benchmark.temporal.videos import Video, videos
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.listed import Tally
 
 _CACHE = "frame-features"
 

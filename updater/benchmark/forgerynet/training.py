@@ -3,11 +3,11 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -42,6 +42,9 @@ class Batch(NamedTuple):
 _STAGE = "training"
 _AHEAD = 4
 """batches that are loaded ahead"""
+_ITEMS_AHEAD = 32
+"""files, while a network is asked"""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,18 @@ def drawn(source: Source, batch: int, steps: range, seed: int) -> Generator[Batc
             yield _stacked(*waiting.popleft())
     finally:
         threads.shutdown(cancel_futures=True)
+
+
+def loaded_ahead(load: Callable[[T], NDArray[np.uint8]], items: Sequence[T]) -> Iterator[NDArray[np.uint8]]:
+    """Yield what is loaded of each item, in order; threads load some ahead."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        waiting: deque[Future[NDArray[np.uint8]]] = deque()
+        for item in items:
+            waiting.append(threads.submit(load, item))
+            if len(waiting) > _ITEMS_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _stacked(step: int, waiting: list["Future[Example]"]) -> Batch:

@@ -24,9 +24,8 @@ from detector.model.network import Network
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.training import schemes, two_stages
-from updater.training.distillation import interpolated
 from updater.training.heads import with_head
-from updater.training.losses import classification
+from updater.training.losses import classification, interpolated
 from updater.training.pools import backbone_rows, classify_items, crop_features
 from updater.training.step import Learnt, Step
 

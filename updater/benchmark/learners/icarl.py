@@ -23,10 +23,9 @@ from torch import Tensor
 
 from detector.model.network import Network
 from updater.training import two_stages
-from updater.training.distillation import distilled, teacher_logits
 from updater.training.heads import keep_head, with_head
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification
+from updater.training.losses import classification, distilled, teacher_logits
 from updater.training.schemes import Entropy
 from updater.training.step import Learnt, Step
 

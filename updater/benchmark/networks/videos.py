@@ -1,6 +1,6 @@
 """Networks that say what a clip is, by name: what each is made of, and which frames it is shown."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 from detector.model.backbone import check_name
-from updater.benchmark.networks import c3d, i3d, lstm, tsn
+from updater.benchmark.networks import c3d, i3d
 from updater.benchmark.networks.classifier import HIGHPASS, NetworkError, make_features
-from updater.benchmark.networks.frames import Frames
+from updater.benchmark.networks.frames import SEGMENTS, STRIDE, Frames, Recurrent
 from updater.benchmark.networks.slow import Slow
 from updater.benchmark.networks.slowfast import SlowFast
 from updater.benchmark.networks.tsm import TSM
@@ -40,29 +40,33 @@ WHOLE: Mapping[str, Callable[[int], nn.Module]] = {
 TORCHVISION = ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s")
 OF_FRAMES: Mapping[str, Callable[[nn.Module, int, int], nn.Module]] = {
     "frames": Frames,
-    "tsn": tsn.TSN,
-    "lstm": lstm.Recurrent,
+    "tsn": Frames,
+    "lstm": Recurrent,
 }
 """on any model of timm's: NAME:BACKBONE, or NAME:highpass:BACKBONE"""
+
+FORGERYNETS = ("x3d_m", "slowfast_r50", "slow_r50", "tsm_r50", *TORCHVISION, "frames")
+DEEPERFORENSICS = ("c3d", "i3d", "lstm", "tsn")
+"""of its paper, beside Xception on frames"""
 
 _MVIT_PX, _MVIT_FRAMES = 224, 16
 _SAMPLINGS = {
     "c3d": Sampling(c3d.FRAMES, 1, px=c3d.PX),
     "i3d": Sampling(i3d.FRAMES, 1),
-    "lstm": Sampling(stride=lstm.STRIDE),
-    "tsn": Sampling(tsn.SEGMENTS, segments=True),
+    "lstm": Sampling(stride=STRIDE),
+    "tsn": Sampling(SEGMENTS, segments=True),
 }
 
 
-def check(name: str) -> None:
-    """Raise NetworkError for a name that is none, and BackboneError for a backbone that is none."""
+def check(name: str, offered: Sequence[str] = (*FORGERYNETS, *DEEPERFORENSICS)) -> None:
+    """Raise NetworkError for a name that is none of those, and BackboneError for a backbone that is none."""
     kind, _, backbone = name.partition(":")
-    if kind in OF_FRAMES and backbone:
-        check_name(backbone.removeprefix(f"{HIGHPASS}:"))
-    elif name not in (*WHOLE, *TORCHVISION):
-        ways = (f"{one}:BACKBONE" for one in OF_FRAMES)
-        known = ", ".join([*WHOLE, *TORCHVISION, *ways])
-        raise NetworkError(f"--model {name} looks at no videos: choose of {known} (any model of timm's)")
+    if kind in offered and (kind in OF_FRAMES) == bool(backbone):
+        if backbone:
+            check_name(backbone.removeprefix(f"{HIGHPASS}:"))
+        return
+    ways = ", ".join(f"{one}:BACKBONE" if one in OF_FRAMES else one for one in offered)
+    raise NetworkError(f"--model {name} looks at no videos: choose of {ways} (any model of timm's)")
 
 
 def sampling_of(name: str) -> Sampling:

@@ -1,69 +1,121 @@
-"""What a task found with one seed, and what several seeds found together."""
+"""What a benchmark measured with one seed, and what several seeds measured together."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, JsonValue
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-_EXTRA = ConfigDict(frozen=True, extra="forbid")
+from updater.benchmark.report.bootstrap import interval
+from updater.benchmark.report.results import Number, Step
+
+_EXACT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Value(BaseModel):
     """A figure of one seed; None where the data has nothing to measure it by."""
 
-    model_config = _EXTRA
+    model_config = _EXACT
 
-    value: float | None
-    n: int
-    """how many pictures or videos it is of"""
+    value: Number
+    n: int | None = None
+    """how many items it is of; None where parts of it are of different numbers"""
+    drawn: tuple[float, ...] = Field((), exclude=True, repr=False)
+    """the same on items drawn anew, with the same draws for every seed; kept in a file of its own"""
 
 
 class Figure(BaseModel):
     """A figure over seeds."""
 
-    model_config = _EXTRA
+    model_config = _EXACT
 
     mean: float | None
     sd: float | None
     """over seeds; None of a single one"""
-    n: int
-    """how many pictures or videos it is of, with each seed"""
+    n: int | None
+    """how many items it is of, with each seed"""
+    interval: tuple[float, float] | None = None
+    """95 % of the means over the seeds lie in it where the items are drawn anew; None where none were"""
+
+    def described(self) -> dict[str, JsonValue]:
+        """Return the figure for a report: mean, sd and n, and the interval where there is one."""
+        return self.model_dump(mode="json", exclude=None if self.interval else {"interval"})
+
+    def shown(self, digits: int = 3) -> str:
+        """Return the figure as tables have it: mean ± sd [low, high]."""
+        if self.mean is None:
+            return "–"
+        spread = "" if self.sd is None else f" ± {self.sd:.{digits}f}"
+        ends = "" if self.interval is None else ", ".join(f"{end:.{digits}f}" for end in self.interval)
+        return f"{self.mean:.{digits}f}{spread}" + (f" [{ends}]" if ends else "")
 
 
 Values = dict[str, Value]
 Table = dict[str, dict[str, Values]]
 """what was trained on → what was tested on → figures"""
+Figures = dict[str, Figure]
 
 
 class Shown(BaseModel):
     """A picture of the page: an SVG, and what it shows in one sentence."""
 
-    model_config = _EXTRA
+    model_config = _EXACT
 
     svg: str
     caption: str
 
 
 class Outcome(BaseModel):
-    """What a task found with one seed."""
+    """What a benchmark measured with one seed: its figures, and those parts of them that it has."""
 
-    model_config = _EXTRA
+    model_config = _EXACT
 
     figures: Values = {}
     families: dict[str, Values] = {}
-    """the same of each family's forgeries beside all reals"""
+    """the same of each family's forgeries beside all reals, or of each source"""
     zeros: Values = {}
     """figures of the map that is 0 everywhere, of the spatial task"""
     table: Table = {}
     """of the protocol cross, and of DeeperForensics' trainings and tests"""
     by_distortion: dict[str, Values] = {}
     """by TYPE:LEVEL, of clips under that distortion"""
+    tasks: tuple[str, ...] = ()
+    """of a stream, in the order in which they were learnt"""
+    matrix: tuple[tuple[Number, ...], ...] = ()
+    """B[i][j]: accuracy on task i after task j, points; null where i is not yet learnt"""
+    steps: tuple[Step, ...] = ()
+    """what was measured after each task"""
+    rejection: dict[str, Values] = {}
+    """by score, each family left out, or the mean over the steps"""
+    rejection_source_known: dict[str, Values] = {}
+    """the same where the reals of the family's source are trained on"""
+    rejection_within_source: dict[str, Values] = {}
+    """the same, against the reals of the family's own source alone"""
+    outlier_sets: Table = {}
+    """rejection by score, of each outlier set on its own, the mean over the steps"""
     about: dict[str, JsonValue] = {}
     """what else is to be known: parameters of the network, classes that were absent, thresholds"""
     notes: tuple[str, ...] = ()
     """a line for each kind of thing that was left out"""
     shown: tuple[Shown, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> Self:
+        n = len(self.tasks)
+        if len(self.matrix) != n or any(len(row) != n for row in self.matrix) or len(self.steps) != n:
+            raise ValueError(f"{n} tasks need a matrix of {n} x {n} and {n} steps")
+        return self
+
+    def accuracies(self) -> NDArray[np.float64]:
+        """Return B, float64 [n, n] in points, nan below the diagonal."""
+        return np.array([[math.nan if b is None else b for b in row] for row in self.matrix], np.float64)
+
+    def aa_over_time(self) -> list[float]:
+        """Return the mean accuracy over the tasks learnt so far, in points, after each step."""
+        b = self.accuracies()
+        return [float(b[: step + 1, step].mean()) for step in range(len(b))]
 
 
 def values(figures: Mapping[str, float], n: int) -> Values:
@@ -74,26 +126,33 @@ def values(figures: Mapping[str, float], n: int) -> Values:
     }
 
 
-def over_seeds(each: Sequence[Values]) -> dict[str, Figure]:
-    """Return every figure's mean and standard deviation over the seeds that have it."""
-    found = {}
+def over_seeds(each: Sequence[Values]) -> Figures:
+    """Return every figure's mean and standard deviation (n - 1) over the seeds that have it.
+
+    The mean of none is None, and so is the deviation of fewer than two. There is an interval where each of
+    these seeds drew the figure anew.
+    """
+    figures = {}
     for name in _names(each):
-        of_it = [one[name] for one in each if name in one]
-        present = [one.value for one in of_it if one.value is not None]
-        found[name] = Figure(
-            mean=float(np.mean(present)) if present else None,
-            sd=float(np.std(present, ddof=1)) if len(present) > 1 else None,
-            n=of_it[0].n,
+        of_seeds = [values[name] for values in each if name in values]
+        having = [value for value in of_seeds if value.value is not None]
+        numbers = [value.value for value in having if value.value is not None]
+        drawn = [value.drawn for value in having]
+        figures[name] = Figure(
+            mean=float(np.mean(numbers)) if numbers else None,
+            sd=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+            n=of_seeds[0].n,
+            interval=interval(np.mean(drawn, 0)) if drawn and all(drawn) else None,
         )
-    return found
+    return figures
 
 
-def nested_over_seeds(each: Sequence[Mapping[str, Values]]) -> dict[str, dict[str, Figure]]:
+def nested_over_seeds(each: Sequence[Mapping[str, Values]]) -> dict[str, Figures]:
     """Return figures over seeds where they stand under names, such as those of families."""
     return {name: over_seeds([one[name] for one in each if name in one]) for name in _names(each)}
 
 
-def table_over_seeds(each: Sequence[Table]) -> dict[str, dict[str, dict[str, Figure]]]:
+def table_over_seeds(each: Sequence[Table]) -> dict[str, dict[str, Figures]]:
     """Return the figures of a table of training and test over seeds."""
     return {name: nested_over_seeds([one[name] for one in each if name in one]) for name in _names(each)}
 

@@ -1,7 +1,8 @@
 """The pictures of a report, each as the text of one SVG that needs no font, script or file beside it."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -10,8 +11,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
-from updater.benchmark.report.results import RejectionScores, Run
+from updater.benchmark.report.outcome import Figures
+from updater.benchmark.report.results import RejectionScores
+from updater.benchmark.report.run_folder import Run
 from updater.benchmark.report.table import mean_matrix
+from updater.filters import Picture
 from updater.measures import auroc
 
 _GATE, _ENERGY, _KNOWN, _UNKNOWN, _CONTROL = "#0b6e99", "#b7791f", "#2b6cb0", "#c53030", "#2f855a"
@@ -21,19 +25,82 @@ _BINS = 30
 
 def heat_map(runs: Sequence[Run]) -> str:
     """B as a map, mean over the runs: a task a row, the step after which it was tested a column."""
-    mean, tasks = mean_matrix(runs), runs[0].tasks
+    mean, tasks = mean_matrix(runs), runs[0].outcome.tasks
     lowest = min(50.0, float(np.nanmin(mean)))
-    return shaded_table(
-        mean,
-        tasks,
-        tasks,
-        ("after learning", "accuracy on", "accuracy, points"),
-        span=(lowest, 100),
-        digits=0,
-    )
+    labels = ("after learning", "accuracy on", "accuracy, points")
+    return _shaded_table(mean, tasks, tasks, labels, span=(lowest, 100), digits=0)
 
 
-def shaded_table(
+def cross_map(table: Mapping[str, Mapping[str, Figures]], name: str) -> str:
+    """A figure of what was trained on (rows) at what was tested on (columns)."""
+    return _shaded_cells(table, name, ("tested on", "trained on", name))
+
+
+def distortion_map(single: Mapping[str, Figures], name: str) -> str:
+    """A figure by distortion (rows) and level (columns); single: by TYPE:LEVEL."""
+    return _shaded_cells(_by_level(single), name, ("level", "", name))
+
+
+def distortion_curves(single: Mapping[str, Figures], name: str) -> str:
+    """The same as a curve for each distortion."""
+    figure, axes = _new_figure(5.4, 3.6)
+    for distortion, levels in _by_level(single).items():
+        means = [of[name].mean if name in of else None for of in levels.values()]
+        heights = [np.nan if mean is None else mean for mean in means]
+        axes.plot(list(levels), heights, marker="o", markersize=3, label=distortion)
+    axes.axhline(0.5, color="#a0aec0", linewidth=0.8, linestyle=":")
+    axes.set(xlabel="level", ylabel=name)
+    axes.legend(frameon=False, ncols=2)
+    return svg(figure)
+
+
+class MapBeside(NamedTuple):
+    """A picture, where it is forged, and where it is said to be."""
+
+    name: str
+    picture: Picture
+    """uint8 RGB [H, W, 3]"""
+    true: NDArray[np.float32]
+    said: NDArray[np.float32]
+
+
+def maps_beside_truths(shown: Sequence[MapBeside]) -> str:
+    """Pictures above their truths above what was said of them, one a column."""
+    figure = Figure(figsize=(1.5 * len(shown) + 0.6, 4.8), layout="constrained")
+    places = figure.subplots(3, len(shown), squeeze=False)
+    for column, of in zip(places.T, shown, strict=True):
+        column[0].imshow(of.picture)
+        column[0].set_title(of.name, fontsize=8, parse_math=False)
+        for axes, cells in zip(column[1:], (of.true, of.said), strict=True):
+            axes.imshow(cells, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+    for axes, name in zip(places[:, 0], ("picture", "truth", "said"), strict=True):
+        axes.set_ylabel(name, fontsize=8)
+    for axes in places.flat:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    return svg(figure)
+
+
+def _by_level(single: Mapping[str, Figures]) -> dict[str, dict[str, Figures]]:
+    found: dict[str, dict[str, Figures]] = {}
+    for step, figures in single.items():
+        distortion, _, level = step.partition(":")
+        found.setdefault(distortion, {})[level] = figures
+    return found
+
+
+def _shaded_cells(table: Mapping[str, Mapping[str, Figures]], name: str, labels: tuple[str, str, str]) -> str:
+    columns = list(dict.fromkeys(column for of in table.values() for column in of))
+    cells = np.full((len(table), len(columns)), np.nan)
+    for row, of in enumerate(table.values()):
+        for column, tested in enumerate(columns):
+            figure = of.get(tested, {}).get(name)
+            if figure is not None and figure.mean is not None:
+                cells[row, column] = figure.mean
+    return _shaded_table(cells, list(table), columns, labels, span=(0.5, 1.0), digits=2)
+
+
+def _shaded_table(
     cells: NDArray[np.float64],
     rows: Sequence[str],
     columns: Sequence[str],
@@ -47,7 +114,7 @@ def shaded_table(
     span: the values that the colours go from and to.
     """
     width, height = (max(3.2, 0.62 * len(names) + 1.6) for names in (columns, rows))
-    figure, axes = new_figure(width + 1.2, height)
+    figure, axes = _new_figure(width + 1.2, height)
     lowest, highest = span
     drawn = axes.pcolormesh(cells, cmap="viridis", vmin=lowest, vmax=highest, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(cells):
@@ -68,16 +135,17 @@ def shaded_table(
 
 def aa_over_time(runs: Sequence[Run]) -> str:
     """AA over the tasks learnt so far after each step, mean and standard deviation; and joint training's."""
-    figure, axes = new_figure(6.2, 3.4)
-    steps = np.arange(1, len(runs[0].tasks) + 1)
-    curves = np.array([run.aa_over_time() for run in runs])
+    figure, axes = _new_figure(6.2, 3.4)
+    outcomes = [run.outcome for run in runs]
+    steps = np.arange(1, len(outcomes[0].tasks) + 1)
+    curves = np.array([outcome.aa_over_time() for outcome in outcomes])
     _banded(axes, steps.astype(np.float64), curves, _GATE, "after each task")
     joint = [run.figures.joint_aa for run in runs if run.figures.joint_aa is not None]
     if joint:
         axes.axhline(
             float(np.mean(joint)), color=_ENERGY, linestyle="--", label="joint training on all tasks"
         )
-    _name_ticks(axes, steps, runs[0].tasks)
+    _name_ticks(axes, steps, outcomes[0].tasks)
     axes.set_ylabel("AA, points")
     axes.legend(frameon=False)
     return svg(figure)
@@ -89,7 +157,7 @@ def roc(scores: Sequence[RejectionScores]) -> str:
     Scores of different runs have different scales, so it is the mean of their curves, with the standard
     deviation; the AUC told is the mean of theirs.
     """
-    figure, axes = new_figure(4.4, 4.2)
+    figure, axes = _new_figure(4.4, 4.2)
     pairs = {
         "gate": (_GATE, [(one.unknown, one.known) for one in scores]),
         "energy": (_ENERGY, [(one.unknown_energy, one.known_energy) for one in scores]),
@@ -165,7 +233,7 @@ def _name_ticks(axes: Axes, places: NDArray[np.generic], names: Sequence[str]) -
     axes.set_xticks(places, names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
 
 
-def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """An empty plot of that size, inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""What a benchmark hands over: a table on the terminal, and the same as JSON, Markdown and an HTML page."""
+"""What a benchmark hands over: tables on the terminal, and the same as JSON, Markdown and an HTML page."""
 
 import json
 import shlex
@@ -6,94 +6,46 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
 from rich.console import Console
 
 from ingest.durable import write_durably
-from updater.benchmark.report import plots
+from updater.benchmark.report import plots, results
+from updater.benchmark.report.outcome import Values, nested_over_seeds, over_seeds, table_over_seeds
 from updater.benchmark.report.page import Picture, page
-from updater.benchmark.report.results import RejectionScores, Run
-from updater.benchmark.report.run_folder import load_runs
-from updater.benchmark.report.summary import summarise
-from updater.benchmark.report.table import (
-    Grid,
-    comparison_grid,
-    figures_grid,
-    matrix_grid,
-    rejection_grid,
-    sets_grid,
+from updater.benchmark.report.results import RejectionScores
+from updater.benchmark.report.run_folder import Run, load_runs, load_scores
+from updater.benchmark.report.table import Grid, comparison_grid, grids
+
+_LEAD_OF_STREAMS = (
+    "Points are of 100, shares and AUCs of 1. Positive is the unknown in AUC and AP, the known in FPR95."
+    " What rejection is worth is told within a source: elsewhere a new source passes for a new forgery."
 )
+_LEAD = (
+    "Shares and AUCs are of 1. acc is a mean over classes; map_ovr is what the paper calls mAP, a mean of"
+    " AUCs; agree is its IoU; each family's figures are of its forgeries beside all reals."
+)
+_OF_EACH = ("rejection", "rejection_source_known", "rejection_within_source")
 
 Scores = Sequence[Mapping[str, RejectionScores]]
-"""For each run, its scores by name, as `save_run` takes them."""
-
-
-_EACH = {
-    "seed",
-    "matrix",
-    "rejection",
-    "rejection_source_known",
-    "rejection_within_source",
-    "outlier_sets",
-}
-"""what a report says of each run, beside its figures"""
+"""of each run, its scores of rejection by name"""
 
 
 def show(console: Console, runs: Sequence[Run]) -> None:
-    """Print the matrix and the figures of one benchmark's runs."""
-    matrix_grid(runs).show(console)
-    figures_grid(runs).show(console)
-    if len(runs[0].rejection) > 1:
-        rejection_grid(runs).show(console)
-    if runs[0].outlier_sets:
-        sets_grid(runs).show(console)
+    """Print the tables, and what was left out."""
+    for grid in grids(runs):
+        grid.show(console)
+    for note in runs[0].outcome.notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def report_json(runs: Sequence[Run]) -> str:
-    """Return the figures (mean over the runs, under `sd` their deviation) and what to repeat them by."""
-    about = _about(runs[0]) | {"seeds": [run.seed for run in runs], "tasks": runs[0].tasks}
-    each = {"each": [run.model_dump(include=_EACH) | run.figures.model_dump() for run in runs]}
-    return json.dumps(summarise(runs).model_dump() | about | each, indent=1, allow_nan=False) + "\n"
+def write_reports(folder: Path, runs: Sequence[Run], report: Path | None = None) -> None:
+    """Write report.json, report.md and report.html into the runs' folder, and the JSON to `report` too.
 
-
-def report_markdown(runs: Sequence[Run]) -> str:
-    """Return the figures and the matrix in Markdown, and what to repeat them by."""
-    grids = _grids(runs)
-    tables = "\n".join(f"## {grid.title}\n\n{grid.markdown()}" for grid in grids)
-    facts = "\n".join(f"- {name}: `{value.replace('`', ' ')}`" for name, value in _facts(runs).items())
-    return f"# {_title(runs)}\n\n{tables}\n## To repeat it\n\n{facts}\n"
-
-
-def report_page(runs: Sequence[Run], scores: Scores) -> str:
-    """Return the page with tables and pictures; without scores of rejection it has no ROC."""
-    rejection = [one for by_name in scores for one in by_name.values() if len(one.known) and len(one.unknown)]
-    pictures = [
-        Picture(plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."),
-        Picture(plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."),
-    ]
-    if rejection:
-        pictures += [
-            Picture(plots.roc(rejection), "Rejection of what was never trained on; the line is at 5 %."),
-            Picture(plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."),
-        ]
-    lead = (
-        "Points are of 100, shares and AUCs of 1. Positive is the unknown in AUC and AP, the known in FPR95."
-        " What rejection is worth is told within a source: elsewhere a new source passes for a new forgery."
-    )
-    return page(_title(runs), lead, _grids(runs), pictures, _facts(runs))
-
-
-def _grids(runs: Sequence[Run]) -> list[Grid]:
-    scores = [rejection_grid(runs)] if runs[0].rejection else []
-    sets = [sets_grid(runs)] if runs[0].outlier_sets else []
-    return [figures_grid(runs), matrix_grid(runs), *scores, *sets]
-
-
-def write_reports(folder: Path, runs: Sequence[Run], scores: Scores, report: Path | None = None) -> None:
-    """Write report.json, report.md and report.html into the folder, and the JSON to `report` too.
-
-    Raises OSError.
+    Raises OSError, and ResultsError where scores of the folder cannot be read.
     """
     figures = report_json(runs).encode()
+    scores = [load_scores(folder / f"seed-{run.seed}") for run in runs]
     for path, content in (
         (folder / "report.json", figures),
         (folder / "report.md", report_markdown(runs).encode()),
@@ -105,32 +57,151 @@ def write_reports(folder: Path, runs: Sequence[Run], scores: Scores, report: Pat
 
 
 def compare(folders: Sequence[Path]) -> Grid:
-    """Return the benchmarks in these folders side by side, for the terminal, Markdown or a page.
+    """Return the benchmarks in these folders side by side. Raises ResultsError for one that holds no runs."""
+    return comparison_grid([(folder.resolve().name, load_runs(folder)) for folder in folders])
 
-    Raises ResultsError for a folder that holds no runs.
+
+def report_json(runs: Sequence[Run]) -> str:
+    """Return every figure over the seeds, those of each seed, and what to repeat them by.
+
+    Of a stream the figures stand as numbers, a mean under its name, and by the same names under `sd` and
+    `interval`; of other benchmarks each is {mean, sd, n}.
     """
-    return comparison_grid([(folder.resolve().name, load_runs(folder)[0]) for folder in folders])
+    first = runs[0]
+    about: dict[str, Any] = first.model_dump(mode="json", include={"benchmark", "command", "options"})
+    about |= {"versions": first.versions, "device": first.device, "seeds": [run.seed for run in runs]}
+    report = _of_stream(runs, about) if first.outcome.matrix else _of_task(runs, about)
+    return json.dumps(report, indent=1, allow_nan=False) + "\n"
 
 
-def _title(runs: Sequence[Run]) -> str:
-    return f"forgewatch benchmark {runs[0].benchmark}: {runs[0].stream}, {len(runs[0].tasks)} tasks"
+def report_markdown(runs: Sequence[Run]) -> str:
+    """Return the tables in Markdown, and what to repeat the runs by."""
+    tables = "\n".join(f"## {grid.title}\n\n{grid.markdown()}" for grid in grids(runs))
+    facts = "\n".join(f"- {name}: `{value.replace('`', ' ')}`" for name, value in _facts(runs).items())
+    return f"# {_title(runs)}\n\n{tables}\n## To repeat it\n\n{facts}\n"
 
 
-def _facts(runs: Sequence[Run]) -> dict[str, str]:
-    seeds = ", ".join(str(run.seed) for run in runs)
-    seconds = [sum(sum(step.seconds.values()) for step in run.steps) for run in runs]
-    took = ", ".join(f"{value:.0f}" for value in seconds)
-    about = _about(runs[0])
+def report_page(runs: Sequence[Run], scores: Scores) -> str:
+    """Return the page with tables and pictures; without scores of rejection it has no ROC."""
+    outcomes = [run.outcome for run in runs]
+    pictures = [Picture(shown.svg, shown.caption) for outcome in outcomes for shown in outcome.shown]
+    if outcomes[0].matrix:
+        pictures += [
+            Picture(plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."),
+            Picture(plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."),
+        ]
+    if rejection := [one for of in scores for one in of.values() if len(one.known) and len(one.unknown)]:
+        pictures += [
+            Picture(plots.roc(rejection), "Rejection of what was never trained on; the line is at 5 %."),
+            Picture(plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."),
+        ]
+    if table := table_over_seeds([outcome.table for outcome in outcomes]):
+        pictures += [
+            Picture(
+                plots.cross_map(table, name),
+                f"{name} by what was trained on (rows) and tested on (columns).",
+            )
+            for name in ("auc", "acc")
+        ]
+    if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
+        trained = outcomes[0].about.get("by_distortion_trained_on")
+        for name in ("auc", "acc"):
+            caption = f"{name} by distortion and level, trained on {trained}, one distortion at a time."
+            heat, curves = plots.distortion_map(single, name), plots.distortion_curves(single, name)
+            pictures += [Picture(heat, caption), Picture(curves, f"The same {name} as curves.")]
+    lead = _LEAD_OF_STREAMS if outcomes[0].matrix else _LEAD
+    return page(_title(runs), lead, grids(runs), pictures, _facts(runs))
+
+
+def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
+    figures = over_seeds([run.outcome.figures for run in runs])
+
+    def of(end: int) -> results.Figures:
+        ends = {name: figure.interval[end] for name, figure in figures.items() if figure.interval}
+        return results.Figures.of(ends)
+
+    low, high = of(0), of(1)
+    # A share over seeds has the interval over seeds, and not the mean of theirs.
+    means = {name: figure.mean for name, figure in figures.items()}
+    means |= {"power.low": low.power.share, "power.high": high.power.share}
+    first = runs[0]
     return {
-        "command": shlex.join(runs[0].command),
-        "seeds": seeds,
-        "stream": f"{runs[0].stream} {runs[0].stream_digest}",
-        "device": runs[0].device,
-        "seconds a run": took,
-        **{name: json.dumps(about[name], sort_keys=True) for name in ("options", "versions")},
+        **results.Figures.of(means).model_dump(),
+        "sd": results.Figures.of({name: figure.sd for name, figure in figures.items()}).model_dump(),
+        "interval": {"low": low.model_dump(), "high": high.model_dump()},
+        "runs": len(runs),
+        "stream": first.data,
+        "stream_digest": first.data_digest,
+        **about,
+        "tasks": first.outcome.tasks,
+        "each": [
+            {
+                "seed": run.seed,
+                "matrix": run.outcome.matrix,
+                **{part: _numbers(getattr(run.outcome, part)) for part in _OF_EACH},
+                "outlier_sets": {score: _numbers(sets) for score, sets in run.outcome.outlier_sets.items()},
+                **run.figures.model_dump(),
+            }
+            for run in runs
+        ],
     }
 
 
-def _about(run: Run) -> dict[str, Any]:
-    fields = {"benchmark", "stream", "stream_digest", "command", "options", "versions", "device"}
-    return run.model_dump(include=fields)
+def _of_task(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
+    outcomes, first = [run.outcome for run in runs], runs[0]
+    zeros = over_seeds([outcome.zeros for outcome in outcomes])
+    table = table_over_seeds([outcome.table for outcome in outcomes])
+    parts: dict[str, Any] = {
+        "families": _described(nested_over_seeds([outcome.families for outcome in outcomes])),
+        "zeros": _described({"": zeros})[""],
+        "table": {name: _described(of) for name, of in table.items()},
+        "by_distortion": _described(nested_over_seeds([outcome.by_distortion for outcome in outcomes])),
+    }
+    return {
+        **_described({"": over_seeds([outcome.figures for outcome in outcomes])})[""],
+        **{name: part for name, part in parts.items() if part},
+        "task": first.task,
+        "data": first.data,
+        "data_digest": first.data_digest,
+        **about,
+        "each": [
+            {
+                "seed": run.seed,
+                "seconds": run.seconds,
+                "about": run.outcome.about,
+                "notes": run.outcome.notes,
+                "figures": {name: value.value for name, value in run.outcome.figures.items()},
+            }
+            for run in runs
+        ],
+    }
+
+
+def _described(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, JsonValue]]:
+    return {row: {name: figure.described() for name, figure in of.items()} for row, of in rows.items()}
+
+
+def _numbers(rows: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:
+    return {row: {name: value.value for name, value in of.items()} for row, of in rows.items()}
+
+
+def _title(runs: Sequence[Run]) -> str:
+    first, tasks = runs[0], len(runs[0].outcome.tasks)
+    task = f" --task {first.task}" if first.task else ""
+    return f"forgewatch benchmark {first.benchmark}{task}: {first.data}" + (
+        f", {tasks} tasks" if tasks else ""
+    )
+
+
+def _facts(runs: Sequence[Run]) -> dict[str, str]:
+    first = runs[0]
+    facts = {
+        "command": shlex.join(first.command),
+        "seeds": ", ".join(str(run.seed) for run in runs),
+        "data": f"{first.data} {first.data_digest}",
+        "device": first.device,
+        "seconds a run": ", ".join(f"{run.seconds:.0f}" for run in runs),
+    }
+    told = {"options": first.options, "versions": first.versions, "about": first.outcome.about}
+    told["left out"] = list(first.outcome.notes)
+    return facts | {name: json.dumps(value, sort_keys=True) for name, value in told.items() if value}

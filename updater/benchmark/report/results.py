@@ -1,4 +1,4 @@
-"""What one run of a benchmark measured, and what to repeat it by.
+"""What is measured of a network on a stream: how it learns, what it forgets, and what it rejects.
 
 AA, AF, AA-M, mAP and the closed-set accuracy are in points, 0..100, as the papers print them; shares, AUCs
 and AP of rejection are fractions, 0..1. None where a figure was not measured or has no value.
@@ -11,14 +11,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from updater.measures import auroc, average_precision, caught_at, fpr95
 
@@ -126,6 +119,23 @@ class Figures(BaseModel):
         description="seconds to train an update (mean of all but the first) over those of joint training",
     )
 
+    @classmethod
+    def of(cls, flat: Mapping[str, float | None]) -> Self:
+        """Return the figures of these names, such as "aa" and "unseen.auc"; those that lack are None."""
+        nested: dict[str, dict[str, float | None]] = {}
+        for name, value in flat.items():
+            group, _, own = name.rpartition(".")
+            nested.setdefault(group, {})[own] = value
+        return cls.model_validate(nested.pop("", {}) | nested)
+
+    def flat(self) -> dict[str, float | None]:
+        """Return all figures by such names."""
+        figures: dict[str, float | None] = {}
+        for name, value in self.model_dump().items():
+            inner = {f"{name}.{own}": of for own, of in value.items()} if isinstance(value, dict) else None
+            figures |= {name: value} if inner is None else inner
+        return figures
+
 
 class Step(BaseModel):
     """What was measured after one task was learnt."""
@@ -135,62 +145,6 @@ class Step(BaseModel):
     task: str
     figures: Figures
     seconds: Mapping[str, float] = Field(description="wall time of each part of the step, seconds")
-
-
-class Run(BaseModel):
-    """One run with one seed: what to repeat it by, and what came of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format: int = Field(1, ge=1, le=1)
-    benchmark: str = Field(description="cddb, opencil or synthetic")
-    stream: str
-    stream_digest: str = Field(description="SHA-256 over the stream's names, classes and media")
-    command: tuple[str, ...] = Field(description="the command line, word by word")
-    options: Mapping[str, JsonValue] = Field(description="every option in effect, the defaults too")
-    versions: Mapping[str, str] = Field(description="of Python and of the packages that the figures hang on")
-    device: str
-    seed: int
-    tasks: tuple[str, ...]
-    matrix: tuple[tuple[Number, ...], ...] = Field(
-        description="B[i][j]: accuracy on task i after task j, points; null where i is not yet learnt"
-    )
-    steps: tuple[Step, ...]
-    figures: Figures
-    rejection: Mapping[str, Unseen] = Field(
-        {}, description="by score, each family left out, or the mean over the steps"
-    )
-    rejection_source_known: Mapping[str, Unseen] = Field(
-        {}, description="the same where the reals of the family's source are trained on"
-    )
-    rejection_within_source: Mapping[str, WithinSource] = Field(
-        {}, description="the same, against the reals of the family's own source alone"
-    )
-    outlier_sets: Mapping[str, Mapping[str, Unseen]] = Field(
-        {}, description="rejection by score, of each outlier set on its own, the mean over the steps"
-    )
-    resampled: Mapping[str, tuple[float, ...]] = Field(
-        {},
-        exclude=True,
-        description="figures (such as unseen.auc) on images drawn again, with the same draws in every run of"
-        " a stream; they have a file of their own",
-    )
-
-    @model_validator(mode="after")
-    def _one_shape(self) -> Self:
-        n = len(self.tasks)
-        if len(self.matrix) != n or any(len(row) != n for row in self.matrix) or len(self.steps) != n:
-            raise ValueError(f"{n} tasks need a matrix of {n} x {n} and {n} steps")
-        return self
-
-    def accuracies(self) -> NDArray[np.float64]:
-        """Return B, float64 [n, n] in points, nan below the diagonal."""
-        return np.array([[math.nan if b is None else b for b in row] for row in self.matrix], np.float64)
-
-    def aa_over_time(self) -> list[float]:
-        """Return the mean accuracy over the tasks learnt so far, in points, after each step."""
-        b = self.accuracies()
-        return [float(b[: j + 1, j].mean()) for j in range(len(b))]
 
 
 @dataclass(frozen=True)
@@ -230,10 +184,3 @@ def measure_within(scores: RejectionScores) -> WithinSource:
     return WithinSource(
         auc=auroc(scores.unknown, scores.control), caught_at_5=caught_at(scores.unknown, scores.control)
     )
-
-
-def figure_of(figures: Figures, name: str) -> float | None:
-    """Return a figure by its name, or by its group's and its own, such as "unseen.auc"."""
-    group, _, own = name.rpartition(".")
-    value: float | None = getattr(getattr(figures, group) if group else figures, own)
-    return value

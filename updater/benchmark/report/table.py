@@ -1,52 +1,63 @@
 """The tables of a report: what is in them, once, and how they look on the terminal and in Markdown."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from updater.benchmark.report.results import Run, WithinSource, figure_of
-from updater.benchmark.report.summary import Interval, Summary, summarise
-from updater.benchmark.report.terminal import print_grid
+from updater.benchmark.report.outcome import Figure, Figures, nested_over_seeds, over_seeds, table_over_seeds
+from updater.benchmark.report.run_folder import Run
+from updater.terminal import print_grid
 
-# Name, where it lies in Figures, and digits.
-_FIGURES = (
-    ("AA", "aa", 2),
-    ("joint AA", "joint_aa", 2),
-    ("AF", "af", 2),
-    ("AF (paper)", "af_paper", 2),
-    ("AA-M", "aa_m", 2),
-    ("mAP", "map", 2),
-    ("real/fake AUC", "real_fake_auc", 3),
-    ("closed set", "closed_set_accuracy", 2),
-    ("reals unknown", "reals_unknown", 3),
-    ("reals fake", "reals_fake", 3),
-    ("AUC, within source", "within_source.auc", 3),
-    ("caught at 5 %, within source", "within_source.caught_at_5", 3),
-    ("power: unseen not called real", "power.share", 3),
-    ("AUC", "unseen.auc", 3),
-    ("FPR95 (pos. known)", "unseen.fpr95", 3),
-    ("caught, deployed", "unseen.caught_deployed", 3),
-    ("caught at 5 %", "unseen.caught_at_5", 3),
-    ("AP", "unseen.ap", 3),
-    ("energy AUC", "unseen.energy_auc", 3),
-    ("control AUC", "unseen.control_auc", 3),
-    ("AUC, source known", "source_known.auc", 3),
-    ("caught at 5 %, source known", "source_known.caught_at_5", 3),
-    ("lone source AUC, source known", "lone_source_auc", 3),
-    ("AUC, mean of outlier sets", "each_set.auc", 3),
-    ("FPR95, mean of outlier sets", "each_set.fpr95", 3),
-    ("AP, mean of outlier sets", "each_set.ap", 3),
-    ("AUC, near sets", "near.auc", 3),
-    ("FPR95, near sets", "near.fpr95", 3),
-    ("AP, near sets", "near.ap", 3),
-    ("AUC, far sets", "far.auc", 3),
-    ("FPR95, far sets", "far.fpr95", 3),
-    ("AP, far sets", "far.ap", 3),
-    ("update / joint, seconds", "update_cost", 2),
+# A stream's figures in the order of its tables: name, and digits. Others stand under their own names, with 3.
+_NAMES = {
+    "aa": ("AA", 2),
+    "joint_aa": ("joint AA", 2),
+    "af": ("AF", 2),
+    "af_paper": ("AF (paper)", 2),
+    "aa_m": ("AA-M", 2),
+    "map": ("mAP", 2),
+    "map_mass": ("mAP, by mass", 2),
+    "real_fake_auc": ("real/fake AUC", 3),
+    "closed_set_accuracy": ("closed set", 2),
+    "reals_unknown": ("reals unknown", 3),
+    "reals_fake": ("reals fake", 3),
+    "within_source.auc": ("AUC, within source", 3),
+    "within_source.caught_at_5": ("caught at 5 %, within source", 3),
+    "power.share": ("power: unseen not called real", 3),
+    "unseen.auc": ("AUC", 3),
+    "unseen.fpr95": ("FPR95 (pos. known)", 3),
+    "unseen.caught_deployed": ("caught, deployed", 3),
+    "unseen.caught_at_5": ("caught at 5 %", 3),
+    "unseen.ap": ("AP", 3),
+    "unseen.energy_auc": ("energy AUC", 3),
+    "unseen.control_auc": ("control AUC", 3),
+    "source_known.auc": ("AUC, source known", 3),
+    "source_known.caught_at_5": ("caught at 5 %, source known", 3),
+    "lone_source_auc": ("lone source AUC, source known", 3),
+    **{
+        f"{part}.{figure}": (f"{name}, {where}", 3)
+        for part, where in (
+            ("each_set", "mean of outlier sets"),
+            ("near", "near sets"),
+            ("far", "far sets"),
+        )
+        for figure, name in (("auc", "AUC"), ("fpr95", "FPR95"), ("ap", "AP"))
+    },
+    "update_cost": ("update / joint, seconds", 2),
+}
+_OF_REJECTION = (
+    ("AUC, within source", "rejection_within_source", "auc"),
+    ("AUC", "rejection", "auc"),
+    ("FPR95 (pos. known)", "rejection", "fpr95"),
+    ("AP", "rejection", "ap"),
+    ("caught at 5 %", "rejection", "caught_at_5"),
+    ("control AUC", "rejection", "control_auc"),
+    ("AUC, source known", "rejection_source_known", "auc"),
+    ("caught, source known", "rejection_source_known", "caught_at_5"),
 )
 _NOTHING = "–"
 
@@ -69,135 +80,137 @@ class Grid:
         print_grid(console, self.title, self.head, self.rows)
 
 
-def figures_grid(runs: Sequence[Run]) -> Grid:
-    """Return the figures of one benchmark, one a row; those that no run has are left out."""
-    summary = summarise(runs)
-    rows = [
-        (name, _shown(summary, field, digits)) for name, field, digits in _FIGURES if _has(summary, field)
-    ]
-    return Grid(
-        f"mean ± sd over {_seeds(summary)}{_about_intervals([summary])}", ("figure", "value"), tuple(rows)
-    )
-
-
-def matrix_grid(runs: Sequence[Run]) -> Grid:
-    """Return B as in CDDB: a task a row, the step after which it was tested a column, mean over the runs."""
-    # Steps by number: the names of twelve tasks are wider than a terminal.
-    head = ("accuracy on, after task", *(str(step) for step in range(1, len(runs[0].tasks) + 1)))
-    rows = [
-        (f"{number} {task}", *(f"{b:.1f}" if math.isfinite(b) else "" for b in row))
-        for number, (task, row) in enumerate(zip(runs[0].tasks, mean_matrix(runs), strict=True), 1)
-    ]
-    return Grid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
-
-
-def rejection_grid(runs: Sequence[Run]) -> Grid:
-    """Return the scores one a row, mean and deviation over the runs; no row where there are none."""
-    head = (
-        "score",
-        "AUC, within source",
-        "AUC",
-        "FPR95 (pos. known)",
-        "AP",
-        "caught at 5 %",
-        "control AUC",
-        "AUC, source known",
-        "caught, source known",
-    )
-    rows = []
-    for score in runs[0].rejection:
-        out = [run.rejection[score] for run in runs if score in run.rejection]
-        known = [run.rejection_source_known[score] for run in runs if score in run.rejection_source_known]
-        within = [run.rejection_within_source.get(score, WithinSource()).auc for run in runs]
-        cells = [_spread_of(within)]
-        cells += [
-            _spread_of([getattr(one, figure) for one in out])
-            for figure in ("auc", "fpr95", "ap", "caught_at_5", "control_auc")
-        ]
-        cells += [_spread_of([getattr(one, figure) for one in known]) for figure in ("auc", "caught_at_5")]
-        rows.append((score, *cells))
-    return Grid("rejection of what was never trained on, by score", head, tuple(rows))
-
-
-def sets_grid(runs: Sequence[Run]) -> Grid:
-    """Return each outlier set on its own, a score and a set a row, mean and deviation over the runs."""
-    rows = []
-    for score, sets in runs[0].outlier_sets.items():
-        for name in sets:
-            found = [run.outlier_sets[score][name] for run in runs if name in run.outlier_sets.get(score, {})]
-            cells = [_spread_of([getattr(one, figure) for one in found]) for figure in ("auc", "fpr95", "ap")]
-            rows.append((score, name, *cells))
-    return Grid(
-        "rejection of each outlier set on its own, mean over the steps",
-        ("score", "outlier set", "AUC", "FPR95 (pos. known)", "AP"),
-        tuple(rows),
-    )
-
-
-def _spread_of(values: Sequence[float | None]) -> str:
-    present = [value for value in values if value is not None]
-    if not present:
-        return _NOTHING
-    spread = f" ± {np.std(present, ddof=1):.3f}" if len(present) > 1 else ""
-    return f"{np.mean(present):.3f}{spread}"
+def grids(runs: Sequence[Run]) -> list[Grid]:
+    """Return the tables of a benchmark's runs: of each part of their outcomes that there is."""
+    outcomes = [run.outcome for run in runs]
+    mean = f"mean ± sd over {len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    of_parts: list[Grid] = []
+    if figures := over_seeds([outcome.figures for outcome in outcomes]):
+        zeros = over_seeds([outcome.zeros for outcome in outcomes])
+        of_parts.append(_figures(f"{mean}{_about_intervals([figures])}", figures, zeros))
+    if outcomes[0].matrix:
+        of_parts.append(_matrix(runs))
+    if len(outcomes[0].rejection) > 1:
+        of_parts.append(_rejection(runs))
+    if sets := table_over_seeds([outcome.outlier_sets for outcome in outcomes]):
+        of_parts.append(_sets(sets))
+    if families := nested_over_seeds([outcome.families for outcome in outcomes]):
+        of_parts.append(_nested(f"by family, {mean}", "family", families, items=True))
+    table = table_over_seeds([outcome.table for outcome in outcomes])
+    for name in dict.fromkeys(name for of in table.values() for cell in of.values() for name in cell):
+        tested = tuple(dict.fromkeys(column for of in table.values() for column in of))
+        rows = ((row, *(_cell(of.get(column, {}), name) for column in tested)) for row, of in table.items())
+        title = f"{name}, trained on (rows), tested on (columns), {mean}"
+        of_parts.append(Grid(title, ("", *tested), tuple(rows)))
+    if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
+        of_parts.append(_nested(f"under one distortion, {mean}", "TYPE:LEVEL", single))
+    return of_parts
 
 
 def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> Grid:
     """Return several benchmarks side by side, one a column, with the options in which they differ on top.
 
-    Figures that none of them has are left out. Where the streams differ a row says so, since then the
-    figures cannot be compared.
+    Figures that none of them has are left out. Where the data differ a row says so, since then the figures
+    cannot be compared.
     """
-    summaries = [summarise(runs) for _, runs in named]
-    rows = [(option, *values) for option, values in _differing(named).items()]
-    rows += [
-        (name, *(_shown(summary, field, digits) for summary in summaries))
-        for name, field, digits in _FIGURES
-        if any(_has(summary, field) for summary in summaries)
-    ]
-    rows.append(("seeds", *(str(summary.runs) for summary in summaries)))
-    return Grid(
-        f"mean ± sd over seeds{_about_intervals(summaries)}",
-        ("figure", *(name for name, _ in named)),
-        tuple(rows),
-    )
+    each = [over_seeds([run.outcome.figures for run in runs]) for _, runs in named]
+    rows = [(option, *values) for option, values in _differing([runs[0] for _, runs in named]).items()]
+    rows += [(label, *(_cell(of, name) for of in each)) for name, label in _present(each)]
+    rows.append(("seeds", *(str(len(runs)) for _, runs in named)))
+    head = ("figure", *(name for name, _ in named))
+    return Grid(f"mean ± sd over seeds{_about_intervals(each)}", head, tuple(rows))
 
 
 def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
     """Return the mean over the runs of B, float64 [n, n] in points, nan below the diagonal."""
-    mean: NDArray[np.float64] = np.mean([run.accuracies() for run in runs], axis=0)
+    mean: NDArray[np.float64] = np.mean([run.outcome.accuracies() for run in runs], axis=0)
     return mean
 
 
-def _differing(named: Sequence[tuple[str, Sequence[Run]]]) -> dict[str, list[str]]:
-    first = [runs[0] for _, runs in named]
-    found = {"stream": [f"{run.stream} {run.stream_digest[:8]}" for run in first]}
+def _figures(title: str, figures: Figures, zeros: Figures) -> Grid:
+    counted = any(figure.n is not None for figure in figures.values())
+    head = ("figure", "value", *(["empty map"] if zeros else []), *(["items"] if counted else []))
+    rows = []
+    for name, label in _present([figures]):
+        cells = [_cell(figures, name), *([_cell(zeros, name)] if zeros else [])]
+        rows.append((label, *cells, *([str(figures[name].n)] if counted else [])))
+    return Grid(title, head, tuple(rows))
+
+
+def _matrix(runs: Sequence[Run]) -> Grid:
+    """Return B as in CDDB: a task a row, the step after which it was tested a column, mean over the runs."""
+    tasks = runs[0].outcome.tasks
+    # Steps by number: the names of twelve tasks are wider than a terminal.
+    head = ("accuracy on, after task", *(str(step) for step in range(1, len(tasks) + 1)))
+    rows = [
+        (f"{number} {task}", *(f"{b:.1f}" if math.isfinite(b) else "" for b in row))
+        for number, (task, row) in enumerate(zip(tasks, mean_matrix(runs), strict=True), 1)
+    ]
+    return Grid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
+
+
+def _rejection(runs: Sequence[Run]) -> Grid:
+    """Return the scores one a row, mean and deviation over the runs."""
+    parts = {
+        part: nested_over_seeds([getattr(run.outcome, part) for run in runs])
+        for part in dict.fromkeys(part for _, part, _ in _OF_REJECTION)
+    }
+    rows = (
+        (score, *(_cell(parts[part].get(score, {}), figure) for _, part, figure in _OF_REJECTION))
+        for score in parts["rejection"]
+    )
+    head = ("score", *(name for name, _, _ in _OF_REJECTION))
+    return Grid("rejection of what was never trained on, by score", head, tuple(rows))
+
+
+def _sets(sets: Mapping[str, Mapping[str, Figures]]) -> Grid:
+    rows = (
+        (score, name, *(_cell(figures, figure) for figure in ("auc", "fpr95", "ap")))
+        for score, of_score in sets.items()
+        for name, figures in of_score.items()
+    )
+    head = ("score", "outlier set", "AUC", "FPR95 (pos. known)", "AP")
+    return Grid("rejection of each outlier set on its own, mean over the steps", head, tuple(rows))
+
+
+def _nested(title: str, first: str, rows: Mapping[str, Figures], *, items: bool = False) -> Grid:
+    labels = dict(_present(list(rows.values())))
+    return Grid(
+        title,
+        (first, *labels.values(), *(["items"] if items else [])),
+        tuple(
+            (
+                row,
+                *(_cell(figures, name) for name in labels),
+                *([str(max(figure.n or 0 for figure in figures.values()))] if items else []),
+            )
+            for row, figures in rows.items()
+        ),
+    )
+
+
+def _present(each: Sequence[Figures]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the label of each figure that any of them has a value of."""
+    there = dict.fromkeys(name for of in each for name, figure in of.items() if figure.mean is not None)
+    yield from ((name, label) for name, (label, _) in _NAMES.items() if name in there)
+    # What is grouped and has no label, such as the ends of an interval, has no row of its own.
+    yield from ((name, name) for name in there if name not in _NAMES and "." not in name)
+
+
+def _cell(figures: Mapping[str, Figure], name: str) -> str:
+    return figures[name].shown(_NAMES.get(name, (name, 3))[1]) if name in figures else _NOTHING
+
+
+def _differing(first: Sequence[Run]) -> dict[str, list[str]]:
+    facts = {"data": [f"{run.data} {run.data_digest[:8]}" for run in first]}
     for option in sorted({option for run in first for option in run.options}):
-        found[option] = [str(run.options.get(option, _NOTHING)) for run in first]
-    return {name: values for name, values in found.items() if len(set(values)) > 1}
+        facts[option] = [str(run.options.get(option, _NOTHING)) for run in first]
+    return {name: values for name, values in facts.items() if len(set(values)) > 1}
 
 
-def _about_intervals(summaries: Sequence[Summary]) -> str:
-    there = any(summary.interval != Interval() for summary in summaries)
+def _about_intervals(each: Sequence[Figures]) -> str:
+    there = any(figure.interval for figures in each for figure in figures.values())
     return "; in brackets 95 % over images drawn anew for these networks" if there else ""
-
-
-def _has(summary: Summary, field: str) -> bool:
-    return figure_of(summary, field) is not None
-
-
-def _shown(summary: Summary, field: str, digits: int) -> str:
-    mean, sd = figure_of(summary, field), figure_of(summary.sd, field)
-    low, high = (figure_of(end, field) for end in (summary.interval.low, summary.interval.high))
-    if mean is None:
-        return _NOTHING
-    spread = "" if sd is None else f" ± {sd:.{digits}f}"
-    around = "" if low is None or high is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
-    return f"{mean:.{digits}f}{spread}{around}"
-
-
-def _seeds(summary: Summary) -> str:
-    return f"{summary.runs} seed{'s' if summary.runs > 1 else ''}"
 
 
 def _escaped(cell: str) -> str:

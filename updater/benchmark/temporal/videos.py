@@ -15,12 +15,11 @@ from detector.features.cell_traces import CELL_VERSION
 from detector.release.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
 from ingest.settings import IngestSettings
-from updater.benchmark.data.entries import Entry, Segment, SegmentsError, with_frames
-from updater.benchmark.data.listed import Tally
+from updater.data.layouts.entries import Entry, Segment, SegmentsError, with_frames
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip import ClipError
 from updater.scan.clips import ScannedClip, scanned
-from updater.scan.features import SeenFrames
-from updater.scan.reading import CROP_PX, frame_features
+from updater.scan.features import CROP_PX, SeenFrames, frame_features
 
 _NAME = "features"
 

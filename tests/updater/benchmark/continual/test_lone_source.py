@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from detector.release.reference import Reference
-from updater.benchmark.continual.lone_source import lone_source_scores
+from updater.benchmark.continual.left_out import lone_source_scores
 
 
 def reference(points):

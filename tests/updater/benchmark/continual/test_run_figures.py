@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from makers import values
 
 from updater.benchmark.continual import continual, left_out, resampled, scoring
 from updater.benchmark.continual.continual import rejection_scores
 from updater.benchmark.data.tasks import OutlierSet
-from updater.benchmark.report.results import figure_of
 from updater.candidate.calibrate import reals
 from updater.training.step import Options
 
 
 def test_the_matrix_is_square_and_empty_where_a_task_is_not_yet_learnt(whole):
-    matrix = whole[0].accuracies()
+    matrix = whole[0].outcome.accuracies()
     assert matrix.shape == (3, 3)
     assert np.array_equal(np.isnan(matrix), np.tril(np.ones((3, 3), bool), -1))
     assert np.nanmin(matrix) >= 0
@@ -37,22 +37,23 @@ def test_families_left_out_give_figures_for_both_settings_and_scores_of_each(who
 
 def test_figures_on_images_drawn_anew_lie_around_those_on_all_of_them(whole):
     one = whole[0]
-    assert set(one.resampled) == {"aa", "real_fake_auc", "power.share"} | {
+    drawn = {name: value.drawn for name, value in one.outcome.figures.items() if value.drawn}
+    assert set(drawn) == {"aa", "real_fake_auc", "power.share"} | {
         f"{part}.{name}"
         for part in ("unseen", "source_known", "within_source")
         for name in ("auc", "caught_at_5")
     }
-    for name, values in one.resampled.items():
-        assert len(values) == 1000
+    for name, draws in drawn.items():
+        assert len(draws) == 1000
         # Means of the same items in another order differ in the last digit.
-        lowest, highest = np.nanmin(values) - 1e-9, np.nanmax(values) + 1e-9
-        assert lowest <= figure_of(one.figures, name) <= highest, name
+        lowest, highest = np.nanmin(draws) - 1e-9, np.nanmax(draws) + 1e-9
+        assert lowest <= one.outcome.figures[name].value <= highest, name
 
 
 def test_families_left_out_give_the_figures_within_their_source_and_the_power(whole):
     one, _ = whole
     assert one.figures.within_source.auc is not None
-    assert one.rejection_within_source["fused"] == one.figures.within_source
+    assert one.outcome.rejection_within_source["fused"] == values(one.figures.within_source)
     assert 0 <= one.figures.power.low <= one.figures.power.share <= one.figures.power.high <= 1
 
 
@@ -79,7 +80,7 @@ def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monke
     ((one, _),) = start(replace(stream, tasks=stream.tasks[:2]), tmp_path / "left out", leave=True)
     # Where its reals are known, a family's control is scored after it.
     assert drawn == scored[:2] + scored[2::2]
-    assert one.resampled.keys() > {"source_known.auc"}
+    assert one.outcome.figures["source_known.auc"].drawn
     del scored[:], drawn[:]
     start(classes, tmp_path / "outliers")
     # All sets pooled, and then the one set that there is.
@@ -97,7 +98,7 @@ def test_outliers_that_grow_and_that_become_tasks_are_rejected_at_each_step(
     assert set(scores) == {"step 1", "step 2", "step 3"}
     assert [len(scores[f"step {n}"].unknown) for n in (1, 2, 3)] == [3 + 5 + 5, 6 + 5, 6]
     assert [len(scores[f"step {n}"].control) for n in (1, 2, 3)] == [5 + 5, 5, 3]
-    aucs = [step.figures.unseen.auc for step in one.steps]
+    aucs = [step.figures.unseen.auc for step in one.outcome.steps]
     assert one.figures.unseen.auc == pytest.approx(np.mean(aucs))
     assert one.figures.unseen.caught_deployed is not None
 
@@ -128,5 +129,5 @@ def test_a_score_of_crops_and_one_with_a_head_of_its_own_stand_beside_the_post_h
     assert one.figures.unseen.auc is not None
     assert one.figures.unseen.caught_deployed is None  # the deployed threshold is the gate's
     ((plain, gate),) = start(replace(two, outliers=(later,)), tmp_path / "gate")
-    assert plain.matrix == one.matrix
+    assert plain.outcome.matrix == one.outcome.matrix
     assert not np.array_equal(scores["step 2"].unknown, gate["step 2"].unknown)

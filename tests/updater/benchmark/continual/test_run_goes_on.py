@@ -10,11 +10,10 @@ from detector.release.architecture import Architecture
 from ingest.records import CropPlan
 from updater.benchmark.continual import run
 from updater.benchmark.continual.continual import Continual
-from updater.benchmark.continual.run import default_name
+from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
-from updater.benchmark.report.results import Run
-from updater.benchmark.report.run_folder import ResultsError, save_run
+from updater.benchmark.report.run_folder import ResultsError, Run, save_run
 from updater.training.step import Options
 
 
@@ -22,10 +21,17 @@ class StopError(Exception):
     pass
 
 
+def name_of(stream, setup) -> str:
+    """The name of the folder of a stream's runs."""
+    return stream_benchmark(
+        "cddb", stream, setup, first_seed=0, kinds={}, leave_families_out=False
+    ).default_name
+
+
 def measured(one: Run) -> dict:
     """All of a run but its seconds."""
-    dumped = one.model_dump(exclude={"steps": {"__all__": {"seconds"}}})
-    del dumped["figures"]["update_cost"]
+    dumped = one.model_dump(exclude={"seconds": True, "outcome": {"steps": {"__all__": {"seconds"}}}})
+    del dumped["outcome"]["figures"]["update_cost"]
     return dumped
 
 
@@ -60,7 +66,7 @@ def test_a_run_that_is_interrupted_again_and_again_goes_on_to_the_same_run(
     assert len(steps) == 13 + 1 + 1 + 2
     assert (f"seed 0: {STAGES[-1]}", 1) not in goes_on
     assert again.figures.update_cost > 0
-    assert all(step.seconds["training"] > 0 for step in again.steps)
+    assert all(step.seconds["training"] > 0 for step in again.outcome.steps)
 
 
 def test_a_finished_seed_is_not_run_again(stream, tmp_path, steps, start):
@@ -109,7 +115,7 @@ def test_a_run_of_other_features_or_of_features_that_nobody_wrote_down_is_refuse
     stream, whole, tmp_path, monkeypatch, recorded, start
 ):
     options = {k: v for k, v in whole[0].options.items() if recorded or k not in ("crops", "feature_version")}
-    save_run(tmp_path / "seed-0", whole[0].model_copy(update={"options": options}), {})
+    save_run(tmp_path / "seed-0", whole[0].model_copy(update={"options": options}))
     told = "no crops on record, no feature_version on record"
     if recorded:
         told = f"feature_version {run.FEATURE_VERSION}"
@@ -140,13 +146,13 @@ def test_what_is_half_done_with_other_options_is_not_mixed_in(stream, whole, tmp
     del steps[:]
     ((one, _),) = start(stream, tmp_path)
     assert len(steps) == 4
-    assert one.matrix == whole[0].matrix
+    assert one.outcome.matrix == whole[0].outcome.matrix
     assert one.figures.joint_aa == whole[0].figures.joint_aa
 
 
 def test_runs_of_other_data_or_options_have_folders_of_other_names(stream, small):
     names = {
-        default_name("cddb", one, setup)
+        name_of(one, setup)
         for one in (stream, replace(stream, tasks=stream.tasks[1:]))
         for setup in (small, replace(small, options=Options(exposure="none")))
     }
@@ -200,4 +206,4 @@ def test_the_record_of_a_run_names_the_weights_that_it_began_with(stream, tmp_pa
     weights = read_weights(first)
     ((after, _),) = start(two, tmp_path / "b", replace(small, start_from=weights))
     assert after.options["start_from"] == weights.digest
-    assert run.default_name("x", two, small) != run.default_name("x", two, replace(small, start_from=weights))
+    assert name_of(two, small) != name_of(two, replace(small, start_from=weights))

@@ -8,9 +8,9 @@ from PIL import Image
 
 from ingest.records import CropPlan
 from updater.benchmark.data.cddb import load_cddb
-from updater.benchmark.data.clips import clip_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_folders
+from updater.data.layouts.cddb import clip_of
 
 PLAN = CropPlan(crop_px=32, patches=1, face_patches=0)
 

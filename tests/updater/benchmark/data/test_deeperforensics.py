@@ -10,8 +10,7 @@ from updater.benchmark.data.deeperforensics import (
     load_deeperforensics,
     load_hidden,
 )
-from updater.benchmark.data.entries import Listing
-from updater.benchmark.data.tasks import LayoutError
+from updater.data.layouts.entries import LayoutError, Listing
 from updater.distortions.distortion import Step
 
 SPLITS = {

@@ -8,7 +8,7 @@ from PIL import Image
 
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.sources import load_sources
-from updater.benchmark.data.tasks import LayoutError
+from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops
 
 

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 
 from updater.benchmark.data.deeperforensics import load_deeperforensics
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.deeperforensics import media
-from updater.benchmark.deeperforensics.media import SMALL, Reading, excerpts, materialised, under
+from updater.benchmark.deeperforensics.media import (
+    SMALL,
+    Reading,
+    excerpts,
+    materialised,
+    of_both_labels,
+    under,
+)
 from updater.benchmark.deeperforensics.tree import REALS_FOLDER
+from updater.data.layouts.listed import Tally
 from updater.distortions.distortion import Step
 
 
@@ -52,7 +59,7 @@ def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_pa
 
 
 def test_excerpts_are_of_both_labels_and_a_distortion_changes_each(entries):
-    some = excerpts(entries, 4)
+    some = excerpts(of_both_labels(entries, 4))
     assert sorted(one.entry.label for one in some) == [0, 0, 1, 1]
     plain, dark = under(some, [], SMALL), under(some, [Step("CC", 5)], SMALL)
     assert plain.crops.shape == dark.crops.shape == (4 * 4, 128, 128, 3)

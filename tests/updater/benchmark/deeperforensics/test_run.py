@@ -1,35 +1,37 @@
-"""Trainings and tests of a run, which is done once, and what its reports say."""
+"""Trainings and tests of a run, which is done once, what its reports say, and its figures."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
 
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.deeperforensics import run as runs
-from updater.benchmark.deeperforensics.choices import checked
-from updater.benchmark.deeperforensics.data import Data, read
+from updater.benchmark.deeperforensics.data import Choices, Data, read
 from updater.benchmark.deeperforensics.media import SMALL, Reading
-from updater.benchmark.deeperforensics.plots import by_distortion, pictures
-from updater.benchmark.deeperforensics.run import run
+from updater.benchmark.deeperforensics.models import model_of
+from updater.benchmark.deeperforensics.run import benchmark, figures
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER
-from updater.benchmark.forgerynet.report import compare, report_json, write_reports
+from updater.benchmark.forgerynet import recipes
+from updater.benchmark.report.harness import run_seeds
+from updater.benchmark.report.report import compare, report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError
+from updater.data.layouts.listed import Tally
+from updater.progress import unsaid
 
-CHOICES = checked("std,std+rand", "std,mix2", "forensic", synthetic=False)
+CHOICES = Choices.named("std,std+rand", "std,mix2", "forensic", synthetic=False)
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def data(tree, tmp_path_factory):
-    found = read(
-        CHOICES,
-        tree,
-        tree / REALS_FOLDER,
-        tree / HIDDEN_FOLDER,
-        tmp_path_factory.mktemp("home"),
-        lambda *at: None,
-    )
+    reals, hidden = tree / REALS_FOLDER, tree / HIDDEN_FOLDER
+    found = read(CHOICES, tree, reals, hidden, tmp_path_factory.mktemp("home"), unsaid)
     assert found.hidden
     return Data(found.name, found.digest, found.variants, found.hidden, SMALL, found.notes)
 
@@ -43,11 +45,15 @@ def cache(tmp_path_factory):
 def measure(data, cache, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "CLIPS_BY_DISTORTION", 2)
     monkeypatch.setattr(Setup, "least_steps", 20)
+    monkeypatch.setitem(recipes.SMALL, "video", recipes.Recipe(32, 2, 2, 0.01, 0.01, 0.0, (), 0.0, 3))
 
     def measure(choices=CHOICES, seeds=range(1)):
-        reading = Reading(SMALL, cache, lambda *at: None, Tally())
-        options = {"command": ("forgewatch",), "device": torch.device("cpu"), "progress": lambda *at: None}
-        return list(run(choices, data, seeds, tmp_path / "runs", reading=reading, **options))
+        reading = Reading(SMALL, cache, unsaid, Tally())
+        model = model_of(choices.model, reading, CPU, synthetic=True)
+        of = benchmark(choices, data, model, reading)
+        return list(
+            run_seeds(of, seeds, tmp_path / "runs", command=("forgewatch",), device="cpu", progress=unsaid)
+        )
 
     return measure
 
@@ -62,12 +68,22 @@ def test_every_training_is_tested_on_every_test_and_one_under_each_distortion(me
         assert all(one["n"] == 4 and one["sd"] is not None for of in tested.values() for one in of.values())
     assert len(said["by_distortion"]) == 35
     assert said["by_distortion"]["GNC:5"]["auc"]["n"] == 2
-    assert by_distortion(found, "acc").shape == (7, 5)
-    write_reports(tmp_path, found, None, pictures(found))
+    write_reports(tmp_path, found)
     page = (tmp_path / "report.html").read_text()
     assert page.count("<img") == 2 + 4
     assert "acc by distortion and level, trained on std" in page
     assert "| GNC:5 |" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["tsn:test_resnet", "lstm:test_resnet"])
+def test_the_papers_networks_on_videos_are_trained_and_tested_as_the_others_are(measure, model):
+    (run,) = measure(Choices.named("std", "std", model, synthetic=True))
+    assert set(run.outcome.table["std"]) == {"std", "hidden"}
+    assert all(0 <= (cell["acc"].value or 0) <= 1 for cell in run.outcome.table["std"].values())
+    assert len(run.outcome.by_distortion) == 35
+    losses = {step: of["log_loss"].value for step, of in run.outcome.by_distortion.items()}
+    assert losses["GNC:5"] != losses["CC:5"], "each sees its own distortion"
 
 
 def test_a_seed_that_is_done_is_not_done_again_and_another_choice_does_not_overwrite_it(
@@ -83,6 +99,32 @@ def test_a_seed_that_is_done_is_not_done_again_and_another_choice_does_not_overw
     with pytest.raises(AssertionError, match="done again"):
         measure(seeds=range(2))
     with pytest.raises(ResultsError, match="holds a run of test"):
-        measure(checked("std,std+rand", "std", "forensic", synthetic=False))
+        measure(Choices.named("std,std+rand", "std", "forensic", synthetic=False))
     grid = compare([tmp_path / "runs", tmp_path / "runs"])
     assert grid.rows[-1] == ("seeds", "1", "1")
+
+
+def test_clips_are_told_right_by_a_score_of_a_half_whatever_the_classes_sizes():
+    found = figures([0.5, 0.4, 0.1, 0.2, 0.7], [1, 1, 0, 0, 0])
+    assert found["acc"] == pytest.approx(3 / 5)
+    assert found["balanced_acc"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert found["auc"] == pytest.approx(4 / 6)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=4, max_size=60))
+def test_all_figures_are_those_of_scikit_learn(clips):
+    scores, labels = np.array([one for one, _ in clips]), np.array([forged for _, forged in clips], int)
+    labels[:2] = 0, 1
+    found = figures(scores, labels)
+    said = (scores >= 0.5).astype(int)
+    assert found["acc"] == pytest.approx(metrics.accuracy_score(labels, said))
+    assert found["balanced_acc"] == pytest.approx(metrics.balanced_accuracy_score(labels, said))
+    assert found["auc"] == pytest.approx(metrics.roc_auc_score(labels, scores))
+    assert found["log_loss"] == pytest.approx(metrics.log_loss(labels, scores.clip(1e-7, 1 - 1e-7)))
+
+
+def test_one_class_alone_has_no_auc():
+    found = figures([0.2, 0.9], [1, 1])
+    assert found["acc"] == 0.5
+    assert math.isnan(found["auc"])
+    assert math.isnan(found["balanced_acc"])

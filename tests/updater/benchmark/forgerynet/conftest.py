@@ -1,12 +1,20 @@
 """A small tree of pictures in ForgeryNet's layout: forgeries are noisier than reals."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from updater.benchmark.data.forgerynet_classes import classes_of
+from updater.benchmark.forgerynet.choices import Choices
+from updater.benchmark.forgerynet.run import benchmark, read
+from updater.benchmark.forgerynet.tasks import TASKS
+from updater.benchmark.report.harness import run_seeds
+from updater.benchmark.report.run_folder import Run
+from updater.data.layouts.forgerynet_classes import classes_of
+from updater.progress import Progress, unsaid
 
 PX = 40
 
@@ -33,3 +41,18 @@ def write_pictures(root: Path, *, each: int = 4, directories: tuple[int, ...] = 
 def pictures(tmp_path: Path) -> Path:
     """A tree with two families, one of each kind, and two sources of reals."""
     return write_pictures(tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def run_task() -> Callable[..., list[Run]]:
+    """Runs a task on a tree, as the command does, but for where its runs and what it looked at lie."""
+
+    def go(
+        choices: Choices, tree: Path, folder: Path, *, seeds: range = range(1), progress: Progress = unsaid
+    ) -> list[Run]:
+        data = read(TASKS[choices.task].medium, tree, tree, unsaid)
+        cpu = torch.device("cpu")
+        task = benchmark(choices, data, cache=tree / "cache", device=cpu, weights=None)
+        return list(run_seeds(task, seeds, folder, command=("forgewatch",), device="cpu", progress=progress))
+
+    return go

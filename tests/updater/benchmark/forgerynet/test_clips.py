@@ -1,23 +1,22 @@
 """Which frames a network on videos is shown, and the video task from files to figures."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from updater.benchmark.data.forgerynet_classes import classes_of
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.clips import by_chance, covering, in_segments, middle
 from updater.benchmark.forgerynet.recipes import PAPER, SMALL
-from updater.benchmark.forgerynet.results import Measured
-from updater.benchmark.forgerynet.run import read, run
+from updater.benchmark.report.run_folder import Run
+from updater.data.layouts.forgerynet_classes import classes_of
 
 RECIPE = PAPER["video"]
 PX, FRAMES = 48, 12
@@ -78,7 +77,8 @@ def videos(tmp_path: Path) -> Path:
     return root
 
 
-def measured(videos: Path, tmp_path: Path, seeds: Sequence[int] = (0,), **change: object) -> list[Measured]:
+@pytest.fixture
+def measured(videos: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -> Callable[..., Run]:
     choices = Choices(
         "video",
         "frames:test_resnet",
@@ -90,25 +90,18 @@ def measured(videos: Path, tmp_path: Path, seeds: Sequence[int] = (0,), **change
         steps=20,
         rate=0.05,
     )
-    return list(
-        run(
-            replace(choices, **change),  # type: ignore[arg-type]
-            read("video", videos, tmp_path, lambda *at: None),
-            seeds,
-            tmp_path / "run",
-            cache=tmp_path / "sights",
-            command=("forgewatch",),
-            device=torch.device("cpu"),
-            weights=None,
-            progress=lambda *at: None,
-        )
-    )
+
+    def go(**change: Any) -> Run:
+        (run,) = run_task(replace(choices, **change), videos, tmp_path / "run")
+        return run
+
+    return go
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "crops"), [("frames:test_resnet", "multi"), ("tsn:test_resnet", "single")])
-def test_videos_are_told_apart(videos: Path, tmp_path: Path, model: str, crops: str) -> None:
-    (run,) = measured(videos, tmp_path, model=model, crops=crops)
+def test_videos_are_told_apart(measured: Callable[..., Run], model: str, crops: str) -> None:
+    run = measured(model=model, crops=crops)
     assert run.outcome.figures["auc"].n == 8
     assert (run.outcome.figures["auc"].value or 0) > 0.9
     assert run.outcome.about["trained_on"] == 7
@@ -116,10 +109,12 @@ def test_videos_are_told_apart(videos: Path, tmp_path: Path, model: str, crops: 
 
 
 @pytest.mark.slow
-def test_a_video_that_cannot_be_decoded_is_left_out_and_counted(videos: Path, tmp_path: Path) -> None:
+def test_a_video_that_cannot_be_decoded_is_left_out_and_counted(
+    videos: Path, measured: Callable[..., Run]
+) -> None:
     broken = next((videos / "Validation").rglob("*.mp4"))
     broken.write_bytes(broken.read_bytes()[:40])
-    (run,) = measured(videos, tmp_path, steps=1)
+    run = measured(steps=1)
     assert run.outcome.about["tested_on"] == 7
     assert [note for note in run.outcome.notes if "cannot be decoded" in note and str(broken) in note]
 

@@ -5,20 +5,18 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet import tasks
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices, checked, groups_named
 from updater.benchmark.forgerynet.families import OWN, class_names, class_of, families_of
-from updater.benchmark.forgerynet.report import compare, report_json, write_reports
-from updater.benchmark.forgerynet.results import Measured
-from updater.benchmark.forgerynet.run import read, run
-from updater.benchmark.report.run_folder import ResultsError
+from updater.benchmark.report.report import compare, report_json, write_reports
+from updater.benchmark.report.run_folder import ResultsError, Run
+from updater.data.layouts.entries import LayoutError
 
-Measure = Callable[..., list[Measured]]
+Measure = Callable[..., list[Run]]
 CHOICES = Choices(
     "image",
     "test_resnet",
@@ -33,23 +31,9 @@ CHOICES = Choices(
 
 
 @pytest.fixture
-def measure(pictures: Path, tmp_path: Path) -> Measure:
-    def go(
-        choices: Choices = CHOICES, seeds: range = range(1), folder: Path = tmp_path / "run"
-    ) -> list[Measured]:
-        data = read("image", pictures, tmp_path, lambda *at: None)
-        found = run(
-            choices,
-            data,
-            seeds,
-            folder,
-            cache=tmp_path / "sights",
-            command=("forgewatch",),
-            device=torch.device("cpu"),
-            weights=None,
-            progress=lambda *at: None,
-        )
-        return list(found)
+def measure(pictures: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -> Measure:
+    def go(choices: Choices = CHOICES, folder: Path = tmp_path / "run", **more: Any) -> list[Run]:
+        return run_task(choices, pictures, folder, **more)
 
     return go
 
@@ -120,21 +104,8 @@ def test_an_interrupted_run_ends_with_the_weights_of_an_unbroken_one(
             if done == 55 and len(steps) == 55:
                 raise StopHereError
 
-    def go() -> list[Measured]:
-        data = read("image", tmp_path / "data", tmp_path, lambda *at: None)
-        return list(
-            run(
-                replace(CHOICES, steps=60),
-                data,
-                range(1),
-                tmp_path / "broken",
-                cache=tmp_path / "sights",
-                command=("forgewatch",),
-                device=torch.device("cpu"),
-                weights=None,
-                progress=interrupt,
-            )
-        )
+    def go() -> list[Run]:
+        return measure(replace(CHOICES, steps=60), folder=tmp_path / "broken", progress=interrupt)
 
     with pytest.raises(StopHereError):
         go()

@@ -8,16 +8,15 @@ import pytest
 import torch
 from PIL import Image
 
-from updater.benchmark.data.forgerynet import load_forgerynet
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet import localizer
-from updater.benchmark.forgerynet.choices import ChoiceError, Choices
+from updater.benchmark.forgerynet.choices import ChoiceError, Choices, Job
 from updater.benchmark.forgerynet.families import OWN, with_own_names
-from updater.benchmark.forgerynet.job import Job
 from updater.benchmark.forgerynet.maps import Mapped
 from updater.benchmark.forgerynet.spatial import measure, outcome
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
+from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.forgerynet import load_forgerynet
 
 CHOICES = Choices("spatial", "localizer", synthetic=True, input="native", augmentation="weak", steps=2)
 

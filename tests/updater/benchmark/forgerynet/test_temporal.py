@@ -1,16 +1,16 @@
 """The temporal task: stretches are found in videos of the layout, told by family, and with one left out."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from updater.benchmark.data.tasks import LayoutError
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices
-from updater.benchmark.forgerynet.results import Measured
-from updater.benchmark.forgerynet.run import read, run
+from updater.benchmark.report.outcome import Outcome
+from updater.benchmark.report.run_folder import Run
+from updater.data.layouts.entries import LayoutError
 from updater.distortions.clip_writing import to_h264
 
 FRAMES, SIDE = 48, 64
@@ -48,26 +48,19 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def measure(tree: Path, place: Path, **choices: Any) -> Measured:
-    data = read("video", tree, place, lambda *at: None)
-    chosen = Choices("temporal", **{"model": "convolutions", "synthetic": False, **choices})
-    (found,) = run(
-        chosen,
-        data,
-        range(1),
-        place / "run",
-        cache=tree / "cache",
-        command=("forgewatch",),
-        device=torch.device("cpu"),
-        weights=None,
-        progress=lambda *at: None,
-    )
-    return found
+@pytest.fixture
+def measure(tree: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -> Callable[..., Outcome]:
+    def go(place: Path = tree, **choices: Any) -> Outcome:
+        chosen = Choices("temporal", **{"model": "convolutions", "synthetic": False, **choices})
+        (run,) = run_task(chosen, place, tmp_path / "run")
+        return run.outcome
+
+    return go
 
 
 @pytest.mark.slow
-def test_stretches_are_found_and_told_by_family(tree: Path, tmp_path: Path) -> None:
-    outcome = measure(tree, tmp_path).outcome
+def test_stretches_are_found_and_told_by_family(measure: Callable[..., Outcome]) -> None:
+    outcome = measure()
     assert outcome.figures.keys() >= FIGURES
     assert (outcome.figures["ap_0.5"].value or 0) > 0.5
     assert outcome.figures["ap"].n == 9
@@ -77,8 +70,8 @@ def test_stretches_are_found_and_told_by_family(tree: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_cross_leaves_each_family_out_in_turn(tree: Path, tmp_path: Path) -> None:
-    outcome = measure(tree, tmp_path, model="frames", protocol="cross").outcome
+def test_cross_leaves_each_family_out_in_turn(measure: Callable[..., Outcome]) -> None:
+    outcome = measure(model="frames", protocol="cross")
     assert {name: set(of) for name, of in outcome.table.items()} == {
         "all but DeepFakes": {"DeepFakes"},
         "all but Talking-head Video": {"Talking-head Video"},
@@ -86,18 +79,20 @@ def test_cross_leaves_each_family_out_in_turn(tree: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_group_may_be_trained_on_alone(tree: Path, tmp_path: Path) -> None:
-    outcome = measure(tree, tmp_path, model="frames", train_on=("remained",)).outcome
+def test_a_group_may_be_trained_on_alone(measure: Callable[..., Outcome]) -> None:
+    outcome = measure(model="frames", train_on=("remained",))
     assert outcome.about["trained_on"] == 12
     assert set(outcome.families) == {"DeepFakes", "Talking-head Video"}
 
 
-def test_a_method_that_is_none_is_refused(tree: Path, tmp_path: Path) -> None:
+def test_a_method_that_is_none_is_refused(measure: Callable[..., Outcome]) -> None:
     with pytest.raises(ChoiceError, match="choose of convolutions, frames, bsn, bmn"):
-        measure(tree, tmp_path, model="resnet18")
+        measure(model="resnet18")
 
 
-def test_a_tree_without_stretches_is_refused(tree: Path, tmp_path: Path) -> None:
+def test_a_tree_without_stretches_is_refused(
+    tree: Path, tmp_path: Path, measure: Callable[..., Outcome]
+) -> None:
     for part in ("Training", "Validation"):
         found = (tree / part / "video_list.txt").read_text().splitlines()
         place = tmp_path / "data" / part
@@ -105,4 +100,4 @@ def test_a_tree_without_stretches_is_refused(tree: Path, tmp_path: Path) -> None
         (place / "video").symlink_to(tree / part / "video")
         (place / "video_list.txt").write_text("\n".join(row for row in found if "/17/" in row) + "\n")
     with pytest.raises(LayoutError, match="no video with a forged stretch"):
-        measure(tmp_path / "data", tmp_path)
+        measure(tmp_path / "data")

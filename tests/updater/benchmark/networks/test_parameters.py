@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from detector.model.backbone import BackboneError
+from updater.benchmark.forgerynet.tasks import TASKS
 from updater.benchmark.networks import images, maps, videos
 from updater.benchmark.networks.classifier import NetworkError
 
@@ -67,6 +68,8 @@ def test_decoders_are_of_the_published_size(name: str, wanted: float) -> None:
     [
         (videos.check, "x3d", "choose of x3d_m, slowfast_r50, .*frames:BACKBONE"),
         (videos.check, "lstm", "lstm looks at no videos"),
+        (TASKS["video"].check, "c3d", "choose of x3d_m, .*frames:BACKBONE .any model of timm's"),
+        (TASKS["video"].check, "tsn:resnet18", "tsn:resnet18 looks at no videos"),
         (images.check, "gabor:resnet18", "choose of ela:BACKBONE, highpass:BACKBONE, gram:BACKBONE"),
         (maps.check, "unet", "choose of regression:BACKBONE, unet:BACKBONE"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from updater.benchmark.report.terminal import cut, print_grid, wrapped
+from updater.terminal import cut, print_grid, wrapped
 
 HEAD = ("release", "state", "since", "by", "classes", "share", "reason")
 ROWS = [

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from updater.benchmark.data.forgerynet import load_forgerynet
-from updater.benchmark.data.forgerynet_classes import APPROACHES
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet_pictures import (
     DIRECTORIES,
@@ -16,6 +14,8 @@ from updater.benchmark.synthetic.forgerynet_pictures import (
 )
 from updater.benchmark.synthetic.local_stills import make_local, numbers_of
 from updater.benchmark.synthetic.stream import REAL
+from updater.data.layouts.forgerynet import load_forgerynet
+from updater.data.layouts.forgerynet_classes import APPROACHES
 
 COUNTS = {"train": 30, "stream": 12, "after": 12}
 FAMILY_OF = {APPROACHES[number].name: family for family, number in DIRECTORIES.items()}

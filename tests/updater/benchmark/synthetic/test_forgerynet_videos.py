@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from updater.benchmark.data.forgerynet import load_forgerynet
 from updater.benchmark.forgerynet.families import with_own_names
 from updater.benchmark.synthetic.clips import make_clip, numbers_of
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet_pictures import DIRECTORIES, directory_of
 from updater.benchmark.synthetic.forgerynet_videos import write_forgerynet_videos
 from updater.benchmark.synthetic.stream import REAL
+from updater.data.layouts.forgerynet import load_forgerynet
 
 
 def test_a_tree_is_read_back_as_it_was_made(tmp_path: Path):

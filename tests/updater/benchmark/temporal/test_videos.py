@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from updater.benchmark.data.entries import Entry, Segment
-from updater.benchmark.data.listed import Tally
 from updater.benchmark.temporal import videos as module
 from updater.benchmark.temporal.videos import videos
+from updater.data.layouts.entries import Entry, Segment
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip_writing import to_h264
 
 
