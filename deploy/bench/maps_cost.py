@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import BaseModel
 
 from deploy.bench.model_cost import in_turn, six_crops
+from deploy.bench.stock import go_back, go_live, without_maps
 from deploy.demo import plan
 from deploy.demo.operator import Story
-from deploy.demo.past_gates import go_back, go_live, without_maps
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from detector.looks.map_look import MAX_CROPS, PictureMap, forgery_map
