@@ -21,10 +21,8 @@ from detector.model.network import Network, PictureBranch
 from detector.release.architecture import Architecture, Picture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import crops_and_pooling, picture_and_pooling, request_for
-from detector.release.gate import GateParameters, Term
-from detector.release.graph_contract import write_probe
-from detector.release.manifest import Manifest
-from detector.release.tensors import ModelOutput, Request, encode
+from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.tensors import ModelOutput, Request, encode, write_probe
 from detector.routing import Route
 from detector.serving import torchserve_launch
 from detector.serving.mar import pack

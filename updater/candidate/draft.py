@@ -17,8 +17,7 @@ from detector.model.network import Network, PictureBranch
 from detector.release.architecture import FEATURE_VERSION
 from detector.release.artifact import REFERENCE, WEIGHTS
 from detector.release.contract import Contract
-from detector.release.gate import GateParameters
-from detector.release.manifest import Manifest, ReferenceEntry
+from detector.release.manifest import GateParameters, Manifest, ReferenceEntry
 from detector.release.map_contract import MapContract
 from detector.release.reference import Reference, load_reference
 from detector.release.scan_contract import ScanContract

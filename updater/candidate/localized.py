@@ -8,9 +8,8 @@ from safetensors.torch import save_file
 
 from detector.model.export import export_proven
 from detector.release.artifact import LOCALIZER
-from detector.release.graph_contract import CROPS, write_probe
 from detector.release.map_contract import CELL_PX, OF_PICTURE, MapContract
-from detector.release.tensors import Request
+from detector.release.tensors import CROPS, Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import rename_durably
 from memory.records import REAL

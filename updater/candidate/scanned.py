@@ -12,9 +12,8 @@ from detector.looks.stretches import Segments
 from detector.model.export import export_proven
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
-from detector.release.graph_contract import CROPS, write_probe
 from detector.release.scan_contract import ScanContract
-from detector.release.tensors import Request
+from detector.release.tensors import CROPS, Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import rename_durably
 from memory.records import REAL

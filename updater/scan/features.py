@@ -18,8 +18,8 @@ from detector.features.cell_traces import FrameFeatures
 from detector.looks.scan_places import Corner, corners_along, most_restless
 from detector.model.export import write_onnx
 from detector.release.architecture import FEATURE_WIDTH
-from detector.release.graph_contract import CROPS, ROWS, TensorSpec
 from detector.release.scan_contract import FEATURES
+from detector.release.tensors import CROPS, ROWS, TensorSpec
 from detector.serving.session import open_graph
 from ingest.sandbox.crops import Box, cut, grid
 from ingest.sandbox.faces import find_faces

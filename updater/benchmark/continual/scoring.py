@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.scores import NetworkOutput, energy
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.release.reference import Reference
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
