@@ -5,7 +5,7 @@ from rich.text import Text
 
 from deploy.demo.claims import DemoReport, Shares
 from deploy.demo.located import LEAST_IOU, SMALL_AREA, PlaceReport, WhenReport
-from updater.scan.calibrate import FOUND_FROM
+from updater.scan.training import FOUND_FROM
 from updater.terminal import print_grid
 
 MISSED = 0.5

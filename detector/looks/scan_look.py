@@ -12,8 +12,8 @@ from detector.looks.stretches import stretches
 from detector.records import Scan, Segment
 from detector.release.artifact import Artifact
 from detector.release.contract import request_for
-from detector.release.graph_contract import CROPS
 from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.release.tensors import CROPS
 from detector.verdicts import Origin, build
 from ingest.records import Decoded, MediaPlan, PlacesPlan, Region
 from ingest.sandbox.decode import sample

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.release.artifact import WEIGHTS, Artifact
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.serving.session import open_session
 from memory.records import REAL, split_of
 from updater.benchmark.data.crops import CropReader

@@ -24,7 +24,7 @@ from updater.benchmark.report.results import Step as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
 from updater.data.training_data import LabelledCrops
 from updater.measures import af, af_paper
-from updater.training.picture_vote import vote_beside
+from updater.training.frozen import vote_beside
 from updater.training.processes import is_first
 from updater.training.step import Step
 

@@ -19,8 +19,7 @@ from updater.data.layouts.entries import Entry, Segment, SegmentsError, with_fra
 from updater.data.layouts.listed import Tally
 from updater.distortions.clip import ClipError
 from updater.scan.clips import ScannedClip, scanned
-from updater.scan.features import SeenFrames
-from updater.scan.reading import CROP_PX, frame_features
+from updater.scan.features import CROP_PX, SeenFrames, frame_features
 
 _NAME = "features"
 

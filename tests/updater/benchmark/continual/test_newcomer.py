@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from detector.release.gate import GateParameters, Term
+from detector.release.manifest import GateParameters, Term
 from updater.benchmark.continual.newcomer import Judged, Way
 from updater.benchmark.continual.newcomer_figures import figures
 from updater.benchmark.data.tasks import hold_back
