@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import save_file
 
-from detector.looks.stretches import Segments
+from detector.looks.scan_look import Segments
 from detector.model.export import export_proven
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
