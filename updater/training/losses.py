@@ -11,11 +11,10 @@ from torch import Tensor
 
 from detector.model.scores import NetworkOutput
 from updater.training import schemes
-from updater.training.heads import trained
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.pools import backbone_rows, classify_in_parts, rows_at
 from updater.training.schemes import Entropy
-from updater.training.step import Step
+from updater.training.step import Step, trained
 
 TEMPERATURE = 2.0
 _OUTLIER_WEIGHT = 0.1

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from updater.benchmark.forgerynet.recipes import MOMENTUM, Recipe
-from updater.training.checkpoint import Checkpoint
-from updater.training.fit import Descent, Stage, fit
+from updater.training.fit import Checkpoint, Descent, Stage, fit
 from updater.training.precision import half_precision, loss_scale
 from updater.training.processes import by_share, count, number
 
