@@ -1,4 +1,4 @@
-"""What lies under a digest is what the digest says; a candidate's gates follow from its evaluation's bytes."""
+"""What lies under a digest is what the digest says; a candidate's gates follow from its stored bytes."""
 
 import hashlib
 import json
