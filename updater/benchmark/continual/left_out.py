@@ -1,7 +1,7 @@
 """Rejection of a family that nothing was trained on: each family of a stream left out once."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from updater.progress import Progress
 from updater.training.processes import is_first
 from updater.training.step import Learnt, Options, Recipe, Step
 
+_FACTS = ("family", "reals_unknown", "reals_fake", "lone_source_auc")
 PLAIN_BACKBONE = "lcnet_050"
 """of the plain network whose energy is shown beside the gate, where the setup has no backbone"""
 
@@ -212,48 +213,26 @@ def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
 
 
 def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
-    arrays = {
-        f"{name}/{key}": v
-        for name, one in results.items()
-        for key, v in [*vars(one.scores).items(), ("not_real", one.not_real)]
-    }
-    write_durably(
-        path.with_suffix(".safetensors"),
-        save({name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}),
-    )
-    facts = {
-        name: [one.family, one.unseen.model_dump(), one.reals_unknown, one.reals_fake, one.lone_source_auc]
-        for name, one in results.items()
-    }
+    arrays, facts = {}, {}
+    for name, of_score in results.items():
+        for key, values in [*vars(of_score.scores).items(), ("not_real", of_score.not_real)]:
+            arrays[f"{name}/{key}"] = np.ascontiguousarray(values, np.float32)
+        facts[name] = {key: getattr(of_score, key) for key in _FACTS} | {
+            "unseen": of_score.unseen.model_dump()
+        }
+    write_durably(path.with_suffix(".safetensors"), save(arrays))
     write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
 
 
 def _load(path: Path) -> dict[str, LeftOut] | None:
     if not path.with_suffix(".json").is_file():
         return None
-    arrays = load_file(path.with_suffix(".safetensors"))
-    facts = json.loads(path.with_suffix(".json").read_bytes())
-    return dict(_loaded(facts, arrays))
-
-
-def _loaded(
-    facts: Mapping[str, list[object]], arrays: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, LeftOut]]:
-    for name, (family, unseen, unknown, fake, lone) in facts.items():
-        scores = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
-        not_real = scores.pop("not_real").astype(bool)
-        yield (
-            name,
-            LeftOut(
-                str(family),
-                Unseen.model_validate(unseen),
-                RejectionScores(**scores),
-                float(unknown),  # type: ignore[arg-type]
-                float(fake),  # type: ignore[arg-type]
-                not_real,
-                lone,  # type: ignore[arg-type]
-            ),
-        )
+    arrays, results = load_file(path.with_suffix(".safetensors")), {}
+    for name, facts in json.loads(path.with_suffix(".json").read_bytes()).items():
+        own = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
+        not_real, unseen = own.pop("not_real").astype(bool), Unseen.model_validate(facts.pop("unseen"))
+        results[name] = LeftOut(**facts, unseen=unseen, scores=RejectionScores(**own), not_real=not_real)
+    return results
 
 
 def lone_source_scores(
