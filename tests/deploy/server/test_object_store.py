@@ -1,14 +1,11 @@
 """The deploy server over a real S3 server: two of them at once, one that ends, and a store that is away."""
 
 import os
-import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -17,7 +14,6 @@ from fastapi.testclient import TestClient
 from s3_server import Line
 
 from deploy.doctor.diagnosis import examine
-from deploy.releases.ledger import DamagedLedgerError, Ledger
 from deploy.server.app import create_app
 from deploy.server.process import hindrance
 from deploy.server.services import Services, open_services
@@ -164,89 +160,3 @@ def test_a_process_on_a_bucket_answers_probes_and_ends_when_it_is_told(
     finally:
         process.kill()
         process.wait()
-
-
-CandidateOf = Callable[[Artifact], Candidate]
-Put = Callable[[Artifact], None]
-
-
-@pytest.fixture
-def take_live(http: TestClient, candidate_of: CandidateOf, propose: Put) -> Put:
-    def take(artifact: Artifact) -> None:
-        propose(artifact)
-        body = {"evaluation_digest": candidate_of(artifact).evaluation_digest}
-        assert http.post(f"/releases/{artifact.digest}/approve", json=body).json()["state"] == "live"
-
-    return take
-
-
-def backed_up(url: str, to: Path) -> Path:
-    """A copy of an SQLite database as `.backup` makes it."""
-    with (
-        closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as now,
-        closing(sqlite3.connect(to)) as backup,
-    ):
-        now.backup(backup)
-    return to
-
-
-def test_artifacts_older_than_the_ledger_are_named_and_refused_until_they_are_back(
-    http: TestClient,
-    served: str,
-    settings: DeploySettings,
-    make_artifact: Make,
-    take_live: Put,
-    put: Put,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
-    first = make_artifact()
-    second = make_artifact(first, ("upsampling",))
-    for artifact in (first, second):
-        take_live(artifact)
-    assert examine("artifacts").found == "2 artifacts are there"
-    shutil.rmtree(Path(settings.artifacts_url) / first.digest)
-    found = examine("artifacts")
-    assert not found.ok
-    assert first.version in found.found
-    assert "FORGEWATCH_DEPLOY_ARTIFACTS_URL" in found.advice
-    refused = http.post("/rollback", json={"reason": "worse"})
-    assert (refused.status_code, refused.json()["detail"]) == (404, f"no artifact {first.digest}")
-    assert http.get("/rollout").json()["stable"] == second.digest
-    put(first)
-    assert examine("artifacts").ok
-    assert http.post("/rollback", json={"reason": "worse"}).json()["digest"] == first.digest
-
-
-def test_a_ledger_older_than_the_artifacts_is_as_it_was_and_goes_on(
-    http: TestClient,
-    services: Services,
-    settings: DeploySettings,
-    make_artifact: Make,
-    take_live: Put,
-    tmp_path: Path,
-) -> None:
-    first = make_artifact()
-    take_live(first)
-    copy = backed_up(settings.database_url, tmp_path / "backup.sqlite")
-    second = make_artifact(first, ("upsampling",))
-    take_live(second)
-    restored = Ledger(f"sqlite:///{copy}")
-    assert restored.id == services.ledger.id
-    assert restored.events() == services.ledger.events()[:3]
-    restored.close()
-
-
-def test_a_ledger_whose_rows_were_changed_in_the_backup_is_refused(
-    settings: DeploySettings, make_artifact: Make, take_live: Put, tmp_path: Path
-) -> None:
-    take_live(make_artifact())
-    copy = backed_up(settings.database_url, tmp_path / "backup.sqlite")
-    Ledger(f"sqlite:///{copy}").close()  # the control
-    with closing(sqlite3.connect(copy)) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
-        connection.execute("DELETE FROM deploy_ledger WHERE sequence = 2")
-        connection.commit()
-    with pytest.raises(DamagedLedgerError, match=r"row 2 of the ledger is gone; .* restore"):
-        Ledger(f"sqlite:///{copy}")
