@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.looks.stretches import Segments
+from detector.looks.scan_look import Segments
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
 from detector.release.scan_contract import ScanContract

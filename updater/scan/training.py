@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from detector.looks.stretches import Segments, best_score, stretches
+from detector.looks.scan_look import Segments, best_score, stretches
 from detector.model.scanner import MEMBERS, Scanner, over_time
 from updater.measures import conformal_bound
 from updater.progress import Steps, uncounted

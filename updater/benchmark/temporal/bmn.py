@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from detector.looks.stretches import soft_nms
+from detector.looks.scan_look import soft_nms
 from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress, by_segments
 from updater.benchmark.temporal.rescaled import POINTS, Rescaling, balanced, peaks, usable, within
 from updater.scan.clips import ScannedClip

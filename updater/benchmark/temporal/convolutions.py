@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.looks.stretches import stretches
+from detector.looks.scan_look import stretches
 from updater.benchmark.temporal.method import Answer, Localizer, Progress
 from updater.scan.clips import ScannedClip
 from updater.scan.training import train_scanner

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector.looks.stretches import best_score
+from detector.looks.scan_look import best_score
 from updater.benchmark.temporal.method import Answer
 from updater.measures import auroc
 from updater.scan import measures
