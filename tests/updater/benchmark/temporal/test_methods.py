@@ -5,13 +5,20 @@ import pytest
 import torch
 
 from detector.features.cell_traces import CELL_WIDTH
-from updater.benchmark.temporal.bmn import BoundaryMatching, map_loss, proposals, sampling
+from updater.benchmark.temporal.bmn import (
+    POINTS,
+    BoundaryMatching,
+    Rescaling,
+    balanced,
+    map_loss,
+    proposals,
+    sampling,
+)
 from updater.benchmark.temporal.bsn import _weights
-from updater.benchmark.temporal.figures import Told, by_family, figures
 from updater.benchmark.temporal.frames import segments_of
 from updater.benchmark.temporal.method import by_segments
 from updater.benchmark.temporal.methods import METHODS
-from updater.benchmark.temporal.rescaled import POINTS, Rescaling, balanced
+from updater.benchmark.temporal.videos import Told, by_family, figures
 from updater.scan.clips import ScannedClip, scanned
 
 FAST = sorted(METHODS.keys() - {"bmn"})
