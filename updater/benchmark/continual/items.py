@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.features import stored_features
+from updater.benchmark.data.crops import stored_features
 from updater.benchmark.data.tasks import Stream, Task
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops

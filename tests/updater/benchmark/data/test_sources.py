@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.sources import load_sources
+from updater.benchmark.data.folders import load_sources
 from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops
 

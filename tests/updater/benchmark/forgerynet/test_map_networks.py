@@ -11,8 +11,7 @@ from PIL import Image
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices, Job
 from updater.benchmark.forgerynet.families import OWN
 from updater.benchmark.forgerynet.map_networks import trained
-from updater.benchmark.forgerynet.maps import Shown
-from updater.benchmark.forgerynet.sights import Sight
+from updater.benchmark.forgerynet.sights import Shown, Sight
 from updater.benchmark.forgerynet.spatial import measure
 from updater.benchmark.networks.classifier import NetworkError
 from updater.data.layouts.entries import Entry, Split

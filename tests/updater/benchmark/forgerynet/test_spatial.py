@@ -11,7 +11,7 @@ from PIL import Image
 from updater.benchmark.forgerynet import localizer
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices, Job
 from updater.benchmark.forgerynet.families import OWN, with_own_names
-from updater.benchmark.forgerynet.maps import Mapped
+from updater.benchmark.forgerynet.sights import Mapped
 from updater.benchmark.forgerynet.spatial import measure, outcome
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from detector.model.backbone import BackboneError
-from updater.benchmark.forgerynet.tasks import TASKS
+from updater.benchmark.forgerynet.run import TASKS
 from updater.benchmark.networks import images, maps, videos
 from updater.benchmark.networks.classifier import NetworkError
 
