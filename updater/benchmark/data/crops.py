@@ -1,6 +1,6 @@
 """From files to labelled crops, by the same sandboxed decoding that the stream's media go through.
 
-The forensic features of crops that lie in a cache, kept beside them: computed once, whatever is run.
+The forensic features of crops that lie in a cache are kept beside them: computed once, whatever is run.
 """
 
 import hashlib

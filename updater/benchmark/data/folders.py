@@ -1,11 +1,12 @@
-"""OpenCIL's layout: classes under DIR/id in steps, and any number of outlier sets under DIR/ood.
+"""OpenCIL's layout, and media of one's own by source.
 
-Miao et al. 2024, "OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section
-3.3. A class lies at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own.
-An outlier set lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME.
-Its files are images that stand alone: each is a group, whatever folder below that it lies in.
+OpenCIL's is classes under DIR/id in steps, and any number of outlier sets under DIR/ood: Miao et al. 2024,
+"OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section 3.3. A class lies
+at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own. An outlier set
+lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME. Its files are images
+that stand alone: each is a group, whatever folder below that it lies in.
 
-Media of one's own by source: DIR/SOURCE/…/{0_real,1_fake}/[GROUP/]FILE. CDDB's layout is one of these.
+By source it is DIR/SOURCE/…/{0_real,1_fake}/[GROUP/]FILE; CDDB's layout is one of these.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
-"""One of ForgeryNet's tasks as a benchmark: its data, and what is measured of a seed.
+"""ForgeryNet's tasks as benchmarks: their data, and what is measured of a seed.
 
-ForgeryNet's tasks by name. To add one is a module with its `measure`, and a line.
+To add a task is a module with its `measure`, and a line in TASKS.
 """
 
 import hashlib

@@ -1,9 +1,7 @@
-"""Which files can be decoded, and where in each picture the largest face is: found out once, and kept.
+"""Which files can be decoded, where the largest face of each picture is, and where it is forged.
 
 A file that gives none is left out and counted. What is known of a file is kept by its path, size and time
 of its last change.
-
-Pictures with the truth of where they are forged, as the spatial task has them.
 """
 
 import json

@@ -1,10 +1,9 @@
 """A network trained by a recipe: by SGD, in one process or several, and on after an interruption.
 
-How a network is trained: the paper's constants where there is a GPU, and a small form of them elsewhere.
-
-He et al. 2021, "ForgeryNet: A Versatile Benchmark for Comprehensive Forgery Analysis", appendix: SGD with
-Nesterov's momentum of 0.9; the rate rises over the first steps and is halved several times. Where fewer
-steps are taken, rise and falls come at the same shares of them.
+A recipe has the paper's constants where there is a GPU, and a small form of them elsewhere. He et al. 2021,
+"ForgeryNet: A Versatile Benchmark for Comprehensive Forgery Analysis", appendix: SGD with Nesterov's momentum
+of 0.9; the rate rises over the first steps and is halved several times. Where fewer steps are taken, rise and
+falls come at the same shares of them.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
-"""A backbone of timm's under a linear head, and the error of a name that is none.
+"""A backbone of timm's under a linear head, high-pass filters before it, and the error of a wrong name.
 
-High-pass filters before a network, which then sees no scene: four of 5 × 5 on each colour, 12 channels.
-
-Of Fridrich and Kodovský 2012, "Rich models for steganalysis of digital images", figure 1: the square of 5 × 5
-and that of 3 × 3, and second differences along rows and along columns. The choice of the four is ours.
+The filters leave no scene: four of 5 × 5 on each colour, 12 channels, of Fridrich and Kodovský 2012, "Rich
+models for steganalysis of digital images", figure 1: the square of 5 × 5 and that of 3 × 3, and second
+differences along rows and along columns. The choice of the four is ours.
 """
 
 from pathlib import Path

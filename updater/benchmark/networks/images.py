@@ -1,10 +1,9 @@
 """Networks that say what a picture is, by name: any model of timm's, and three front ends before one.
 
-Gram-Net: what channels do together, at several depths, beside what a network sees at its end.
-
-Liu, Qi and Torr 2020, "Global texture enhancement for fake face detection in the wild", section 4: a Gram
-block is a convolution to a few channels, the products of all pairs of them, and two convolutions on that
-matrix. As ForgeryNet has it, there is one before three of the stages.
+Gram-Net is Liu, Qi and Torr 2020, "Global texture enhancement for fake face detection in the wild", section
+4: what channels do together, at several depths. A Gram block is a convolution to a few channels, the products
+of all pairs of them, and two convolutions on that matrix. As ForgeryNet has it, there is one before three of
+the stages.
 """
 
 from collections.abc import Callable

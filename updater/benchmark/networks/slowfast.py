@@ -1,19 +1,13 @@
-"""SlowFast: a pathway of many channels on few frames, and one of few channels on all of them.
+"""SlowFast, its slow pathway by itself, and the ResNet-50 over space and time that both are made of.
 
-Feichtenhofer et al. 2019, "SlowFast networks for video recognition", section 3 and table 1: alpha is how many
-times more frames the fast pathway sees, beta its share of the channels. After the stem and each stage but
-the last, what the fast one has goes to the slow one by a convolution of 5 frames with stride alpha and twice
-the fast channels. ForgeryNet's has alpha 4, beta 1/8 and no non-local blocks.
+Feichtenhofer et al. 2019, "SlowFast networks for video recognition", sections 3 and 3.1 and table 1.
 
-ResNet-50 over space and time, as SlowFast's pathways and I3D have it: its stages, cut to what each needs.
-
-He et al. 2016, "Deep residual learning for image recognition", with the kernels in time of Feichtenhofer et
-al. 2019, "SlowFast networks for video recognition", table 1.
-
-Slow-only: SlowFast's slow pathway by itself.
-
-Feichtenhofer et al. 2019, "SlowFast networks for video recognition", section 3.1 and table 1: ResNet-50, with
-kernels of three frames in its last two stages alone, and no stride in time.
+- SlowFast: a pathway of many channels on few frames, and one of few channels on all of them. alpha is how
+  many times more frames the fast pathway sees, beta its share of the channels. After the stem and each stage
+  but the last, a convolution of 5 frames with stride alpha brings the fast channels, doubled, to the slow
+  pathway. ForgeryNet's has alpha 4, beta 1/8 and no non-local blocks.
+- Slow-only: kernels of three frames in the last two stages alone, and no stride in time.
+- The stages are He et al. 2016, "Deep residual learning for image recognition", with kernels in time.
 """
 
 import torch

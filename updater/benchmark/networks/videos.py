@@ -1,6 +1,6 @@
 """Networks that say what a clip is, by name: what each is made of, and which frames it is shown.
 
-Networks that look at single frames by a backbone: their mean, one of each segment, or a recurrent layer.
+Those on single frames of a backbone:
 
 - Frames: Rössler et al. 2019, "FaceForensics++", and DeeperForensics' baseline look at videos so.
 - TSN, by the same mean: Wang et al. 2016, "Temporal segment networks: Towards good practices for deep action

@@ -1,10 +1,8 @@
-"""A simulated camera: lens, Bayer mosaic, sensor noise, demosaicing, white balance, tone curve.
+"""A simulated camera (lens, Bayer mosaic, sensor noise, demosaicing, white balance, tone curve) and its file.
 
 The picture is a piece from somewhere in a larger frame, so lateral chromatic aberration is one small shift
 for each colour and vignetting one slope across the piece. Noise has a variance linear in the light (Foi
 et al. 2008).
-
-The last step of every medium, real or forged alike: its file.
 
 A forgery that smooths makes files small and one that sharpens makes them large. So that neither the size nor
 the quality gives it away, the forged picture is written at the quality whose size lies between its own and

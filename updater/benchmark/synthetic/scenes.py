@@ -1,13 +1,11 @@
-"""Rendered scenes in linear light: what the simulated cameras look at.
+"""What is photographed: scenes rendered in linear light, and pieces of true photographs.
 
 A scene is a ground and a sky, both textured, with shapes in front that cover one another, each with its own
 surface and shading. Fractal textures follow the 1/f amplitude law of natural images (Field 1987).
 
-True photographs at native resolution: pieces of those that scikit-image and scikit-learn carry.
-
-A photograph belongs wholly to one split. Pieces are cut on a grid of 16 pixels: some of the photographs were
-JPEG files once, and a piece cut elsewhere would carry a misaligned block grid, which is what a forgery family
-leaves.
+The photographs are those that scikit-image and scikit-learn carry, at native resolution. One belongs wholly
+to one split. Pieces are cut on a grid of 16 pixels: some of the photographs were JPEG files once, and a piece
+cut elsewhere would carry a misaligned block grid, which is what a forgery family leaves.
 """
 
 from functools import lru_cache

@@ -4,11 +4,10 @@ Lin et al. 2019, "BMN: Boundary-Matching Network for Temporal Action Proposal Ge
 of its code as He et al. 2021 use it. Of that code two slips are not inherited: segments that end with the
 video are judged too, and a batch without positives has a loss that is a number.
 
-A clip of any length on a grid of fixed length, as BSN and BMN see it.
-
-He et al. 2021, "ForgeryNet": features of clips of eight frames, four frames apart, interpolated linearly to
-T + 1 = 51 points over the annotated stretch. Ours are means of the frames' standardised forensic features,
-beside their deviation from the clip's median.
+BSN and BMN see a clip of any length on a grid of fixed length. He et al. 2021, "ForgeryNet": features of
+clips of eight frames, four frames apart, interpolated linearly to T + 1 = 51 points over the annotated
+stretch. Ours are means of the frames' standardised forensic features, beside their deviation from the clip's
+median.
 """
 
 import math

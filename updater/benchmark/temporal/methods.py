@@ -1,8 +1,7 @@
 """The methods that find forged stretches, by name. To add one is a file beside this and a line.
 
-Our own method: dilated convolutions over deviations from the clip's median and paired edges of cells.
-
-The head and its training are those of production: `detector.model.scanner`, `updater.scan.training`.
+`convolutions` is our own: dilated convolutions over deviations from the clip's median and paired edges of
+cells. Its head and training are those of production: `detector.model.scanner`, `updater.scan.training`.
 """
 
 from collections.abc import Sequence

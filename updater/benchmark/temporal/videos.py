@@ -1,7 +1,4 @@
-"""Listed videos as the temporal task sees them: their annotated frames, whose features a cache keeps.
-
-The temporal task's figures, by their names in reports: of all videos, and of each family.
-"""
+"""Listed videos as the temporal task sees them, with cached features, and the figures of its answers."""
 
 import hashlib
 import os

@@ -1,9 +1,7 @@
-"""What a network on videos is shown: clips of frames, as it is trained and as it is tested.
+"""What a network is shown of a picture (a crop) or a video (a clip), as it is trained and as it is tested.
 
 A clip has so many frames of the video, a stride apart. A video that is shorter than that goes round: its
 first frame follows its last.
-
-What a network on pictures is shown: one crop, as it is trained and as it is tested.
 """
 
 from collections.abc import Callable, Sequence
