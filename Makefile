@@ -41,9 +41,12 @@ chart-check: .venv/installed ## the chart alone, with kube-score and every schem
 chart-e2e: .venv/installed ## the chart on a real one-node Kubernetes; as root, and an hour at most the first time
 	tests/cluster/e2e.sh
 
-.venv/installed: requirements.lock pyproject.toml
+# For a machine with NVIDIA's GPUs: make LOCK=requirements-gpu.lock, before anything else.
+LOCK := requirements.lock
+
+.venv/installed: $(LOCK) pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -57,6 +60,8 @@ dashboards: .venv/installed ## the JSON of helm/forgewatch/dashboards, from helm
 PIN := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet \
 	--custom-compile-command "make lock"
 IN_EVERY_IMAGE := --extra otel --extra postgres --extra s3
+# faiss-gpu and onnxruntime-gpu in the place of the CPU's
+ON_GPU := --override helm/images/gpu.override helm/images/gpu.in
 
 lock: ## pins and hashes of everything in pyproject.toml, and of what each image has; needs uv
 	$(PIN) --extra local --extra dev $(IN_EVERY_IMAGE) pyproject.toml -o requirements.lock
@@ -64,9 +69,13 @@ lock: ## pins and hashes of everything in pyproject.toml, and of what each image
 	$(PIN) -c requirements.lock $(IN_EVERY_IMAGE) --extra torchserve pyproject.toml -o helm/images/torchserve.lock
 	$(PIN) -c requirements.lock $(IN_EVERY_IMAGE) --extra updater pyproject.toml -o helm/images/updater.lock
 	$(PIN) helm/images/build.in -o helm/images/build.lock
+	$(PIN) -c requirements.lock $(ON_GPU) --extra local --extra dev $(IN_EVERY_IMAGE) pyproject.toml -o requirements-gpu.lock
+	$(PIN) -c requirements-gpu.lock $(ON_GPU) $(IN_EVERY_IMAGE) pyproject.toml -o helm/images/worker-gpu.lock
+	$(PIN) -c requirements-gpu.lock $(ON_GPU) $(IN_EVERY_IMAGE) --extra torchserve pyproject.toml -o helm/images/torchserve-gpu.lock
+	$(PIN) -c requirements-gpu.lock $(ON_GPU) $(IN_EVERY_IMAGE) --extra updater pyproject.toml -o helm/images/updater-gpu.lock
 
-images: ## the container images; BASE=IMAGE for another base, INDEX=URL for an index that has torch for the CPU
-	BASE="$(BASE)" INDEX="$(INDEX)" TAG="$(TAG)" helm/images/build.sh $(TARGETS)
+images: ## the container images; GPU=1 for NVIDIA's GPUs, BASE=IMAGE for another base, INDEX=URL of torch for the CPU
+	BASE="$(BASE)" INDEX="$(INDEX)" TAG="$(TAG)" GPU="$(GPU)" helm/images/build.sh $(TARGETS)
 
 clean: ## all but the source
 	rm -rf .venv .forgewatch

@@ -10,9 +10,8 @@ from prometheus_client import REGISTRY
 from detector import metrics
 from detector.serving.holdings import Holdings
 from detector.serving.loading import Loader
-from detector.serving.releases import ReleaseFollower
 from detector.serving.rollout import Serving
-from detector.serving.rollout_source import Wanted
+from detector.serving.rollout_source import ReleaseFollower, Wanted
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 from detector.worker import Worker

@@ -23,7 +23,7 @@ class Prediction(BaseModel):
     features, over how far those are from their own nearest: about 1 among familiar media,
     higher farther off. unknown_score is the fused gate's u over what is usual among the nearest
     known items: above Verdict.unknown_threshold the item is unknown. Where these are unfamiliar
-    themselves, the probabilities count how many of them are forgeries (detector/model/surroundings.py).
+    themselves, the probabilities count how many of them are forgeries (detector/model/graph.py).
     """
 
     model_config = ConfigDict(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from detector.records import Label, Neighbour, RegionPrediction, Timings, Verdict
 from detector.release.artifact import Artifact
-from detector.release.gate import decide
+from detector.release.manifest import decide
 from detector.release.tensors import ModelOutput
 from ingest.records import Decoded, MediaItem
 

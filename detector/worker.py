@@ -24,11 +24,10 @@ from detector.batch import (
 from detector.looks.judged_item import JudgedItem
 from detector.records import UNKNOWNS, VERDICTS
 from detector.release.artifact import Artifact
-from detector.release.graph_contract import CROPS
-from detector.release.tensors import ModelOutput, Request
+from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.second_look import LookBudget, looked_again, second_looks
-from detector.serving.pause import FIRST_PAUSE_S
 from detector.serving.rollout import Serving
+from detector.serving.rollout_source import FIRST_PAUSE_S
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES

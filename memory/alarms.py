@@ -18,6 +18,9 @@ from memory.shift_test import ShiftTest
 SEEN = 200
 """Newest items of a source that are remembered by where they are: suspects are sought among them."""
 
+MAX_REFERENCE = 1000
+"""Scores that a source's test keeps: a rank among them moves by a thousandth, and a source takes 50 kB."""
+
 
 class Seen(BaseModel):
     """An item called real: where its media is, and how its score ranked among its source's own."""
@@ -86,7 +89,7 @@ def begin(connection: Connection, release: str, source: str, settings: MemorySet
         connection.execute(insert(watched_releases).values(release=release, tests=1))
     else:
         connection.execute(update(watched_releases).where(here).values(tests=begun + 1))
-    test = ShiftTest(secrets.randbits(62), settings.min_reference, settings.max_reference)
+    test = ShiftTest(secrets.randbits(62), settings.min_reference, MAX_REFERENCE)
     return Watched(release, source, (begun or 0) + 1, test, [])
 
 

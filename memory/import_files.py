@@ -136,7 +136,6 @@ def write(
     store: Store,
     crops: CropStore,
     index: Index,
-    near: float,
     *,
     actor: str,
     labels: Mapping[str, int],
@@ -145,7 +144,7 @@ def write(
 
     A file's id is its content's: to import again, after an interruption too, adds only what is
     missing. labels are those that an earlier part of the same import opened, by class; they are
-    extended. near as in `assign_groups`. Raises LabelError, UnknownExemplarError,
+    extended. Raises LabelError, UnknownExemplarError,
     StoreUnavailableError, CropsUnavailableError.
     """
     arrivals, done = prepared.arrivals, prepared.done
@@ -154,7 +153,7 @@ def write(
     opened = dict(labels)
     by_family: dict[str, list[str]] = {}
     with store.write() as connection:
-        remembered = remember(connection, crops, index, new, digests, near)
+        remembered = remember(connection, crops, index, new, digests)
         for item in remembered.new:
             by_family.setdefault(arrivals[item][1], []).append(item)
         for family, ids in by_family.items():

@@ -19,6 +19,8 @@ from memory.store import ExemplarMemoryError
 
 UnfitReason = Literal["no_message", "no_crops", "bad_features", "refused"]
 """refused: by the database."""
+NEAR_DUPLICATE_DISTANCE = 0.1
+"""Items closer than this share a group; root mean square over robustly scaled features."""
 _DIGITS = 12
 
 
@@ -81,7 +83,7 @@ def remember(
     index: Index,
     arrivals: Sequence[Arrival],
     crops_digests: Sequence[str],
-    near: float,
+    near: float = NEAR_DUPLICATE_DISTANCE,
 ) -> Remembered:
     """Write unlabelled rows on the unknown shelf, once for each id; near is `assign_groups`'s.
 

@@ -22,6 +22,9 @@ from memory.schema import labelled, labels
 from memory.store import Store
 
 _ROWS_AT_ONCE = 2**14
+MAX_PER_SOURCE = 1000
+"""Most exemplars of a class and a source to rehearse: one producer cannot be a whole class."""
+
 MEASURED: tuple[Split, ...] = ("calibration", "test")
 
 
@@ -34,7 +37,11 @@ class Rehearsal:
 
 
 def choose_rehearsal(
-    store: Store, classes: Collection[str], newest_label: int, budget: int, max_per_source: int
+    store: Store,
+    classes: Collection[str],
+    newest_label: int,
+    budget: int,
+    max_per_source: int = MAX_PER_SOURCE,
 ) -> Rehearsal:
     """Choose at most `budget` exemplars of those on the rehearsal shelf that a release has learnt.
 

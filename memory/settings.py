@@ -1,9 +1,8 @@
 """What the memory is told by its environment: FORGEWATCH_MEMORY_…, nothing else."""
 
 from pathlib import Path
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ingest.records import Interpolation, PicturePlan
@@ -35,17 +34,9 @@ class MemorySettings(BaseSettings):
         description="bound on the chance that, while a release is live, any source raises a false alarm",
     )
     min_reference: int = Field(
-        100, ge=20, description="items called real that a source's test gathers before it begins"
+        100, ge=20, le=1000, description="items called real that a source's test gathers before it begins"
     )
-    max_reference: int = Field(
-        1000, ge=20, description="scores that a source's test keeps of items called real; older ones fade"
-    )
-    max_sources: int = Field(
-        1000, ge=1, description="sources that are watched at once; the one unseen for longest leaves"
-    )
-    poll_timeout_s: float = Field(1.0, gt=0, description="longest wait for messages before other duties")
     max_batch_messages: int = Field(32, ge=1, description="most messages remembered in one SQL transaction")
-    retry_interval_s: float = Field(2.0, gt=0, description="pause after Kafka or the database failed")
     picture_px: int = Field(
         0,
         ge=0,
@@ -56,11 +47,6 @@ class MemorySettings(BaseSettings):
     picture_interpolation: Interpolation = Field(
         "bicubic",
         description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants",
-    )
-    near_duplicate_distance: float = Field(
-        0.1,
-        ge=0,
-        description="items closer than this share a group; root mean square over robustly scaled features",
     )
     min_cluster_items: int = Field(8, ge=2, description="fewest unknowns that make a cluster")
     max_clustered: int = Field(
@@ -74,7 +60,6 @@ class MemorySettings(BaseSettings):
     rehearsal_budget: int = Field(
         1500, ge=0, description="most exemplars to rehearse, of those that the live release has learnt"
     )
-    max_per_source: int = Field(1000, ge=1, description="most exemplars of a class and a source to rehearse")
     held_back_budget: int = Field(
         2000,
         ge=100,
@@ -85,14 +70,7 @@ class MemorySettings(BaseSettings):
         gt=0,
         description="crops of unknown and ignored items are purged when newer items are this much newer",
     )
-    housekeeping_interval_s: float = Field(60.0, gt=0, description="time between index snapshots and purges")
     metrics_port: int = Field(9102, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
-
-    @model_validator(mode="after")
-    def _gathers_no_more_than_it_keeps(self) -> Self:
-        if self.min_reference > self.max_reference:
-            raise ValueError("min_reference is more than max_reference")
-        return self
 
     @property
     def picture_plan(self) -> PicturePlan | None:

@@ -26,6 +26,11 @@ from ingest.settings import IngestSettings
 from memory import metrics
 from memory.settings import MemorySettings
 
+RETRY_INTERVAL_S = 2.0
+"""Pause after Kafka or the database failed: a broker that restarts is met again within seconds."""
+_POLL_TIMEOUT_S = 1.0
+"""Longest wait for messages before other duties."""
+
 log = structlog.get_logger()
 
 
@@ -71,7 +76,7 @@ class StoredSource:
     ) -> None:
         """Join the group. Raises kafka.errors.KafkaError."""
         self._stored, self._store, self._options = stored, store, kafka_options(ingest)
-        self._timeout_ms = int(settings.poll_timeout_s * 1000)
+        self._timeout_ms = int(_POLL_TIMEOUT_S * 1000)
         self._request_timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         self._reading = reading
         self.topic_id: str | None = None

@@ -32,11 +32,12 @@ from memory.reextract import reextract
 from memory.retention import Retention, sweep
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
-from memory.source import StoredSource, unknowns
+from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError, load_positions, save_offsets
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
+_HOUSEKEEPING_INTERVAL_S = 60.0
 _SHARDS_A_ROUND = 8
 """Of the crop store's 256, in one round of housekeeping: to list all of a large one takes minutes."""
 
@@ -83,7 +84,7 @@ def run(
             problem = f"{type(error).__name__}: {error}"
             log.warning("round failed, done again", error=problem)
             heartbeat.beat(problem)
-            stop.wait(settings.retry_interval_s)
+            stop.wait(RETRY_INTERVAL_S)
 
 
 class Worker:
@@ -172,14 +173,7 @@ class Worker:
         arrivals = [arrival for _, arrival in good]
         digests = self._crops.put_all([a.crops for a in arrivals], [a.picture for a in arrivals])
         with metrics.TRANSACTION_SECONDS.time(), self._store.write() as connection:
-            done = remember(
-                connection,
-                self._crops,
-                self._index,
-                arrivals,
-                digests,
-                self._settings.near_duplicate_distance,
-            )
+            done = remember(connection, self._crops, self._index, arrivals, digests)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.LAG_SECONDS.answered(after)
@@ -217,7 +211,7 @@ class Worker:
 
     def keep_house(self) -> None:
         """Now and then: take in what other processes wrote, save the index, purge what is past its time."""
-        if time.monotonic() - self._house_kept < self._settings.housekeeping_interval_s:
+        if time.monotonic() - self._house_kept < _HOUSEKEEPING_INTERVAL_S:
             return
         metrics.PURGED.inc(self._retention.purge(self._store, self._crops))
         self._index = self._renewal.current(self._index)

@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-import deploy.releases.schema
+import deploy.releases.ledger
 import memory.schema
 import updater.schema
 from deploy.local.processes import free_port
@@ -24,7 +24,7 @@ from memory.store import Store, StoreUnavailableError, load_offsets
 ROOMS = {
     "memory.migrations": ("exemplars", memory.schema.metadata),
     "updater.migrations": ("updater_runs", updater.schema.metadata),
-    "deploy.releases.migrations": ("deploy_ledger", deploy.releases.schema.metadata),
+    "deploy.releases.migrations": ("deploy_ledger", deploy.releases.ledger.metadata),
 }
 BEFORE_REVISIONS = {
     "memory.migrations": "INSERT INTO revision (id, number, schema_number) VALUES (1, 41, 1)",

@@ -149,10 +149,8 @@ def _resting(services: Services, parent: Parent | None) -> frozenset[str]:
     if parent is None:
         return unmeasured
     learnt = known_label(services.store, services.table.labels_learnt(parent.artifact.digest))
-    budget, max_per_source = services.memory.rehearsal_budget, services.memory.max_per_source
-    choice = choose_rehearsal(
-        services.store, parent.artifact.manifest.classes, learnt, budget, max_per_source
-    )
+    classes, budget = parent.artifact.manifest.classes, services.memory.rehearsal_budget
+    choice = choose_rehearsal(services.store, classes, learnt, budget)
     log.info("rehearsal chosen", kept=dict(choice.kept), resting=len(choice.resting))
     return choice.resting | unmeasured
 

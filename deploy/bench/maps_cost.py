@@ -10,18 +10,17 @@ import numpy as np
 from pydantic import BaseModel
 
 from deploy.bench.model_cost import in_turn, six_crops
+from deploy.bench.stock import go_back, go_live, without_maps
 from deploy.demo import plan
 from deploy.demo.operator import Story
-from deploy.demo.past_gates import go_back, go_live, without_maps
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from detector.looks.map_look import MAX_CROPS, PictureMap, forgery_map
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import Contract
-from detector.release.graph_contract import CROPS
 from detector.release.map_contract import CELL_PX, OF_PICTURE
-from detector.release.tensors import Request
+from detector.release.tensors import CROPS, Request
 from detector.serving.session import ReleaseSession, Session, open_session
 from memory.records import REAL
 from updater.benchmark.synthetic.local_stills import make_locals

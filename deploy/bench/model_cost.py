@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from detector.model.export import write_onnx
 from detector.release.contract import Contract, request_for
-from detector.release.graph_contract import CROPS, ROWS, TensorSpec
-from detector.release.tensors import Request
+from detector.release.tensors import CROPS, ROWS, Request, TensorSpec
 from detector.serving.session import Session
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings

@@ -1,5 +1,9 @@
-"""A stock network as a release, for the benchmark alone: never trained, one 224 px crop an image."""
+"""Releases for a measurement alone, which take no gate: a stock network, and the live one without maps.
 
+The stock network is never trained and takes one 224 px crop an image. The ledger takes all of them straight.
+"""
+
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,19 +11,30 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from deploy.demo.past_gates import go_live
+from deploy.releases.approval import fold
+from deploy.releases.ledger import Event, Ledger, Move
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
 from detector.release.architecture import Architecture
-from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
+from detector.release.artifact import (
+    EVALUATION,
+    LOCALIZER,
+    MODEL,
+    MODEL_CARD,
+    PROBE,
+    WEIGHTS,
+    Artifact,
+    seal,
+)
 from detector.release.contract import crops_and_pooling
-from detector.release.gate import GateParameters, Term
-from detector.release.graph_contract import write_probe
-from detector.release.manifest import Manifest
-from detector.release.tensors import Request
+from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.records import CropPlan
+from updater.deploy_client import DeployClient
+from updater.records import Candidate
+from updater.settings import UpdaterSettings
 
 CROP_PX = 224
 
@@ -72,3 +87,54 @@ def _make(folder: Path) -> Artifact:
         export_differences=differences,
     )
     return seal(folder, draft)
+
+
+_ACTOR, _WHY = "forgewatch throughput", "for timing only"
+
+
+def go_live(artifact: Artifact, settings: Mapping[str, str]) -> None:
+    """Take an artifact live in the stack of these settings.
+
+    Raises DeployError and LedgerError.
+    """
+    with DeployClient(UpdaterSettings(deploy_url=settings["FORGEWATCH_DEPLOY_URL"])) as deploy:
+        deploy.put(artifact)
+    candidate = Candidate(
+        digest=artifact.digest,
+        evaluation_digest=artifact.manifest.files[EVALUATION],
+        parent=None,
+        update=0,
+        classes=artifact.manifest.classes,
+        gates=(),
+    )
+    about = (artifact.digest, candidate.evaluation_digest, _WHY)
+    ledger = Ledger(settings["FORGEWATCH_DEPLOY_DATABASE_URL"])
+    ledger.append(
+        lambda history: [
+            Move(_ACTOR, "propose", *about, candidate=candidate),
+            Move(_ACTOR, "approve", *about),
+            Move(_ACTOR, "promote", *about),
+        ]
+    )
+    ledger.close()
+
+
+def go_back(settings: Mapping[str, str]) -> None:
+    """Bring the release before the live one back. Raises LedgerError."""
+
+    def moves(history: tuple[Event, ...]) -> list[Move]:
+        live = fold(history).live
+        assert live is not None
+        return [Move(_ACTOR, "rollback", live.digest, live.candidate.evaluation_digest, _WHY)]
+
+    ledger = Ledger(settings["FORGEWATCH_DEPLOY_DATABASE_URL"])
+    ledger.append(moves)
+    ledger.close()
+
+
+def without_maps(artifact: Artifact, folder: Path) -> Artifact:
+    """Make the same release without its localizer, in a new folder."""
+    folder.mkdir(parents=True)
+    for name in artifact.manifest.files.keys() - set(LOCALIZER.files):
+        shutil.copyfile(artifact.folder / name, folder / name)
+    return seal(folder, artifact.manifest.model_copy(update={"localizer": None}))

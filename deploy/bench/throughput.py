@@ -21,7 +21,7 @@ from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
 from detector.release.contract import Contract, request_for
-from detector.release.graph_contract import CROPS
+from detector.release.tensors import CROPS
 from detector.serving.fetch import fetch
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings

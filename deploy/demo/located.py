@@ -12,8 +12,8 @@ from detector.looks.map_look import cells_of
 from detector.records import ForgeryMap, Verdict
 from memory.records import REAL
 from updater.localizer.calibrate import FORGED_FROM, MARKED_SHARE
-from updater.scan.calibrate import MAX_REALS_TOLD, found
-from updater.scan.stretches import Stretch
+from updater.scan.clips import Stretch
+from updater.scan.training import MAX_REALS_TOLD, found
 
 LEAST_IOU = 0.3
 SMALL_AREA = 0.15

@@ -17,7 +17,7 @@ from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from memory.records import REAL
 from updater.distortions.clip_writing import RATE
-from updater.scan.calibrate import found
+from updater.scan.training import found
 
 _TILE_PX, _GAP_PX, _LINE_PX, _TEXT_PX = 256, 8, 22, 14
 _HEADS = ("as it was sent", "forged in truth", "the map of its verdict")

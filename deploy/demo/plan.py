@@ -19,7 +19,7 @@ IN_PART_EACH = 12
 CLIPS_REALS, CLIPS_EACH = 20, 7
 IN_CLIPS = ("upsampled", "inpainted", "blended", "sharpened")
 """Families of whose forged parts H.264 leaves enough to be found; of the others' it leaves hardly a trace."""
-LOCALIZER_STEPS, SCANNER_STEPS = 400, 150
+LOCALIZER_STEPS, SCANNER_STEPS = 200, 100
 """Of the training of what says where a picture is forged, and when a clip, by which release 0 alone is made
 longer."""
 

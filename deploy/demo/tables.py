@@ -5,9 +5,10 @@ from rich.text import Text
 
 from deploy.demo.claims import DemoReport, Shares
 from deploy.demo.located import LEAST_IOU, SMALL_AREA, PlaceReport, WhenReport
-from updater.scan.calibrate import FOUND_FROM
+from updater.scan.training import FOUND_FROM
 from updater.terminal import print_grid
 
+FROM_CACHE = "from .forgewatch/cache: an earlier run made it by the same code, packages, seed and sizes"
 MISSED = 0.5
 """A family whose fakes are called real more often than this is said to be missed."""
 
@@ -137,5 +138,6 @@ def _delivery(console: Console, report: DemoReport) -> None:
         ("seconds of second looks", f"{report.second_looks_s:.0f}, while the next media were decoded"),
         ("seconds", ", ".join(f"{name} {seconds:.0f}" for name, seconds in report.seconds.items())),
         ("in all", f"{sum(report.seconds.values()):.0f} s"),
+        ("release 0", "made in this run" if "train" in report.seconds else FROM_CACHE),
     )
     print_grid(console, "", ("", ""), rows)

@@ -21,7 +21,7 @@ from memory.crops.object_store import ObjectStore, local_folder, require_files
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
-_LOCK = Path(__file__).parents[2] / "requirements.lock"
+_ROOT = Path(__file__).parents[2]
 _CLOCK_TOLERANCE_S = 2.0
 # A segment of Kafka's log has as much, and an artifact, its cache and an upload together less.
 _MIN_FREE_BYTES = 2**30
@@ -44,10 +44,11 @@ def settings() -> str:
 
 def dependencies() -> str:
     """What is installed is what requirements.lock pins."""
-    if not _LOCK.is_file():
+    lock = _lock()
+    if not lock.is_file():
         return "installed without the lock file; nothing to compare with"
     wrong, compared = [], 0
-    for line in _LOCK.read_text().splitlines():
+    for line in lock.read_text().splitlines():
         try:
             pin = Requirement(line.removesuffix("\\").strip())
         except InvalidRequirement:
@@ -66,6 +67,15 @@ def dependencies() -> str:
             "; ".join(wrong[:5]) + (" …" if len(wrong) > 5 else ""), "run `make clean` and `make up`"
         )
     return f"{compared} packages have their pinned versions"
+
+
+def _lock() -> Path:
+    """Which of the two locks the packages are of: for GPUs FAISS is another one."""
+    try:
+        version("faiss-gpu")
+    except PackageNotFoundError:
+        return _ROOT / "requirements.lock"
+    return _ROOT / "requirements-gpu.lock"
 
 
 def disk() -> str:

@@ -25,13 +25,13 @@ from deploy.releases.artifacts import (
     ArtifactMissingError,
     ArtifactRefusedError,
     ArtifactsUnavailableError,
+    Evidence,
     Stored,
     check_name,
     evidence_in,
     is_digest,
     require_room,
 )
-from deploy.releases.evidence import Evidence
 from detector.release.artifact import MANIFEST, load, verify
 from detector.release.manifest import ArtifactError
 from memory.crops.object_store import Found, ObjectStore

@@ -21,13 +21,13 @@ from deploy.releases.artifacts import (
     PIECE_BYTES,
     ArtifactMissingError,
     ArtifactRefusedError,
+    Evidence,
     Stored,
     check_name,
     evidence_in,
     is_digest,
     require_room,
 )
-from deploy.releases.evidence import Evidence
 from detector.release.artifact import MANIFEST, verify
 from detector.release.manifest import ArtifactError
 from ingest.durable import make_folder, rename_durably

@@ -17,12 +17,11 @@ from deploy.releases.artifacts import (
     ArtifactRefusedError,
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
+    EvidenceError,
 )
-from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
 from deploy.server import imports, memory, releases, status
-from deploy.server.access import LOOPBACK_NAMES, authorised
-from deploy.server.services import Services
+from deploy.server.services import LOOPBACK_NAMES, Services, authorised
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from memory.clusters.review import UnknownClusterError

@@ -12,8 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from deploy.client.records import ImportDone, MediaDigests, SkippedFile
 from deploy.releases.approval import fold
-from deploy.server.access import Actor
-from deploy.server.services import Opened, Services
+from deploy.server.services import Actor, Opened, Services
 from detector.release.artifact import MANIFEST
 from detector.release.contract import PICTURE
 from detector.release.manifest import read_manifest

@@ -15,8 +15,7 @@ from deploy.client.records import (
     LabelEntry,
     LabelRequest,
 )
-from deploy.server.access import Actor
-from deploy.server.services import Opened
+from deploy.server.services import Actor, Opened
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
 from memory.labels import history, label, undo
 

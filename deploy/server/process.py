@@ -13,9 +13,8 @@ from prometheus_client import REGISTRY
 
 from deploy.releases import metrics
 from deploy.releases.ledger import LedgerError
-from deploy.server.access import refuse_insecure
 from deploy.server.app import create_app
-from deploy.server.services import Services, ServicesError, open_services
+from deploy.server.services import Services, ServicesError, open_services, refuse_insecure
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION
 from ingest.process.frame import Process, failing_on

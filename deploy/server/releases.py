@@ -13,8 +13,7 @@ from deploy.releases import approval, metrics
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.releases.records import Release
-from deploy.server.access import Actor
-from deploy.server.services import Opened, Services
+from deploy.server.services import Actor, Opened, Services
 from detector.records import Rollout
 from updater.records import Candidate, UpdateRun
 

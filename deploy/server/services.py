@@ -1,6 +1,12 @@
-"""What the API's functions work on, opened once a process: stores, ledger, publisher, importer."""
+"""What the API's functions are given: who asks, and what was opened once a process.
 
+There is one shared token and a name that the caller gives: good for a record of who did what among
+people who trust each other, no proof against one of them.
+"""
+
+import ipaddress
 import os
+import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +14,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
+from urllib.parse import unquote
 
 import numpy as np
-from fastapi import Depends, Request
+from fastapi import Depends, Header, HTTPException, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -22,6 +30,7 @@ from deploy.settings import DeploySettings
 from detector.records import RELEASES
 from detector.settings import DetectorSettings
 from ingest.kafka.options import kafka_options
+from ingest.process.frame import WrongSettingError
 from ingest.records import MediaPlan
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -80,8 +89,7 @@ class Importer:
                 plan,
                 self._ingest.max_fetched_bytes,
             )
-            near = self._memory.near_duplicate_distance
-            return write(prepared, self._store, self._crops, index, near, actor=actor, labels=labels)
+            return write(prepared, self._store, self._crops, index, actor=actor, labels=labels)
 
     def _open(self) -> tuple[Sandbox, Index]:
         # ONNX Runtime takes memory and time to load, and a server that imports nothing does without it.
@@ -178,3 +186,60 @@ def of_request(request: Request) -> Services:
 
 
 Opened = Annotated[Services, Depends(of_request)]
+
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+_bearer = HTTPBearer(auto_error=False, description="FORGEWATCH_DEPLOY_TOKEN, where the server has one")
+
+
+def refuse_insecure(settings: DeploySettings) -> None:
+    """Raise WrongSettingError where the server would listen beyond loopback without a token."""
+    if settings.token is not None and settings.token.get_secret_value() == "":
+        raise WrongSettingError("FORGEWATCH_DEPLOY_TOKEN", "it is empty; unset it or give it a value")
+    if settings.token is None and not _is_loopback(settings.host):
+        raise WrongSettingError(
+            "FORGEWATCH_DEPLOY_HOST",
+            f"{settings.host} can be reached from elsewhere; set FORGEWATCH_DEPLOY_TOKEN as well",
+        )
+
+
+def authorised(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> None:
+    """Let a request through that bears the token, or any where none is set; else 401."""
+    settings: DeploySettings = request.app.state.settings
+    if settings.token is None:
+        return
+    given = credentials.credentials if credentials else ""
+    if not secrets.compare_digest(given.encode(), settings.token.get_secret_value().encode()):
+        raise HTTPException(401, "a valid bearer token is needed", {"WWW-Authenticate": "Bearer"})
+
+
+def _named(
+    x_forgewatch_actor: Annotated[
+        str,
+        Header(
+            min_length=1,
+            max_length=600,
+            description="who does this; percent-encoded UTF-8. Written to the record. (That it must be "
+            "given also keeps web pages of other origins from sending a simple form here.)",
+        ),
+    ],
+) -> str:
+    actor = unquote(x_forgewatch_actor).strip()
+    if not actor or not actor.isprintable() or len(actor) > 200:
+        raise HTTPException(422, "X-Forgewatch-Actor must be 1 to 200 printable characters")
+    return actor
+
+
+Actor = Annotated[str, Depends(_named)]
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

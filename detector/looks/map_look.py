@@ -13,9 +13,8 @@ from scipy import ndimage
 
 from detector.looks.judged_item import Ask, JudgedItem
 from detector.records import ForgeryMap, Verdict
-from detector.release.graph_contract import CROPS
 from detector.release.map_contract import CELL_PX, CELLS, OF_PICTURE, MapContract
-from detector.release.tensors import Request
+from detector.release.tensors import CROPS, Request
 from ingest.records import Decoded, Place, PlacesPlan
 from ingest.sandbox.crops import Box, grid
 

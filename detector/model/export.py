@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.release.contract import Contract, Input
-from detector.release.graph_contract import ROWS, CropGraph, GraphContract, TensorSpec, conform
-from detector.release.tensors import ModelOutput, Request, beyond_tolerance
+from detector.release.tensors import (
+    ROWS,
+    CropGraph,
+    GraphContract,
+    ModelOutput,
+    Request,
+    TensorSpec,
+    beyond_tolerance,
+    conform,
+)
 from detector.serving.session import Session
 
 OPSET = 18

@@ -42,7 +42,7 @@ def make(crop_px: int) -> bytes:
 
     from detector.features.forensics import ForensicFeatures
     from detector.model.export import write_onnx
-    from detector.release.graph_contract import ROWS, TensorSpec
+    from detector.release.tensors import ROWS, TensorSpec
 
     class OfCrops(nn.Module):
         def __init__(self) -> None:

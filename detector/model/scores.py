@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.release.reference import Reference
 
 NEIGHBOURS = 5
@@ -241,7 +241,7 @@ def fitted(reference: Reference | None) -> dict[str, Score]:
 def fused(scores: Mapping[str, Tensor], gate: GateParameters) -> Tensor:
     """Return the sum of the gate's terms, float32 [M]: weight * clip((s - median) / scale).
 
-    An unknown score is this less the level around the item (`detector/model/surroundings.py`).
+    An unknown score is this less the level around the item (`detector/model/graph.py`).
 
     scores: float32 [M] of every term of the gate, by its name; more are left alone. Raises KeyError where
     one is missing.

@@ -4,9 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from detector.release.graph_contract import GraphContract
 from detector.release.manifest import DamagedArtifactError, Manifest, read_manifest
-from detector.release.tensors import Request
+from detector.release.tensors import GraphContract, Request
 from ingest.durable import sync_tree
 
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "detector.onnx", "weights.safetensors"

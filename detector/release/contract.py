@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from detector.release.graph_contract import CROPS, ROWS, Run, TensorSpec
-from detector.release.tensors import ModelOutput, Request, differences, tolerance
+from detector.release.tensors import (
+    CROPS,
+    ROWS,
+    ModelOutput,
+    Request,
+    Run,
+    TensorSpec,
+    differences,
+    tolerance,
+)
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Region
 
 PICTURE = "picture"

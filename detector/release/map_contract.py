@@ -5,8 +5,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from detector.release.graph_contract import CROPS, ROWS, CropGraph, Run, TensorSpec
-from detector.release.tensors import ModelOutput, Request
+from detector.release.tensors import CROPS, ROWS, CropGraph, ModelOutput, Request, Run, TensorSpec
 
 OF_PICTURE = "of_picture"
 CELLS = "cells"

@@ -61,18 +61,6 @@ class Reference:
         whitened: NDArray[np.float32] = ((raw - self.mean) @ self.whitening).astype(np.float32)
         return whitened
 
-    def whiten_embedding(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Embeddings (n, D) in the reference's coordinates, float32 (n, V)."""
-        whitened: NDArray[np.float32] = ((raw - self.embedding_mean) @ self.embedding_whitening).astype(
-            np.float32
-        )
-        return whitened
-
-    def whiten_traces(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Raw forensic features (n, F) in the coordinates of each group of traces, float32 (n, T)."""
-        whitened: NDArray[np.float32] = ((raw - self.mean) @ self.trace_whitening).astype(np.float32)
-        return whitened
-
     @property
     def forged(self) -> NDArray[np.bool_]:
         """Which exemplars are forgeries, bool (R,): a class of reals is "real", or ends in "/real"."""

@@ -3,8 +3,7 @@
 import numpy as np
 from pydantic import Field
 
-from detector.release.graph_contract import CROPS, ROWS, CropGraph, Run, TensorSpec
-from detector.release.tensors import ModelOutput, Request
+from detector.release.tensors import CROPS, ROWS, CropGraph, ModelOutput, Request, Run, TensorSpec
 
 FRAME_SCORE = "frame_score"
 BEFORE, FEATURES = "before", "features"

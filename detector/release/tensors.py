@@ -1,13 +1,18 @@
-"""Named arrays: how they travel as bytes, and when two results are equal.
+"""Named arrays: how a graph of a release declares them, how they travel, and when two results are equal.
 
-Requests and replies are safetensors: named, typed and shaped arrays that nothing executes.
+Every array has a name, a dtype and a shape in which a number is a fixed size and a name is an open axis, of
+the same size wherever that name stands. Requests and replies are safetensors, which nothing executes. A
+further graph is a file with its `GraphContract`, a field of the manifest and a line in
+`detector.release.artifact.GRAPHS`: session, export, proof, probe and requests are the same.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -36,7 +41,7 @@ def encode(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def decode(body: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of a body, by name; detector.release.graph_contract says whether they are the right ones.
+    """The arrays of a body, by name; `conform` says whether they are the right ones.
 
     Raises TensorsError.
     """
@@ -91,3 +96,159 @@ def _worst(a: NDArray[Any] | None, b: NDArray[Any], *, ties: bool) -> float:
         return 0.0
     tied = int(len(rows) * _TIED_SHARE) if ties and rows[-1] <= _TIED else 0
     return float(rows[len(rows) - 1 - tied])
+
+
+ROWS = "rows"
+CROPS = "crops"
+
+Size = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+Run = Callable[[Sequence[str], Mapping[str, NDArray[Any]]], list[NDArray[Any]]]
+"""One run of an ONNX file: the names of the outputs that are wanted, and its inputs → those outputs."""
+
+
+class TensorSpec(BaseModel):
+    """One array by name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    dtype: Literal["uint8", "float32", "int64"]
+    shape: tuple[Size, ...] = Field(description="a number is fixed, a name is an open axis")
+
+    def __str__(self) -> str:
+        return f"{self.dtype} ({', '.join(map(str, self.shape))})"
+
+
+class GraphContract(Protocol):
+    """The declaration of one graph of a release."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """What a request has."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """What an answer has, by rows."""
+        ...
+
+    @property
+    def file_inputs(self) -> Sequence[TensorSpec]:
+        """What one run of the ONNX file takes."""
+        ...
+
+    @property
+    def file_outputs(self) -> Sequence[TensorSpec]:
+        """What one run of the ONNX file gives."""
+        ...
+
+    def answered(self, run: Run, request: Request) -> ModelOutput:
+        """Answer a request by runs of the file; the request is as `inputs` say, and has rows."""
+        ...
+
+    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
+        """Return how far apart two answers are, of each output of floating point in b.
+
+        Infinite where a has it not, the shapes differ or a value is not finite.
+        """
+        ...
+
+    def tolerance(self, name: str) -> float:
+        """Return the largest difference of an output with which two answers count as equal."""
+        ...
+
+
+class CropGraph(BaseModel):
+    """A graph beside the detector: from crops to probabilities, which a threshold reads.
+
+    Two answers are equal where no probability differs by more than 2/255: what a map as a picture of 8 bits
+    hardly shows.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    crop_px: int
+    threshold: float = Field(gt=0, le=1)
+    reals: int = Field(gt=0, description="on how many held-back reals its false alarms were measured")
+    export_difference: float = Field(
+        0.0, ge=0, description="largest difference of a probability, onnx against torch"
+    )
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The crops, uint8 RGB, with what else a request has."""
+        return (TensorSpec(name=CROPS, dtype="uint8", shape=(ROWS, self.crop_px, self.crop_px, 3)),)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The probabilities; each graph has its own."""
+        raise NotImplementedError
+
+    @property
+    def file_inputs(self) -> tuple[TensorSpec, ...]:
+        """As a request, unless the file takes more."""
+        return self.inputs
+
+    @property
+    def file_outputs(self) -> tuple[TensorSpec, ...]:
+        """As an answer, unless the file gives more."""
+        return self.outputs
+
+    def answered(self, run: Run, request: Request) -> ModelOutput:
+        """Answer a request; each graph has its own way."""
+        raise NotImplementedError
+
+    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
+        """Return the largest difference of a probability; infinite as `GraphContract.differences` says."""
+        return {name: _largest(a.get(name), value) for name, value in b.items()}
+
+    def tolerance(self, _name: str) -> float:
+        """Return the same for each output."""
+        return 2 / 255
+
+
+def _largest(a: NDArray[Any] | None, b: NDArray[Any]) -> float:
+    if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return float("inf")
+    return float(np.abs(a - b).max(initial=0.0))
+
+
+def conform(
+    arrays: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec], sizes: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return the size of every open axis. Raises TensorsError unless the arrays are those, and no others.
+
+    sizes: of open axes that have one already.
+    """
+    open_axes = dict(sizes or {})
+    names = {spec.name for spec in specs}
+    if arrays.keys() != names:
+        expected, got = (", ".join(sorted(each)) for each in (names, arrays))
+        raise TensorsError(f"expected {expected}; got {got or 'nothing'}")
+    for spec in specs:
+        array = arrays[spec.name]
+        fits = array.dtype == spec.dtype and array.ndim == len(spec.shape)
+        for size, length in zip(spec.shape, array.shape, strict=False):
+            fits = fits and length == (open_axes.setdefault(size, length) if isinstance(size, str) else size)
+        if not fits:
+            told = ", ".join(f"{name} {size}" for name, size in open_axes.items())
+            raise TensorsError(
+                f"{spec.name} is {array.dtype} {array.shape}, this model has {spec} with {told}"
+            )
+    return open_axes
+
+
+def write_probe(path: Path, request: Request, expected: ModelOutput) -> None:
+    """Keep a small request with what the exported graph says of it: asked before a release scores."""
+    path.write_bytes(encode({**request, **expected}))
+
+
+def read_probe(path: Path, contract: GraphContract) -> tuple[Request, ModelOutput]:
+    """Return the request and the answer expected of it. Raises TensorsError for other arrays."""
+    arrays = decode(path.read_bytes())
+    takes = {spec.name for spec in contract.inputs}
+    request = {name: array for name, array in arrays.items() if name in takes}
+    expected = {name: array for name, array in arrays.items() if name not in takes}
+    conform(expected, contract.outputs, conform(request, contract.inputs))
+    return request, expected

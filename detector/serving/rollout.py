@@ -17,9 +17,7 @@ from detector.release.artifact import Artifact, version_of
 from detector.routing import Route
 from detector.serving.fetch import FetchError, discard
 from detector.serving.loading import Loader, Settled
-from detector.serving.pause import LONGEST_PAUSE_S, REFUSED_PAUSE_S, Pause
-from detector.serving.releases import ReleaseFollower
-from detector.serving.rollout_source import Wanted
+from detector.serving.rollout_source import LONGEST_PAUSE_S, REFUSED_PAUSE_S, Pause, ReleaseFollower, Wanted
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
 from detector.settings import DetectorSettings
 

@@ -2,22 +2,60 @@
 
 Whoever may write to the topic can write anything, and a compacted topic keeps it for ever; so a record is a
 notification, and deploy's answer is the authority. Where deploy cannot be asked, its last answer that was
-served holds, also over a restart: it lies in a file beside the model store.
+served holds, also over a restart: it lies in a file beside the model store. What failed is tried again after
+pauses that double up to a limit.
 """
 
+import time
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Literal, get_args
+from types import TracebackType
+from typing import Literal, Self, get_args
 
 import structlog
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import AuthorizationError, KafkaError, TopicAuthorizationFailedError
 from pydantic import ValidationError
 
 from detector import metrics
-from detector.records import Rollout
+from detector.records import RELEASES, Rollout
 from detector.serving.fetch import FetchError, ask_rollout
-from detector.serving.pause import LONGEST_PAUSE_S, Pause
 from detector.settings import DetectorSettings
 from ingest.durable import write_durably
+from ingest.kafka.access import refused
+from ingest.kafka.options import kafka_options
+from ingest.settings import IngestSettings
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 15.0
+"""What fails for want of another process, which may come back at any time."""
+REFUSED_PAUSE_S = 300.0
+"""What was wrong, and will be until somebody mends it: each try costs a download."""
+
+
+class Pause:
+    """The pause before the next try of one thing; due at once as long as nothing failed."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._until = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it may be tried now."""
+        return time.monotonic() >= self._until
+
+    def failed(self, max_s: float, *, long: bool = False) -> None:
+        """Wait twice as long as the time before, at most max_s seconds, or just so long."""
+        pause_s = max_s if long else min(max_s, FIRST_PAUSE_S * 2.0 ** min(self.failures, 64))
+        self.failures += 1
+        self._until = time.monotonic() + pause_s
+
+    def rest(self, pause_s: float) -> None:
+        """Nothing failed: wait this long, and begin with the shortest pause when something does."""
+        self.failures = 0
+        self._until = time.monotonic() + pause_s
+
 
 log = structlog.get_logger()
 
@@ -102,3 +140,66 @@ def _read(path: Path) -> Rollout | None:
     except (OSError, ValidationError) as error:
         log.warning("what was served last cannot be read", path=str(path), error=str(error))
         return None
+
+
+log = structlog.get_logger()
+
+
+class ReleaseFollower:
+    """A reader of the releases topic, from its beginning and without a group: each worker sees all of it.
+
+    Whoever may write to the topic can write anything: what it names is a reason to ask deploy, and no
+    more (detector.serving.rollout).
+    """
+
+    def __init__(self, settings: IngestSettings) -> None:
+        """Assign the topic's only partition; nothing is read yet. Raises KafkaError without a broker."""
+        self.newest: Rollout | None = None
+        self._options = kafka_options(settings)
+        self._consumer = KafkaConsumer(
+            **self._options,
+            group_id=None,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        partition = TopicPartition(settings.topic(RELEASES), 0)
+        self._consumer.assign([partition])
+        self._consumer.seek_to_beginning(partition)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def poll(self, timeout_s: float = 0.0) -> Rollout | None:
+        """Read what is new and return the newest rollout; None where there was none yet.
+
+        A record that is no rollout, as an earlier version wrote them, is told once and left out. Raises
+        ingest.kafka.access.BrokerRefusedError where an ACL is in the way; any other fault is taken to pass.
+        """
+        try:
+            batches = self._consumer.poll(timeout_ms=int(timeout_s * 1000))
+            # An assigned topic that may not even be described is waited for in silence.
+            if lacking := self._consumer._cluster.unauthorized_topics:
+                raise TopicAuthorizationFailedError(lacking)
+        except AuthorizationError as error:
+            raise refused(error, self._options) from error
+        except KafkaError as error:
+            log.warning("the releases topic cannot be read now", error=str(error))
+            return self.newest
+        for record in (record for records in batches.values() for record in records):
+            try:
+                self.newest = Rollout.model_validate_json(record.value or b"")
+            except ValidationError as error:
+                (problem, *_) = error.errors(include_input=False, include_url=False)
+                log.warning(
+                    "a record of the releases topic is no rollout",
+                    offset=record.offset,
+                    field=".".join(map(str, problem["loc"])),
+                    error=problem["msg"],
+                )
+        return self.newest

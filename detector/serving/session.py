@@ -9,8 +9,7 @@ import structlog
 
 from detector.release.artifact import MODEL, Artifact
 from detector.release.contract import Contract
-from detector.release.graph_contract import GraphContract, conform
-from detector.release.tensors import ModelOutput, Request, TensorsError
+from detector.release.tensors import GraphContract, ModelOutput, Request, TensorsError, conform
 
 C = TypeVar("C", bound=GraphContract)
 

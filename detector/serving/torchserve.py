@@ -8,15 +8,16 @@ from typing import Self
 import httpx
 
 from detector.release.artifact import Artifact
-from detector.release.graph_contract import conform, read_probe
 from detector.release.tensors import (
     REQUEST_TYPE,
     ModelOutput,
     Request,
     TensorsError,
     beyond_tolerance,
+    conform,
     decode,
     encode,
+    read_probe,
 )
 from detector.serving.mar import MODEL_NAME, mar_name
 from detector.serving.shared_request import SHARED_TYPE, SharedRequests, shared_folder

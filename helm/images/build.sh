@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds images: build.sh [TARGET…], by default worker, torchserve and updater, as forgewatch/TARGET:TAG.
-# TAG: by default the version.
+# TAG: by default the version. GPU: where it is set, images for NVIDIA's GPUs, as forgewatch/TARGET-gpu:TAG.
 # BASE: the base image; INDEX: an index with torch for the CPU, for the updater; PIP_CONFIG_FILE, PIP_CERT: as pip
 # reads them, for the time of the build; BUILDER: podman or docker. Each bill of materials is copied to
 # .forgewatch/images/TARGET.cdx.json.
@@ -19,8 +19,11 @@ options=(--file helm/images/Dockerfile --build-arg "VERSION=$version"
 # Without this format podman leaves HEALTHCHECK out.
 [ "$(basename "$builder")" != podman ] || options+=(--format docker)
 [ $# -gt 0 ] || set -- worker torchserve updater
+suffix=${GPU:+-gpu}
+options+=(--build-arg "GPU=$suffix")
 for target; do
-    "$builder" build "${options[@]}" --target "$target" --tag "forgewatch/$target:$tag" .
-    "$builder" run --rm --network=none "forgewatch/$target:$tag" cat /opt/venv/share/forgewatch/sbom.cdx.json \
-        > ".forgewatch/images/$target.cdx.json"
+    image=$target$suffix
+    "$builder" build "${options[@]}" --target "$target" --tag "forgewatch/$image:$tag" .
+    "$builder" run --rm --network=none "forgewatch/$image:$tag" cat /opt/venv/share/forgewatch/sbom.cdx.json \
+        > ".forgewatch/images/$image.cdx.json"
 done

@@ -57,6 +57,8 @@ _REACHING_OUT = {
     "unshare": (272, 97),
     "setns": (308, 268),
     "mount": (165, 40),
+    "io_uring_setup": (425, 425),
+    "bpf": (321, 280),
 }
 """What the process that forks has no use for, once all is loaded; None: there is no such call."""
 _MMAP, _MPROTECT, _CLONE, _CLONE3, _SECCOMP = (9, 222), (10, 226), (56, 220), (435, 435), (317, 277)

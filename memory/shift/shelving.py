@@ -66,7 +66,7 @@ def shelve_all(store: Store, ingest: IngestSettings, settings: MemorySettings) -
     index = Index.open(settings.index_path, store, FEATURE_VERSION, WIDTH)
     plan = plan_like(store, crops, settings)
     for alarm in waiting:
-        shelve(alarm, reread([*alarm.suspects, *alarm.others], ingest, plan), store, crops, index, settings)
+        shelve(alarm, reread([*alarm.suspects, *alarm.others], ingest, plan), store, crops, index)
 
 
 def announce_all(store: Store, ingest: IngestSettings, settings: MemorySettings) -> None:
@@ -133,7 +133,6 @@ def shelve(
     store: Store,
     crops: CropStore,
     index: Index,
-    settings: MemorySettings,
 ) -> None:
     """Remember the suspects that were found, and put the alarm's cluster and evidence on record."""
     arrivals = _fit(alarm, [found[item] for item in alarm.suspects if item in found])
@@ -143,7 +142,7 @@ def shelve(
     with store.write() as connection:
         if not waits(connection, alarm.id):
             return  # another process of this memory did it
-        remember(connection, crops, index, arrivals, digests, settings.near_duplicate_distance)
+        remember(connection, crops, index, arrivals, digests)
         held = _waiting(connection, arrivals)
         evidence = ShiftAlarm(
             id=alarm.id,

@@ -24,7 +24,7 @@ from memory.alarms import SEEN, Raised, Seen, Watched, begin, drop_beyond, load,
 from memory.settings import MemorySettings
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift_test import began, share_of_budget
-from memory.source import Reading, StoredSource
+from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
 from memory.store import ExemplarMemoryError, Store, load_positions, save_offsets
 
 SUSPECT_P = 0.2
@@ -33,6 +33,9 @@ SUSPECT_P = 0.2
 MAX_SUSPECTS = 40
 MAX_OTHERS = 60
 """Items of a source that suspects are compared with: chosen by the same limit before the shift began."""
+
+MAX_SOURCES = 1000
+"""Sources that are watched at once, some 50 MB; the one unseen for longest leaves."""
 
 _MOST = 500
 _TRANSACTION_INTERVAL_S = 1.0
@@ -68,7 +71,7 @@ def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) ->
         except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
             metrics.WATCH_FAILURES.inc()
             log.warning("verdicts not looked at, done again", error=f"{type(error).__name__}: {error}")
-            stop.wait(settings.retry_interval_s)
+            stop.wait(RETRY_INTERVAL_S)
 
 
 class Watch:
@@ -123,7 +126,7 @@ class Watch:
                         one = begin(connection, release, source, self._settings)
                         raised += 1
                 save(connection, one)
-            dropped = drop_beyond(connection, self._settings.max_sources)
+            dropped = drop_beyond(connection, MAX_SOURCES)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.WATCH_LAG_SECONDS.answered(after)

@@ -17,9 +17,8 @@ from deploy.settings import DeploySettings
 from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling
-from detector.release.gate import GateParameters, Term
-from detector.release.graph_contract import TensorSpec
-from detector.release.manifest import Manifest
+from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.tensors import TensorSpec
 from ingest.records import CropPlan
 from updater.records import Candidate, Evaluation
 

@@ -28,10 +28,17 @@ from detector.release.contract import (
     crops_and_pooling,
     request_for,
 )
-from detector.release.gate import GateParameters, Term
-from detector.release.graph_contract import read_probe, write_probe
-from detector.release.manifest import Manifest
-from detector.release.tensors import REQUEST_TYPE, Request, beyond_tolerance, decode, differences, encode
+from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.tensors import (
+    REQUEST_TYPE,
+    Request,
+    beyond_tolerance,
+    decode,
+    differences,
+    encode,
+    read_probe,
+    write_probe,
+)
 from detector.routing import Route
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings

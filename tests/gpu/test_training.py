@@ -21,8 +21,8 @@ from detector.release.architecture import Architecture
 from memory.index.ivf_index import IvfIndex
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, softmax_rehearsal
-from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import by_rows
+from updater.training.fit import Checkpoint
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
 from updater.training.pools import backbone_rows

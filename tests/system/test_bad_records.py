@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 from deploy.client.kafka import newest_verdicts
 from deploy.releases.publish import read_topic
 from detector.records import RELEASES, Rollout
-from detector.serving.releases import ReleaseFollower
+from detector.serving.rollout_source import ReleaseFollower
 from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.options import kafka_options
 from ingest.kafka.source import Source

@@ -19,7 +19,7 @@ from deploy.client.kafka import (
     newest_verdicts,
     send_file,
 )
-from deploy.server.lag import LagError, group_lag
+from deploy.server.status import LagError, group_lag
 from ingest.envelope import open_envelope
 from ingest.kafka.options import kafka_options
 from ingest.records import MediaItem

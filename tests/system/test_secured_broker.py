@@ -17,7 +17,7 @@ from kafka.admin import ResourceType as Kind
 from deploy.client.kafka import media_producer, send_file
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
-from detector.serving.releases import ReleaseFollower
+from detector.serving.rollout_source import ReleaseFollower
 from ingest.kafka.access import BrokerRefusedError
 from ingest.kafka.options import kafka_options
 from ingest.kafka.sink import TransactionalSink

@@ -49,6 +49,7 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
 ) -> None:
     # Else it may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
+    monkeypatch.setattr("memory.alarms.MAX_REFERENCE", 100)
     name = uuid.uuid4().hex
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name, decode_processes=1)
     memory = MemorySettings(
@@ -57,7 +58,6 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
         crops_url=str(tmp_path / "crops"),
         index_path=tmp_path / "index",
         min_reference=30,
-        max_reference=100,
     )
     topics = (ingest.media_topic, ingest.topic(VERDICTS), ingest.topic(ALARMS))
     ensure_topics(ingest, [Topic(topic, 1_200_000) for topic in topics])

@@ -29,7 +29,7 @@ from memory.store import Store, load_offsets, load_positions, save_offsets
 
 pytestmark = pytest.mark.system
 
-_GIVEN = ("group_id", "database_url", "crops_url", "index_path", "retry_interval_s")
+_GIVEN = ("group_id", "database_url", "crops_url", "index_path")
 
 
 def produce(broker: str, topic: str, values: list[bytes]) -> None:
@@ -67,7 +67,6 @@ def memory(ingest: IngestSettings, tmp_path: Path) -> MemorySettings:
         database_url=f"sqlite:///{tmp_path}/memory.sqlite",
         crops_url=str(tmp_path / "crops"),
         index_path=tmp_path / "index",
-        retry_interval_s=0.1,
     )
 
 

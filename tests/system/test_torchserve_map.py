@@ -22,10 +22,9 @@ from detector.looks.judged_item import JudgedItem
 from detector.looks.map_look import assembled, covering
 from detector.records import Verdict
 from detector.release.artifact import LOCALIZER, SCANNER, Artifact
-from detector.release.graph_contract import write_probe
 from detector.release.map_contract import CELLS
 from detector.release.scan_contract import FRAME_SCORE
-from detector.release.tensors import Request
+from detector.release.tensors import Request, write_probe
 from detector.routing import Route
 from detector.second_look import looked_again, second_looks
 from detector.serving.mar import MODEL_NAME, pack

@@ -21,14 +21,13 @@ from detector.model.network import Network, PictureBranch
 from detector.release.architecture import Architecture, Picture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import crops_and_pooling, picture_and_pooling, request_for
-from detector.release.gate import GateParameters, Term
-from detector.release.graph_contract import write_probe
-from detector.release.manifest import Manifest
-from detector.release.tensors import ModelOutput, Request, encode
+from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.tensors import ModelOutput, Request, encode, write_probe
 from detector.routing import Route
 from detector.serving import torchserve_launch
 from detector.serving.mar import pack
 from detector.serving.session import Session, open_session
+from detector.serving.shared_request import SharedRequests
 from detector.serving.torchserve import RequestTooLargeError, TorchServe
 from detector.settings import DetectorSettings
 from detector.unknowns import decode
@@ -162,6 +161,7 @@ def stock_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detecto
 @pytest.fixture(scope="module")
 def stock_client(stock_settings: DetectorSettings, untrained_artifact: Artifact) -> Iterator[TorchServe]:
     with TorchServe(stock_settings) as opened:
+        opened._shared = SharedRequests(None)  # as where TorchServe is on another host
         pack(untrained_artifact, stock_settings.model_store_dir)
         opened.register(untrained_artifact)
         yield opened
@@ -198,7 +198,9 @@ def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
     stock_settings: DetectorSettings,
     untrained_artifact: Artifact,
     max_request_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("detector.batch.MOST_CROPS", 10_000)
     sandbox: Any = Decoding()
     refused = 0
 
@@ -212,9 +214,7 @@ def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
 
     records = [InRecord("media", 0, i, 0, None, b"\x89PNG" + bytes([i]), ()) for i in range(64)]
     batch = open_batch(records, Route(untrained_artifact), sandbox, IngestSettings())
-    wide = stock_settings.model_copy(
-        update={"max_request_crops": 10_000, "max_request_bytes": max_request_bytes}
-    )
+    wide = stock_settings.model_copy(update={"max_request_bytes": max_request_bytes})
     judged = judge(batch, score, wide, 900_000)
     assert [result.verdict.id for result in judged if result.verdict] == [f"media-0-{i}" for i in range(64)]
     assert (refused > 0) == (max_request_bytes > 6_553_500)

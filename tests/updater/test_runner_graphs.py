@@ -5,7 +5,7 @@ import pytest
 from update_processes import approve
 
 from detector.release.artifact import EVALUATION, LOCALIZER, MODEL_CARD, SCANNER, verify
-from detector.release.graph_contract import read_probe
+from detector.release.tensors import read_probe
 from detector.serving.session import Session
 from updater.candidate import scanned
 from updater.records import Evaluation, RealsMarked

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from detector.model.graph import Around, around
 from detector.model.network import Network
 from detector.model.scores import SCORES, NetworkOutput, fitted, fused
-from detector.model.surroundings import Around, around
-from detector.release.gate import GateParameters, Term, decide
+from detector.release.manifest import GateParameters, Term, decide
 from detector.release.reference import Reference
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,17 +11,19 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from detector.model.export import export_proven
 from detector.model.network import Network, PictureBranch
 from detector.release.architecture import FEATURE_VERSION
-from detector.release.artifact import REFERENCE, WEIGHTS
+from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Graph
 from detector.release.contract import Contract
-from detector.release.gate import GateParameters
-from detector.release.manifest import Manifest, ReferenceEntry
+from detector.release.manifest import GateParameters, Manifest, ReferenceEntry
 from detector.release.map_contract import MapContract
 from detector.release.reference import Reference, load_reference
 from detector.release.scan_contract import ScanContract
+from detector.release.tensors import CropGraph, Request, write_probe
+from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.parent import branch_of, load_network
 from updater.candidate.picture import new_branch, with_picture_features
@@ -32,6 +34,7 @@ from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
 
 M = TypeVar("M", bound=BaseModel)
+C = TypeVar("C", bound=CropGraph)
 
 FROZEN = "frozen"
 """folder of what frozen models made of pictures, in any run"""
@@ -178,6 +181,30 @@ class Draft:
             calibration=calibrated.figures,
             export_differences=exported.differences,
         )
+
+
+def put_graph(
+    folder: Path, files: Graph, graph: nn.Module, trained: nn.Module, contract: C, shown: Sequence[Request]
+) -> C:
+    """Export a graph beside the detector's, proven equal on the requests, and put its files into the folder.
+
+    The probe is the first request. trained: whose weights are kept. Returns the contract with what the proof
+    found. Raises detector.model.export.ExportError.
+    """
+    aside, probe, weights = (folder.parent / name for name in files.files)
+    contract = export_proven(graph, contract, aside, shown)
+    write_probe(probe, shown[0], Session(aside, contract, threads=1).score(shown[0]))
+    save_file({name: value.contiguous() for name, value in trained.state_dict().items()}, weights)
+    for name in files.files:
+        rename_durably(folder.parent / name, folder / name)
+    return contract
+
+
+def take_graph_over(folder: Path, files: Graph, parent: Artifact) -> None:
+    """Put the files of a graph of the parent's into the folder."""
+    for name in files.files:
+        shutil.copyfile(parent.folder / name, folder.parent / name)
+        rename_durably(folder.parent / name, folder / name)
 
 
 def identity_of(plan: Plan, update: int) -> str:

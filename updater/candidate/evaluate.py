@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.release.contract import PICTURE, Contract
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.session import Session
 from detector.verdicts import fake_probabilities

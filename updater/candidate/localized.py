@@ -1,19 +1,15 @@
 """The second graph of a candidate, which says where a picture is forged: trained anew, or its parent's."""
 
-import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from safetensors.torch import save_file
 
-from detector.model.export import export_proven
 from detector.release.artifact import LOCALIZER
-from detector.release.graph_contract import CROPS, write_probe
 from detector.release.map_contract import CELL_PX, OF_PICTURE, MapContract
-from detector.release.tensors import Request
-from detector.serving.session import Session
-from ingest.durable import rename_durably
+from detector.release.tensors import CROPS, Request
 from memory.records import REAL
+from updater.candidate.draft import put_graph, take_graph_over
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.data.training_data import LabelledCrops
 from updater.localizer.calibrate import THRESHOLD, calibrate, reals_marked
@@ -46,7 +42,7 @@ def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None
         seed=plan.seed,
         device=plan.device,
         steps=plan.localizer_steps,
-        progress=lambda *at: progress("localizer", *at),
+        progress=partial(progress, "localizer"),
     )
     held, unseen = _reals(plan.splits.calibration), _reals(plan.splits.test)
     graph = calibrate(
@@ -55,29 +51,21 @@ def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None
         None,
         without=plan.without,
         seed=plan.seed,
-        progress=lambda *at: progress("calibrate the localizer", *at),
+        progress=partial(progress, "calibrate the localizer"),
     )
-    marked = reals_marked(graph, unseen, lambda *at: progress("map held-back reals", *at))
+    marked = reals_marked(graph, unseen, partial(progress, "map held-back reals"))
     asked = _request(held.take(range(min(_PROBE_PICTURES, len(held)))))
     alone = _request(held.take([0]))
     contract = MapContract(
         crop_px=plan.crop_plan.crop_px, threshold=THRESHOLD, reals_marked=marked, reals=len(unseen)
     )
-    aside, probe, weights = (draft.parent / name for name in LOCALIZER.files)
-    contract = export_proven(graph, contract, aside, [asked, alone])
-    write_probe(probe, asked, Session(aside, contract, threads=1).score(asked))
-    save_file({name: value.contiguous() for name, value in network.state_dict().items()}, weights)
-    for name in LOCALIZER.files:
-        rename_durably(draft.parent / name, draft / name)
-    return contract
+    return put_graph(draft, LOCALIZER, graph, network, contract, [asked, alone])
 
 
 def _taken_over(plan: Plan, draft: Path) -> MapContract | None:
     if plan.parent is None or plan.parent.artifact.manifest.localizer is None:
         return None
-    for name in LOCALIZER.files:
-        shutil.copyfile(plan.parent.artifact.folder / name, draft.parent / name)
-        rename_durably(draft.parent / name, draft / name)
+    take_graph_over(draft, LOCALIZER, plan.parent.artifact)
     return plan.parent.artifact.manifest.localizer
 
 

@@ -16,8 +16,7 @@ from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress
 from updater.settings import TIMM, UpdaterSettings
-from updater.training.frozen import frozen_branch, frozen_rows, picture_of
-from updater.training.picture_vote import Vote, vote_beside
+from updater.training.frozen import Vote, frozen_branch, frozen_rows, picture_of, vote_beside
 from updater.training.weights import chosen
 
 
@@ -40,7 +39,7 @@ def pictures_shown(
             f"the memory keeps no pictures for {name}: set FORGEWATCH_MEMORY_PICTURE_PX, and import into"
             " an empty memory, or unset FORGEWATCH_UPDATER_PICTURE_BACKBONE"
         )
-    if plan.interpolation not in (shown.interpolation, "none"):
+    if plan.interpolation != shown.interpolation:
         raise CandidateRefusedError(
             f"{name} wants pictures resized {shown.interpolation}, and the memory keeps them"
             f" {plan.interpolation}: set FORGEWATCH_MEMORY_PICTURE_INTERPOLATION, and import"

@@ -39,8 +39,8 @@ from updater.records import Caught, Power
 from updater.training import loop, schemes
 from updater.training.batches import TrainingSet
 from updater.training.crop_rows import Rows
+from updater.training.frozen import vote_beside
 from updater.training.losses import classification
-from updater.training.picture_vote import vote_beside
 from updater.training.pools import backbone_rows, classify_items, crop_features, joined_tensors
 from updater.training.step import FIRST, Step
 

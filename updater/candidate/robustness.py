@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t
 
 from detector.release.contract import PICTURE, Contract
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.serving.session import Session
 from memory.records import REAL
 from updater.candidate.evaluate import labelled, score_items

@@ -1,24 +1,18 @@
 """The third graph of a candidate, which says when a video is forged: trained anew, or its parent's."""
 
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from safetensors.torch import save_file
 
-from detector.looks.stretches import Segments
-from detector.model.export import export_proven
+from detector.looks.scan_look import Segments
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
-from detector.release.graph_contract import CROPS, write_probe
 from detector.release.scan_contract import ScanContract
-from detector.release.tensors import Request
-from detector.serving.session import Session
-from ingest.durable import rename_durably
+from detector.release.tensors import CROPS, Request
 from memory.records import REAL
-from updater.candidate.draft import Scanned
+from updater.candidate.draft import Scanned, put_graph, take_graph_over
 from updater.candidate.plan import CandidateRefusedError, Plan
 from updater.data.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
 from updater.data.stored_rows import chosen_rows
@@ -26,12 +20,10 @@ from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
-from updater.scan.calibrate import fared, share_told, threshold_of, told
 from updater.scan.clips import ScannedClip
 from updater.scan.features import SeenFrames
-from updater.scan.library import library_clips, real_clips
-from updater.scan.simulated import Features, simulate_clip, simulate_clips
-from updater.scan.training import BATCH, train_scanner
+from updater.scan.simulated import Features, library_clips, real_clips, simulate_clip, simulate_clips
+from updater.scan.training import BATCH, fared, share_told, threshold_of, told, train_scanner
 from updater.training.crop_rows import Crops
 
 _PROBE_FRAMES = 24
@@ -96,23 +88,15 @@ def _put(
         reals_told=share_told(held, threshold),
         reals=len(held),
     )
-    aside, probe, weights = (draft.parent / name for name in SCANNER.files)
     graph = ScannerGraph(scanner, crop_px)
-    contract = export_proven(graph, contract, aside, [{CROPS: shown}, asked])
-    write_probe(probe, asked, Session(aside, contract, threads=1).score(asked))
-    save_file({name: value.contiguous() for name, value in scanner.state_dict().items()}, weights)
-    for name in SCANNER.files:
-        rename_durably(draft.parent / name, draft / name)
-    return contract
+    return put_graph(draft, SCANNER, graph, scanner, contract, [asked, {CROPS: shown}])
 
 
 def _taken_over(plan: Plan, draft: Path) -> Scanned | None:
     if plan.parent is None or plan.parent.artifact.manifest.scanner is None:
         return None
     parent = plan.parent.artifact
-    for name in SCANNER.files:
-        shutil.copyfile(parent.folder / name, draft.parent / name)
-        rename_durably(draft.parent / name, draft / name)
+    take_graph_over(draft, SCANNER, parent)
     found = Evaluation.model_validate_json((parent.folder / EVALUATION).read_bytes()).scanner
     return Scanned(contract=plan.parent.artifact.manifest.scanner, found=found)
 

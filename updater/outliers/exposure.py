@@ -96,10 +96,11 @@ def forged(
     tampered = pseudo_forge(rng, crops, without)
     if SAVED_KIND in without:
         return tampered
-    return np.stack([_compressed(crop, quality) for crop in tampered])
+    return np.stack([compressed(crop, quality) for crop in tampered])
 
 
-def _compressed(image: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
+def compressed(image: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
+    """Return uint8 [S, S, 3] as it comes back from a JPEG of that quality."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality)
     return np.asarray(Image.open(file))

@@ -4,9 +4,12 @@ A crop of a real picture is filmed: it is seen through a window that moves along
 beyond its edges, with noise anew in each frame. A forged clip has pseudo-forgeries in one to three
 stretches, in one region that moves along. Most clips were coded once as H.264 before they were forged, as
 films were; all are coded after it.
+
+Real videos of a library are forged in the same way. Whoever made one coded it once. Some of those that stay
+real are coded once more too, so that this is no clue.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +18,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from updater.data.real_clips import RealClips
 from updater.distortions.clip_writing import through_h264
 from updater.filters import Picture, gaussian, to_picture
-from updater.outliers.local_forgeries import forge_locally
-from updater.outliers.masks import Forged
-from updater.scan.clips import ScannedClip, scanned
-from updater.scan.moving import FRAMES, Path, forged_along, shifted, smooth_path
-from updater.scan.stretches import Stretch, draw_stretches
+from updater.outliers.local_forgeries import Forged, forge_locally
+from updater.scan.clips import (
+    FRAMES,
+    Path,
+    ScannedClip,
+    Stretch,
+    draw_stretches,
+    forged_along,
+    scanned,
+    shifted,
+    smooth_path,
+)
 from updater.training.crop_rows import Crops, in_turn
 
 CODED_BEFORE_SHARE = 0.75
@@ -147,3 +158,70 @@ def _pseudo_forged(without: frozenset[str], rng: np.random.Generator, picture: P
 
 def _drawn(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
     return int(rng.integers(bounds[0], bounds[1] + 1))
+
+
+CODED_AGAIN_SHARE = 0.5
+
+
+def library_clip(
+    rng: np.random.Generator,
+    frames: Picture,
+    without: frozenset[str],
+    *,
+    forged: bool,
+    coded_again_share: float = CODED_AGAIN_SHARE,
+) -> SimulatedClip:
+    """Make a clip of a real video's frames, uint8 [T, S, S, 3], T >= 18; a forged one where asked.
+
+    without: kinds of operations that pseudo-forgeries are not to have. Raises ValueError where none is left.
+    """
+    if not forged:
+        again = rng.random() < coded_again_share
+        return SimulatedClip(coded_after(rng, frames) if again else frames, ())
+    moves = smooth_path(rng, len(frames), round(REACH * frames.shape[1]))
+    changed, segments = pseudo_forged_along(rng, frames, moves, without)
+    return SimulatedClip(coded_after(rng, changed), segments)
+
+
+def library_clips(
+    videos: RealClips,
+    numbers: Sequence[int],
+    features: Features,
+    count: int,
+    *,
+    without: frozenset[str],
+    seed: tuple[int, ...],
+    coded_again_share: float = CODED_AGAIN_SHARE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[ScannedClip]:
+    """Make `count` clips of some videos, at least one, as the head over time sees them.
+
+    numbers: which videos, which are taken in turn. Of twice as many clips as videos, each video has a real
+    one and a forged one. features: as `simulate_clips` takes them.
+    """
+
+    def make(rng: np.random.Generator, number: int) -> SimulatedClip:
+        turn, place = divmod(number, len(numbers))
+        return library_clip(
+            rng,
+            videos[numbers[place]],
+            without,
+            forged=bool((turn + place) % 2),
+            coded_again_share=coded_again_share,
+        )
+
+    return made_clips(make, features, count, seed=seed, progress=progress)
+
+
+def real_clips(
+    videos: RealClips,
+    numbers: Sequence[int],
+    features: Features,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[ScannedClip]:
+    """Return some real videos as they are, as the head over time sees them."""
+
+    def make(_: np.random.Generator, number: int) -> SimulatedClip:
+        return SimulatedClip(videos[numbers[number]], ())
+
+    return made_clips(make, features, len(numbers), seed=(), progress=progress)

@@ -4,18 +4,19 @@
 trained on. `on_crops` and `on_rows` are the training itself.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from updater.training.batches import Drawn, TrainingSet
 from updater.training.crop_rows import Rows, as_images
-from updater.training.pieces import in_pieces
 from updater.training.pools import forensics_of, rows_at
 from updater.training.precision import half_precision
 from updater.training.processes import by_share
@@ -145,3 +146,19 @@ def _batch(
         pooling=drawn.pooling.to(device),
         outliers=outliers,
     )
+
+
+def in_pieces(function: Callable[[Tensor], Tensor], rows: Tensor, pieces: int) -> Tensor:
+    """Return function(rows), which has a row for each of them, computed in so many pieces.
+
+    A piece passes forwards alone, and once more going back: only its result is kept (Chen et al. 2016,
+    "Training deep nets with sublinear memory cost"). The loss is computed on the results of all pieces. So a
+    step is that of the whole batch, whatever the loss is over: pairs, means over some items, extrema. Batch
+    normalisation in training is the exception: its statistics are of a piece, and its running ones move each
+    time that a piece passes. What a backbone draws at random by itself (dropout, drop path) is drawn for
+    each piece.
+    """
+    if pieces == 1:
+        return function(rows)
+    made = [checkpoint(function, piece, use_reentrant=False) for piece in rows.tensor_split(pieces)]
+    return torch.cat(made)

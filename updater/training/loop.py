@@ -21,9 +21,8 @@ from updater.outliers.exposure import Exposure, expose
 from updater.training import processes, schemes
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.batches import ahead, at_once, draw
-from updater.training.checkpoint import Checkpoint
 from updater.training.crop_rows import Rows
-from updater.training.fit import Descent, Stage, fit
+from updater.training.fit import Checkpoint, Descent, Pieces, Stage, fit
 from updater.training.forward import Batch as Batch
 from updater.training.forward import (
     Images,
@@ -33,12 +32,10 @@ from updater.training.forward import (
     ready_images,
     ready_pools,
 )
-from updater.training.heads import trained
-from updater.training.pieces import Pieces
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
 from updater.training.precision import loss_scale, one_thread, seed_draws
 from updater.training.schedules import SCHEDULES
-from updater.training.step import Recipe, Step
+from updater.training.step import Recipe, Step, trained
 from updater.training.weights import put
 from updater.whitening import part_whitening
 

@@ -1,4 +1,9 @@
-"""The loss that a learner starts from: the scheme's, with the pseudo-forgeries as the options say."""
+"""The losses that learners start from: the scheme's, with pseudo-forgeries, and those of distillation.
+
+Distillation holds a network to what the previous one still says: its logits and embeddings.
+"""
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -7,9 +12,11 @@ from torch import Tensor
 from detector.model.scores import NetworkOutput
 from updater.training import schemes
 from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.pools import backbone_rows, classify_in_parts, rows_at
 from updater.training.schemes import Entropy
-from updater.training.step import Step
+from updater.training.step import Step, trained
 
+TEMPERATURE = 2.0
 _OUTLIER_WEIGHT = 0.1
 _MARGIN = 5.0
 
@@ -60,3 +67,83 @@ def outlier_energy(logits: Tensor, known: Tensor, margin: float = _MARGIN) -> Te
     if not len(inside) or not len(outside):
         return logits.sum() * 0
     return F.relu(margin + inside[:, None] - outside[None, :]).square().mean()
+
+
+def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
+    """Return the previous network's logits of each whole item, float32 [n, K of before], computed once."""
+    assert step.previous is not None
+    old = trained(step.previous).to(step.device)
+    rows = backbone_rows(old, data.crops, step.device)
+    return torch.cat([one.logits for one in classify_in_parts(old, rows, data.features, data.starts)])
+
+
+def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
+    """Return what the previous network says of the very crops of a batch; its backbone runs only once."""
+    assert step.previous is not None
+    old = trained(step.previous).to(step.device)
+    rows = backbone_rows(old, data.crops, step.device)
+
+    def of(batch: Batch) -> NetworkOutput:
+        with torch.no_grad():
+            features = batch.pooling @ rows_at(data.features, batch.crops)
+            return old.classify(batch.pooling @ rows_at(rows, batch.crops), features)
+
+    return of
+
+
+def distilled(step: Step, data: TrainingSet) -> Callable[[Batch], Tensor | slice]:
+    """Return which of a batch's M items are held to the previous network, bool [M]; or all, as a slice.
+
+    By options.distilled: every one, pseudo-forgeries too, or those of the previous network's classes (CDDB
+    eq. 3, the set P). Of two logits for all classes ("bc") the previous network says nothing good of a new
+    family: over all items, that family is learnt only when it is an old one.
+    """
+    if step.options.distilled == "all":
+        return lambda batch: slice(None)
+    old = torch.tensor([family in step.old for family in step.train.families])
+    exemplar = F.pad(old, (0, len(data.targets) - len(old))).to(step.device)
+    return lambda batch: exemplar[batch.items]
+
+
+def distillation(logits: Tensor, teacher: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    """Return T^2 * mean KL(softmax(teacher / T) || softmax(logits / T)), a scalar; both float32 [M, K].
+
+    Li and Hoiem 2016, "Learning without forgetting", eq. 2-3, less the teacher's own entropy; CDDB eq. 3.
+    """
+    return temperature**2 * soft_cross_entropy(logits, teacher, temperature, divergence=True)
+
+
+def soft_cross_entropy(
+    logits: Tensor, teacher: Tensor, temperature: float = TEMPERATURE, *, divergence: bool = False
+) -> Tensor:
+    """Return the mean of -sum softmax(teacher / T) * log softmax(logits / T), a scalar; both float32 [M, K].
+
+    The distillation of BiC (eq. 2) and WA (eq. 3). divergence: less the teacher's entropy, which has no
+    gradient; 0 then means that the two agree. 0 without rows, too.
+    """
+    if not len(logits):
+        return logits.sum()
+    wanted, said = F.softmax(teacher / temperature, 1), F.log_softmax(logits / temperature, 1)
+    if divergence:
+        return F.kl_div(said, wanted, reduction="batchmean")
+    return -(wanted * said).sum(1).mean()
+
+
+def interpolated(loss: Loss, step: Step, data: TrainingSet) -> Loss:
+    """Return (1 - lambda) * loss + lambda * distillation, lambda = |old| / |all classes|.
+
+    Wu et al. 2019 (BiC), eq. 4, and Zhao et al. 2020 (WA), eq. 4: the more there is to keep, the more
+    keeping weighs. options.distillation multiplies lambda; the first step has nothing to keep.
+    """
+    share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
+    if not share:
+        return loss
+    wanted, rows = teacher_logits(step, data), distilled(step, data)
+
+    def total(batch: Batch) -> Tensor:
+        held = rows(batch)
+        logits = batch.output.logits[held, : wanted.shape[1]]
+        kept = soft_cross_entropy(logits, wanted[batch.items][held])
+        return (1 - share) * loss(batch) + share * kept
+
+    return total

@@ -11,9 +11,8 @@ towards large and new classes (`two_stages`).
 from torch import Tensor
 
 from updater.training import two_stages
-from updater.training.distillation import distillation, distilled, teacher_logits
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification
+from updater.training.losses import classification, distillation, distilled, teacher_logits
 from updater.training.step import Learnt, Step
 
 

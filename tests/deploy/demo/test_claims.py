@@ -1,7 +1,9 @@
 from collections.abc import Callable
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 from verdicts import make_item, make_verdict
 
 from deploy.demo.claims import (
@@ -18,6 +20,7 @@ from deploy.demo.claims import (
     shares,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
+from deploy.demo.tables import show
 from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Label, Verdict
 
@@ -161,3 +164,15 @@ def test_what_is_claimed_of_the_default_choice_is_not_claimed_of_others(
         "before: 80% of the unseen fakes are not called real",
         "before: 50% of the unseen fakes are called unknown",
     }
+
+
+@pytest.mark.parametrize(("steps", "said"), [({"train": 1.0}, "made in this run"), ({}, "an earlier run")])
+def test_the_table_says_whether_release_0_was_made_or_taken_from_the_cache(
+    steps: dict[str, float], said: str
+) -> None:
+    sent = [Sent("t-0-0", "real", "before"), Sent("t-0-1", "blended", "before")]
+    verdicts = {"t-0-0": verdict(0, "real"), "t-0-1": verdict(1, "fake", "blended")}
+    counted = report(0, "blended", steps, sent, verdicts, ([*verdicts], []), OLD, 0, [], [], 0.0)
+    shown = StringIO()
+    show(Console(file=shown, width=200), counted)
+    assert said in shown.getvalue()

@@ -19,8 +19,8 @@ from deploy.demo.located import (
 )
 from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import ForgeryMap, Segment, Verdict
-from updater.scan.calibrate import found
-from updater.scan.stretches import Stretch
+from updater.scan.clips import Stretch
+from updater.scan.training import found
 
 SIDE = 64
 

@@ -20,7 +20,7 @@ from deploy.demo.pictures import (
 from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Scan, Segment
 from updater.distortions.clip_writing import to_h264
-from updater.scan.stretches import Stretch
+from updater.scan.clips import Stretch
 
 SIDE = 64
 GREY = np.full((SIDE, SIDE, 3), 100, np.uint8)

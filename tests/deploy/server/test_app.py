@@ -15,10 +15,9 @@ from fastapi.testclient import TestClient
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
-from deploy.server.access import refuse_insecure
 from deploy.server.app import create_app
 from deploy.server.process import Server, serve
-from deploy.server.services import Services
+from deploy.server.services import Services, refuse_insecure
 from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact
 from ingest.process.frame import Process, WrongSettingError

@@ -15,8 +15,7 @@ from verdicts import make_evidence, make_item, make_verdict
 
 from detector.looks.judged_item import Clip, JudgedItem
 from detector.looks.map_look import MapLook, PictureMap, forgery_map
-from detector.looks.scan_look import ScanLook, scan_of
-from detector.looks.stretches import stretches
+from detector.looks.scan_look import ScanLook, scan_of, stretches
 from detector.records import RegionPrediction, Verdict
 from detector.release.map_contract import CELLS, MapContract
 from detector.release.scan_contract import FRAME_SCORE, ScanContract

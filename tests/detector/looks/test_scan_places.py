@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.looks.judged_item import Clip
+from detector.looks.scan_look import MOST, SHORTEST, best_score, runs, soft_nms, stretches
 from detector.looks.scan_places import clips, corners_along, face_followed, judged_apart
-from detector.looks.stretches import MOST, SHORTEST, best_score, runs, soft_nms, stretches
 from detector.release.contract import request_for
 from ingest.records import Decoded, Region
 from ingest.sandbox.crops import grid

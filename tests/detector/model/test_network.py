@@ -9,7 +9,7 @@ from detector.model.graph import DetectorGraph
 from detector.model.network import Network, PictureBranch, ResidualFrontEnd
 from detector.release.architecture import Architecture, Picture
 from detector.release.contract import crops_and_pooling, picture_and_pooling
-from detector.release.gate import GateParameters, Term
+from detector.release.manifest import GateParameters, Term
 from detector.release.tensors import Request
 from detector.serving.session import Session
 from ingest.records import CropPlan, PicturePlan

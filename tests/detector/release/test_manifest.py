@@ -6,8 +6,15 @@ import pytest
 from pydantic import ValidationError
 
 from detector.release.artifact import MANIFEST, Artifact
-from detector.release.gate import GateParameters, Term, decide
-from detector.release.manifest import FORMAT, DamagedArtifactError, UnknownFormatError, read_manifest
+from detector.release.manifest import (
+    FORMAT,
+    DamagedArtifactError,
+    GateParameters,
+    Term,
+    UnknownFormatError,
+    decide,
+    read_manifest,
+)
 
 
 def test_a_release_is_written_in_one_format_whatever_it_has(

@@ -3,14 +3,17 @@
 import json
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from detector.records import Rollout
 from detector.serving import rollout_source
 from detector.serving.fetch import FetchError
-from detector.serving.rollout_source import STATES, Wanted
+from detector.serving.rollout_source import STATES, Pause, Wanted
 from detector.settings import DetectorSettings
 
 A, B = "a" * 64, "b" * 64
@@ -126,3 +129,26 @@ def test_a_damaged_file_of_what_was_served_is_as_good_as_none(
 ) -> None:
     (settings.model_store_dir / "rollout.json").write_bytes(kept)
     assert Wanted(settings).kept is None
+
+
+@given(st.floats(0.001, 10), st.floats(0.001, 1000), st.integers(1, 200))
+def test_pauses_double_up_to_the_longest(first_s: float, max_s: float, failures: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        clock = SimpleNamespace(now=0.0)
+        patch.setattr(rollout_source, "time", SimpleNamespace(monotonic=lambda: clock.now))
+        patch.setattr(rollout_source, "FIRST_PAUSE_S", first_s)
+        pause = Pause()
+        assert pause.due
+        for failure in range(failures):
+            began, expected = clock.now, min(max_s, first_s * 2.0 ** min(failure, 64))
+            pause.failed(max_s)
+            clock.now = began + expected * 0.99
+            assert not pause.due
+            clock.now = began + expected * 1.01
+            assert pause.due
+        pause.failed(max_s, long=True)
+        clock.now += max_s * 0.99
+        assert not pause.due
+        pause.rest(0.0)
+        assert pause.due
+        assert pause.failures == 0

@@ -5,7 +5,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +176,17 @@ def test_a_kernel_that_refuses_the_filter_means_no_decoding_and_one_line_says_so
     )
 
 
-def judged(machine: str, arch: int, number: int, arguments: tuple[int, ...]) -> int:
+def judged(
+    machine: str,
+    arch: int,
+    number: int,
+    arguments: tuple[int, ...],
+    program: Callable[[str], tuple[seccomp.Instruction, ...]] = seccomp.program,
+) -> int:
     """Run the filter as the kernel would (classic BPF over struct seccomp_data)."""
     data = number.to_bytes(4, "little") + arch.to_bytes(4, "little") + bytes(8)
     data += b"".join(argument.to_bytes(8, "little") for argument in arguments)
-    lines, at, accumulator = seccomp.program(machine), 0, 0
+    lines, at, accumulator = program(machine), 0, 0
     while True:
         code, if_true, if_false, k = lines[at]
         at += 1
@@ -240,6 +246,26 @@ def test_numbers_are_the_kernels(column: int, header: str) -> None:
     for name, numbers in REACHING.items():
         if name in kernel:
             assert numbers[column] == kernel[name], name
+
+
+@pytest.mark.parametrize("machine", [X86, ARM])
+@given(arguments=st.tuples(*[WORDS] * 6))
+def test_the_process_that_forks_may_fork_and_reaches_nothing(
+    machine: str, arguments: tuple[int, ...]
+) -> None:
+    def passes(number: int, arch: int = ARCH[machine]) -> int:
+        return judged(machine, arch, number, arguments, seccomp.forking_program)
+
+    column = machine == ARM
+    for name, numbers in seccomp._REACHING_OUT.items():
+        assert REACHING[name][column] == numbers[column] or numbers[column] is None
+        if numbers[column] is not None:
+            assert passes(numbers[column]) & 0xFFFF0000 == 0x00050000
+            assert passes(numbers[column], ARCH[X86 if column else ARM]) == KILL
+    for needed in (*seccomp._ALLOWED.values(), seccomp._CLONE, REACHING["kill"], REACHING["seccomp"]):
+        assert passes(needed[column]) == ALLOW
+    if machine == X86:
+        assert passes(REACHING["open"][0] | 0x40000000) == KILL
 
 
 def test_another_machine_is_refused() -> None:

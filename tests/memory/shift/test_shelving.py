@@ -66,9 +66,9 @@ def alarm(store: Store) -> Alarm:
 
 
 def test_suspects_become_the_first_cluster_of_the_list_with_their_evidence(
-    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+    store: Store, crops: CropStore, index: Index, alarm: Alarm
 ) -> None:
-    shelve(alarm, FOUND, store, crops, index, settings)
+    shelve(alarm, FOUND, store, crops, index)
     (one,) = list_clusters(store)
     assert one.alarm is not None
     assert set(one.members) == {f"media-0-{n}" for n in range(10, 20)}
@@ -84,9 +84,9 @@ def test_suspects_become_the_first_cluster_of_the_list_with_their_evidence(
 
 
 def test_what_is_not_of_one_kind_is_told_so(
-    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+    store: Store, crops: CropStore, index: Index, alarm: Alarm
 ) -> None:
-    shelve(alarm, {s: reread(s, kind=0) for s in [*SUSPECTS, *OTHERS]}, store, crops, index, settings)
+    shelve(alarm, {s: reread(s, kind=0) for s in [*SUSPECTS, *OTHERS]}, store, crops, index)
     (one,) = list_clusters(store)
     assert one.alarm is not None
     assert one.alarm.cohesion is not None
@@ -102,7 +102,7 @@ def test_suspects_are_in_no_computed_cluster_and_a_computation_leaves_theirs_alo
     make: Callable[..., Arrival],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shelve(alarm, FOUND, store, crops, index, settings)
+    shelve(alarm, FOUND, store, crops, index)
     (before,) = list_clusters(store)
     renew(store, settings)
     monkeypatch.setattr(
@@ -114,9 +114,9 @@ def test_suspects_are_in_no_computed_cluster_and_a_computation_leaves_theirs_alo
 
 @pytest.mark.slow
 def test_missing_media_is_told_and_without_any_suspect_there_is_no_cluster(
-    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+    store: Store, crops: CropStore, index: Index, alarm: Alarm
 ) -> None:
-    shelve(alarm, {}, store, crops, index, settings)
+    shelve(alarm, {}, store, crops, index)
     assert list_clusters(store) == []
     with store.read() as connection:
         assert to_shelve(connection) == []
@@ -125,16 +125,16 @@ def test_missing_media_is_told_and_without_any_suspect_there_is_no_cluster(
 
 
 def test_an_alarm_is_shelved_once_whoever_is_second(
-    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+    store: Store, crops: CropStore, index: Index, alarm: Alarm
 ) -> None:
-    shelve(alarm, FOUND, store, crops, index, settings)
+    shelve(alarm, FOUND, store, crops, index)
     (before,) = list_clusters(store)
-    shelve(alarm, {}, store, crops, Index(FEATURE_VERSION, WIDTH), settings)
+    shelve(alarm, {}, store, crops, Index(FEATURE_VERSION, WIDTH))
     assert list_clusters(store) == [before]
 
 
 def test_an_alarm_waits_until_every_suspect_has_a_label_which_an_update_is_told_of(
-    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+    store: Store, crops: CropStore, index: Index, alarm: Alarm
 ) -> None:
     registry = CollectorRegistry()
     registry.register(FillCollector(store))
@@ -148,7 +148,7 @@ def test_an_alarm_waits_until_every_suspect_has_a_label_which_an_update_is_told_
         return line.split()[1]
 
     assert waiting() == "0.0"
-    shelve(alarm, FOUND, store, crops, index, settings)
+    shelve(alarm, FOUND, store, crops, index)
     (one,) = list_clusters(store)
     first = label(store, one.members[:4], "gan", "ada")
     assert waiting() == "1.0"
@@ -160,9 +160,9 @@ def test_an_alarm_waits_until_every_suspect_has_a_label_which_an_update_is_told_
 
 
 def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(
-    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
+    store: Store, crops: CropStore, index: Index, alarm: Alarm
 ) -> None:
-    shelve(alarm, FOUND, store, crops, index, settings)
+    shelve(alarm, FOUND, store, crops, index)
     with store.read() as connection:
         (told,) = to_announce(connection)
     record = event(told, "alarms")
@@ -196,7 +196,7 @@ def test_media_is_cut_as_the_newest_exemplar_was(
     store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
 ) -> None:
     assert plan_like(store, crops, settings).crops.crop_px == 128
-    shelve(alarm, FOUND, store, crops, index, settings)
+    shelve(alarm, FOUND, store, crops, index)
     plan = plan_like(store, crops, settings)
     assert (plan.crops.crop_px, plan.pictures) == (32, {})
 

@@ -17,13 +17,15 @@ from memory.store import Store, StoreUnavailableError, load_offsets
 
 @pytest.fixture
 def settings(sqlite_url: str) -> MemorySettings:
-    return MemorySettings(database_url=sqlite_url, min_reference=40, max_reference=200, max_sources=3)
+    return MemorySettings(database_url=sqlite_url, min_reference=40)
 
 
 @pytest.fixture(autouse=True)
 def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     # Else a test may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
+    monkeypatch.setattr("memory.alarms.MAX_REFERENCE", 200)
+    monkeypatch.setattr(watch, "MAX_SOURCES", 3)
 
 
 @pytest.fixture
@@ -199,7 +201,7 @@ def test_another_release_begins_anew_and_what_is_kept_is_bounded(
     with store.note() as connection:
         old = load(connection, "a" * 64, "camera", settings)
         new = load(connection, "b" * 64, "camera", settings)
-    assert (len(old.seen), len(old.test.kept)) == (SEEN, settings.max_reference)
+    assert (len(old.seen), len(old.test.kept)) == (SEEN, 200)
     assert (new.number, new.test.seen) == (1, 5)
 
 

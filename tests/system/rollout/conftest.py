@@ -16,7 +16,7 @@ import pytest
 from deploy.local.torchserve import TorchServe as Server
 from detector.records import Rollout
 from detector.release.artifact import Artifact, load, seal
-from detector.serving import pause, rollout, rollout_source
+from detector.serving import rollout, rollout_source
 from detector.serving.holdings import Holdings
 from detector.serving.loading import Loader
 from detector.serving.rollout import Serving
@@ -114,7 +114,7 @@ class Deploy:
 
 @pytest.fixture
 def deploy(tmp_path: Path, torchserve: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy]:
-    monkeypatch.setattr(pause, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(rollout_source, "FIRST_PAUSE_S", 0.05)
     for module in (rollout, rollout_source):
         monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.2)
     monkeypatch.setattr(rollout, "REFUSED_PAUSE_S", 0.5)

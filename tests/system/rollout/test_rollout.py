@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from detector.records import Rollout
 from detector.release.artifact import MODEL, PROBE, Artifact, seal
-from detector.release.graph_contract import read_probe, write_probe
+from detector.release.tensors import read_probe, write_probe
 from detector.serving import mar
 from detector.serving.holdings import Holdings
 from detector.serving.torchserve import StartError, TorchServe

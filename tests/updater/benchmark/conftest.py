@@ -4,9 +4,9 @@ import pytest
 
 from detector.release.architecture import Architecture
 from updater.benchmark.continual import left_out
-from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import OutlierSet, Stream, Task
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.harness import run_seeds

@@ -18,8 +18,8 @@ from detector.release.architecture import Architecture
 from ingest.records import CropPlan
 from memory.rehearsal import herd
 from updater.benchmark.continual import scoring
-from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.cache import Piece, fetch, identity
 from updater.benchmark.data.crops import join
 from updater.benchmark.data.tasks import Stream, Task

@@ -8,7 +8,7 @@ import pytest
 from detector.model.backbone import shown_to
 from ingest.records import PicturePlan
 from updater.benchmark.continual import run, scoring
-from updater.benchmark.continual.items import with_features
+from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Task
 from updater.training import frozen
 from updater.training.frozen import picture_of

@@ -17,10 +17,10 @@ from dataclasses import replace
 
 import pytest
 
-from updater.benchmark.continual.items import with_features
 from updater.benchmark.continual.left_out import leave_out
 from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.report.harness import run_seeds

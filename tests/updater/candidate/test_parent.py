@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from detector.release.gate import decide
+from detector.release.manifest import decide
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from updater.candidate.evaluate import score_items

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from detector.release.gate import GateParameters, Term
+from detector.release.manifest import GateParameters, Term
 from updater.candidate import robustness
 from updater.candidate.report import accuracy, under_distortions
 from updater.candidate.robustness import Judge, lost_on, measure_robustness

@@ -15,9 +15,8 @@ from updater.data.stored_rows import stored
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, processes
 from updater.training.crop_rows import shared_rows
-from updater.training.distillation import interpolated
 from updater.training.loop import Training, item_weights
-from updater.training.losses import classification
+from updater.training.losses import classification, interpolated
 from updater.training.pools import backbone_rows
 from updater.training.processes import add_gradients, by_share
 from updater.training.step import FIRST, Learnt, Options, Step

@@ -1,7 +1,7 @@
 """A stream learnt task by task, with what is measured after each; an interrupted run goes on."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from memory.rehearsal import herd
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.tasks import Stream
+from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
@@ -233,3 +233,19 @@ def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:
         values = [getattr(part, name) for part in parts if getattr(part, name) is not None]
         found[name] = float(np.mean(values)) if values else None
     return kind(**found)
+
+
+def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) -> dict[str, Unseen]:
+    """Return the means over all sets, and over those that are near or far, by the names of `Figures`.
+
+    sets: the figures of each set that was measured, its mean over the steps. There is no mean of none.
+    Miao et al. 2024 (OpenCIL), section 3.3 and appendix C.2: a table's figure is the mean over the sets.
+    Pooled, a large set outweighs the others, and easy outliers hide hard ones.
+    """
+    distances = {one.name: one.distance for one in outliers}
+    parts = {
+        "each_set": list(sets.values()),
+        "near": [one for name, one in sets.items() if distances[name] == "near"],
+        "far": [one for name, one in sets.items() if distances[name] == "far"],
+    }
+    return {name: mean_of(Unseen, part) for name, part in parts.items() if part}

@@ -1,18 +1,19 @@
 """Rejection of a family that nothing was trained on: each family of a stream left out once."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
+from sklearn.neighbors import NearestNeighbors
 
 from detector.release.architecture import NO_BACKBONE
+from detector.release.reference import Reference
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.lone_source import lone_source_scores
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream, Task, is_real
@@ -31,6 +32,7 @@ from updater.progress import Progress
 from updater.training.processes import is_first
 from updater.training.step import Learnt, Options, Recipe, Step
 
+_FACTS = ("family", "reals_unknown", "reals_fake", "lone_source_auc")
 PLAIN_BACKBONE = "lcnet_050"
 """of the plain network whose energy is shown beside the gate, where the setup has no backbone"""
 
@@ -211,45 +213,52 @@ def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
 
 
 def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
-    arrays = {
-        f"{name}/{key}": v
-        for name, one in results.items()
-        for key, v in [*vars(one.scores).items(), ("not_real", one.not_real)]
-    }
-    write_durably(
-        path.with_suffix(".safetensors"),
-        save({name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}),
-    )
-    facts = {
-        name: [one.family, one.unseen.model_dump(), one.reals_unknown, one.reals_fake, one.lone_source_auc]
-        for name, one in results.items()
-    }
+    arrays, facts = {}, {}
+    for name, of_score in results.items():
+        for key, values in [*vars(of_score.scores).items(), ("not_real", of_score.not_real)]:
+            arrays[f"{name}/{key}"] = np.ascontiguousarray(values, np.float32)
+        facts[name] = {key: getattr(of_score, key) for key in _FACTS} | {
+            "unseen": of_score.unseen.model_dump()
+        }
+    write_durably(path.with_suffix(".safetensors"), save(arrays))
     write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
 
 
 def _load(path: Path) -> dict[str, LeftOut] | None:
     if not path.with_suffix(".json").is_file():
         return None
-    arrays = load_file(path.with_suffix(".safetensors"))
-    facts = json.loads(path.with_suffix(".json").read_bytes())
-    return dict(_loaded(facts, arrays))
+    arrays, results = load_file(path.with_suffix(".safetensors")), {}
+    for name, facts in json.loads(path.with_suffix(".json").read_bytes()).items():
+        own = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
+        not_real, unseen = own.pop("not_real").astype(bool), Unseen.model_validate(facts.pop("unseen"))
+        results[name] = LeftOut(**facts, unseen=unseen, scores=RejectionScores(**own), not_real=not_real)
+    return results
 
 
-def _loaded(
-    facts: Mapping[str, list[object]], arrays: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, LeftOut]]:
-    for name, (family, unseen, unknown, fake, lone) in facts.items():
-        scores = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
-        not_real = scores.pop("not_real").astype(bool)
-        yield (
-            name,
-            LeftOut(
-                str(family),
-                Unseen.model_validate(unseen),
-                RejectionScores(**scores),
-                float(unknown),  # type: ignore[arg-type]
-                float(fake),  # type: ignore[arg-type]
-                not_real,
-                lone,  # type: ignore[arg-type]
-            ),
+def lone_source_scores(
+    reference: Reference, source: str, features: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """Return how much nearer each item is to the lone source than to any other, float64 [n].
+
+    This score never looks at fakeness. Where the reals of a source are known and its forgeries are left out,
+    every other source has both: whatever lies nearest to the lone one is likely one of the forgeries. A score
+    of rejection has to beat it.
+
+    s(x) = (distance to the nearest known item of another source) - (to the nearest of the lone one),
+    Euclidean in the whitened forensic features. features: raw, float32 [n, F]. A known item's source is what
+    its class says before the slash. Raises ValueError where no item of the reference is of the source, or all
+    are.
+    """
+    lone = np.array([name.partition("/")[0] == source for name in reference.families], bool)
+    if lone.all() or not lone.any():
+        raise ValueError(
+            f"{lone.sum()} of {len(lone)} known items are of {source}: some must be, and not all"
         )
+    rows = reference.whiten(features)
+    own, other = (_distances(reference.features[part], rows) for part in (lone, ~lone))
+    return other - own
+
+
+def _distances(known: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    found = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(rows)[0][:, 0]
+    return np.asarray(found, np.float64)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.release.artifact import WEIGHTS, Artifact
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.serving.session import open_session
 from memory.records import REAL, split_of
 from updater.benchmark.data.crops import CropReader
@@ -114,7 +114,7 @@ def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progres
     real = reals(media.newcomers.families)
     photographs = media.newcomers.take(np.flatnonzero(real))
     forgeries = media.newcomers.take(np.flatnonzero(~real))
-    to_name, others = halves(photographs, seed)
+    to_name, others = hold_back(photographs, 0.5, seed)
     asked = LabelledCrops.join([media.fresh, others, forgeries])
     first = _dealt([media.library], seed)
     release = _release(settings, None, first, folder / f"seed-{seed}" / "before", progress)
@@ -125,11 +125,6 @@ def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progres
     candidate = _release(settings, parent, both, folder / f"seed-{seed}" / "after", progress)
     after = _judged(candidate, asked, progress)
     return Way((release.manifest.gate, candidate.manifest.gate), before, after)
-
-
-def halves(photographs: LabelledCrops, seed: int) -> tuple[LabelledCrops, LabelledCrops]:
-    """Deal each source's photographs in two: those that a person names, and the others. Groups stay whole."""
-    return hold_back(photographs, 0.5, seed)
 
 
 def _featured(name: str, items: LabelledCrops, progress: Progress) -> LabelledCrops:

@@ -8,13 +8,12 @@ import numpy as np
 
 from detector.release.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
-from updater.benchmark.continual.continual import Continual, mean_of
-from updater.benchmark.continual.items import with_features
+from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out
-from updater.benchmark.continual.outlier_sets import means_over_sets
 from updater.benchmark.continual.resampled import resampled
 from updater.benchmark.continual.scoring import output_of, rightly_told
 from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.bootstrap import interval
@@ -25,7 +24,7 @@ from updater.benchmark.report.results import Step as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
 from updater.data.training_data import LabelledCrops
 from updater.measures import af, af_paper
-from updater.training.picture_vote import vote_beside
+from updater.training.frozen import vote_beside
 from updater.training.processes import is_first
 from updater.training.step import Step
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.scores import NetworkOutput, energy
-from detector.release.gate import GateParameters
+from detector.release.manifest import GateParameters
 from detector.release.reference import Reference
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
@@ -28,7 +28,7 @@ from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
-from updater.training.picture_vote import Vote, vote_beside
+from updater.training.frozen import Vote, vote_beside
 from updater.training.pools import backbone_rows, classify_in_parts, crop_features
 from updater.training.step import Learnt
 

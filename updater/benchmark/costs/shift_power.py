@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from scipy.special import ndtri
 
+from memory.alarms import MAX_REFERENCE
 from memory.settings import MemorySettings
 from memory.shift_test import ShiftTest, share_of_budget
 from updater.progress import Progress
@@ -46,7 +47,7 @@ def measure(
     rng, settings = np.random.default_rng(seed), MemorySettings()
     tests = []
     for stream in range(streams):
-        test = ShiftTest(int(rng.integers(2**62)), settings.min_reference, settings.max_reference)
+        test = ShiftTest(int(rng.integers(2**62)), settings.min_reference, MAX_REFERENCE)
         for score in rng.normal(size=before):
             test.observe(float(score))
         tests.append(test)

@@ -23,8 +23,7 @@ from torch.nn import functional as F
 
 from updater.benchmark.forgerynet.choices import Choices
 from updater.data.layouts.forgerynet import Medium
-from updater.training.checkpoint import Checkpoint
-from updater.training.fit import Descent, Stage, fit
+from updater.training.fit import Checkpoint, Descent, Stage, fit
 from updater.training.precision import half_precision, loss_scale
 from updater.training.processes import by_share, count, number
 

@@ -24,11 +24,9 @@ from detector.model.network import Network
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.training import schemes, two_stages
-from updater.training.distillation import interpolated
-from updater.training.heads import with_head
-from updater.training.losses import classification
+from updater.training.losses import classification, interpolated
 from updater.training.pools import backbone_rows, classify_items, crop_features
-from updater.training.step import Learnt, Step
+from updater.training.step import Learnt, Step, with_head
 
 _HELD_OUT = 0.1
 _PULL = 1e-3

@@ -25,9 +25,8 @@ from torch import Tensor
 from detector.model.network import Network
 from updater.benchmark.learners.task_tokens import TaskTokens, grown
 from updater.training import schemes, two_stages
-from updater.training.distillation import distillation, distilled, teacher_output
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification
+from updater.training.losses import classification, distillation, distilled, teacher_output
 from updater.training.step import Learnt, Step
 from updater.training.weights import put
 

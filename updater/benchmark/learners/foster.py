@@ -38,9 +38,8 @@ from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from updater.training import loop, two_stages
 from updater.training.crop_rows import Rows
-from updater.training.distillation import TEMPERATURE, distilled, soft_cross_entropy
 from updater.training.loop import Batch, Loss, Training, TrainingSet
-from updater.training.losses import classification
+from updater.training.losses import TEMPERATURE, classification, distilled, soft_cross_entropy
 from updater.training.pools import rows_at
 from updater.training.step import Learnt, Step
 

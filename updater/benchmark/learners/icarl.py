@@ -23,12 +23,10 @@ from torch import Tensor
 
 from detector.model.network import Network
 from updater.training import two_stages
-from updater.training.distillation import distilled, teacher_logits
-from updater.training.heads import keep_head, with_head
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification
+from updater.training.losses import classification, distilled, teacher_logits
 from updater.training.schemes import Entropy
-from updater.training.step import Learnt, Step
+from updater.training.step import Learnt, Step, keep_head, with_head
 
 _BINARY_DISTILLATION = 0.1
 

@@ -23,9 +23,8 @@ from torch import Tensor
 from detector.model.network import Network
 from updater.benchmark.learners.nscil import fix_normalisation, release_normalisation
 from updater.training import schemes, two_stages
-from updater.training.distillation import distillation
 from updater.training.loop import Batch, Loss, TrainingSet, item_weights
-from updater.training.losses import classification
+from updater.training.losses import classification, distillation
 from updater.training.step import Learnt, Step
 
 BELOW = 0.1

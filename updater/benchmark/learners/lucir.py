@@ -23,9 +23,8 @@ from torch.nn.utils import parametrize
 
 from detector.model.network import CosineHead, Network
 from updater.training import two_stages
-from updater.training.distillation import distilled, teacher_output
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification
+from updater.training.losses import classification, distilled, teacher_output
 from updater.training.step import Learnt, Step
 
 _HARDEST = 2

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from updater.training import two_stages
-from updater.training.distillation import interpolated
-from updater.training.heads import with_head
-from updater.training.losses import classification
-from updater.training.step import Learnt, Step
+from updater.training.losses import classification, interpolated
+from updater.training.step import Learnt, Step, with_head
 
 
 def learn(step: Step) -> Learnt:

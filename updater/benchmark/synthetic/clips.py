@@ -22,8 +22,7 @@ from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample
 from updater.distortions.clip_writing import through_h264, to_h264
 from updater.filters import Picture
-from updater.scan.moving import Path, forged_along, smooth_path
-from updater.scan.stretches import Stretch, draw_stretches
+from updater.scan.clips import Path, Stretch, draw_stretches, forged_along, smooth_path
 
 FRAMES, SIDE_PX = 96, 128
 REACH_PX = 24

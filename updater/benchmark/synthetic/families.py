@@ -28,7 +28,7 @@ from updater.filters import (
     resize,
     to_picture,
 )
-from updater.outliers.masks import Forged
+from updater.outliers.local_forgeries import Forged
 
 
 @dataclass(frozen=True)

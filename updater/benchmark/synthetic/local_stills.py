@@ -18,7 +18,7 @@ from updater.benchmark.synthetic import camera
 from updater.benchmark.synthetic.families import FAMILIES, Family
 from updater.benchmark.synthetic.stream import REAL, SPLITS, source
 from updater.filters import Picture
-from updater.outliers.masks import Forged, kept_behind, random_mask
+from updater.outliers.local_forgeries import Forged, kept_behind, random_mask
 
 SIDE_PX = 256
 PHOTOGRAPH_SHARE = 0.25

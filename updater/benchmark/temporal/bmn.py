@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.features.cell_traces import CELL_WIDTH
-from detector.looks.stretches import soft_nms
+from detector.looks.scan_look import soft_nms
 from detector.model.scanner import CLIPPED_AT, median
 from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress, by_segments
 from updater.scan.clips import ScannedClip

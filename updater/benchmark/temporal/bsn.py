@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from detector.looks.stretches import Segments, soft_nms
+from detector.looks.scan_look import Segments, soft_nms
 from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, balanced, peaks, usable, within
 from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip

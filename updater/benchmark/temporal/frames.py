@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from detector.features.cell_traces import CELL_WIDTH
-from detector.looks.stretches import MOST, Segments, runs
+from detector.looks.scan_look import MOST, Segments, runs
 from detector.model.scanner import CLIPPED_AT
 from updater.benchmark.temporal.method import Answer, Localizer, Progress
 from updater.scan.clips import ScannedClip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.looks.stretches import Segments
+from detector.looks.scan_look import Segments
 from updater.scan.clips import ScannedClip
 
 

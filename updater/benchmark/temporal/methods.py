@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.looks.stretches import stretches
+from detector.looks.scan_look import stretches
 from updater.benchmark.temporal.bmn import HIDDEN, SMALL, with_hidden
 from updater.benchmark.temporal.bsn import bsn
 from updater.benchmark.temporal.frames import frames

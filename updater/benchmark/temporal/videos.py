@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from detector.features.cell_traces import CELL_VERSION
-from detector.looks.stretches import best_score
+from detector.looks.scan_look import best_score
 from detector.release.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
 from ingest.settings import IngestSettings
@@ -23,8 +23,7 @@ from updater.distortions.clip import ClipError
 from updater.measures import auroc
 from updater.scan import measures
 from updater.scan.clips import ScannedClip, scanned
-from updater.scan.features import SeenFrames
-from updater.scan.reading import CROP_PX, frame_features
+from updater.scan.features import CROP_PX, SeenFrames, frame_features
 
 _NAME = "features"
 

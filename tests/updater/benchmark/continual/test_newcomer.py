@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from detector.release.gate import GateParameters, Term
-from updater.benchmark.continual.newcomer import Judged, Way, halves
+from detector.release.manifest import GateParameters, Term
+from updater.benchmark.continual.newcomer import Judged, Way
 from updater.benchmark.continual.newcomer_figures import figures
+from updater.benchmark.data.tasks import hold_back
 
 GATE = GateParameters(
     terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5
@@ -90,7 +91,7 @@ def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelle
     items = dataclasses.replace(items, groups=groups, sources=tuple(f[:-5] for f in items.families))
     dealt = set()
     for seed in range(5):
-        named, others = halves(items, seed)
+        named, others = hold_back(items, 0.5, seed)
         assert not set(named.groups) & set(others.groups)
         assert named.counts() == {"gan/real": 4, "phone/real": 6}
         dealt.add(named.ids)

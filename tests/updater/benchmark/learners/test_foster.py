@@ -152,17 +152,24 @@ class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("stage", ["boosting, backbone", "boosting, balanced", "backbone"])
-def test_an_interrupted_boosting_goes_on_and_leaves_no_file(stage, labelled, tmp_path, monkeypatch):
-    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 1)
+@pytest.fixture(scope="module")
+def update(labelled):
+    """A second step, and the weights that it gives."""
     first = foster.learn(Step(labelled({"a/real": 4, "a/blocky": 4}), OLD, TINY, recipe=RECIPE, seed=1))
     step = Step(labelled(dict.fromkeys(CLASSES, 3), seed=1), CLASSES, TINY, first, recipe=RECIPE, seed=2)
+    return step, foster.learn(step).network.state_dict()
+
+
+@pytest.mark.parametrize("stage", ["boosting, backbone", "boosting, balanced", "backbone"])
+def test_an_interrupted_boosting_goes_on_and_leaves_no_file(stage, update, tmp_path, monkeypatch):
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 1)
+    step, wanted = update
 
     def stop(now, done, total):
         if (now, done) == (stage, 2):
             raise StopError
 
-    wanted, file = foster.learn(step).network.state_dict(), tmp_path / "checkpoint.safetensors"
+    file = tmp_path / "checkpoint.safetensors"
     with pytest.raises(StopError):
         foster.learn(replace(step, checkpoint=file, progress=stop))
     assert list(tmp_path.iterdir())

@@ -10,10 +10,9 @@ from torch.nn.functional import normalize
 from detector.model.network import CosineHead, Network
 from detector.release.architecture import Architecture
 from updater.benchmark.learners import icarl
-from updater.training.heads import trained
 from updater.training.loop import start
 from updater.training.pools import backbone_rows, classify_items, forensic_rows
-from updater.training.step import FIRST, Learnt, Options, Step
+from updater.training.step import FIRST, Learnt, Options, Step, trained
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 CPU = torch.device("cpu")

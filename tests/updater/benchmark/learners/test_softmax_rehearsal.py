@@ -11,7 +11,7 @@ from detector.model.network import Network
 from detector.release.architecture import Architecture
 from updater.data.training_data import LabelledCrops
 from updater.training import softmax_rehearsal
-from updater.training.distillation import distillation
+from updater.training.losses import distillation
 from updater.training.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pooled
 from updater.training.step import FIRST, UPDATE, Learnt, Step
 

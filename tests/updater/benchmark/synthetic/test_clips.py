@@ -20,8 +20,7 @@ from updater.benchmark.synthetic.clips import (
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.stream import FROZEN, REAL, digest
-from updater.scan.moving import forged_along, smooth_path
-from updater.scan.stretches import MOST, SHORTEST, Stretch, draw_stretches
+from updater.scan.clips import MOST, SHORTEST, Stretch, draw_stretches, forged_along, smooth_path
 
 
 def decoded(sample: ClipSample) -> np.ndarray:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from detector.model.graph import Surroundings, leaning
 from detector.model.scores import NetworkOutput
-from detector.model.surroundings import Surroundings, leaning
-from detector.release.gate import GateParameters, Term
+from detector.release.manifest import GateParameters, Term
 from detector.release.reference import Reference
 
 GATE = GateParameters(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.releases.evidence import Evidence, EvidenceError, require_gates
+from deploy.releases.artifacts import Evidence, EvidenceError, require_gates
 from deploy.releases.records import Release
 from updater.records import Candidate, Evaluation, Gate
 from updater.settings import UpdaterSettings

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from updater.training import distillation
+from updater.training import losses
 from updater.training.step import Options
 
 
@@ -13,36 +13,36 @@ def test_soft_cross_entropy_is_the_divergence_and_the_teachers_entropy():
     logits, teacher = torch.tensor([[0.0, 1.0, -1.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     q = torch.softmax(teacher / 2, 1)[0]
     entropy = -(q * q.log()).sum().item()
-    divergence = distillation.soft_cross_entropy(logits, teacher, divergence=True).item()
-    assert distillation.soft_cross_entropy(logits, teacher).item() == pytest.approx(divergence + entropy)
+    divergence = losses.soft_cross_entropy(logits, teacher, divergence=True).item()
+    assert losses.soft_cross_entropy(logits, teacher).item() == pytest.approx(divergence + entropy)
     by_hand = -sum(q[i].item() * torch.log_softmax(logits / 2, 1)[0, i].item() for i in range(3))
-    assert distillation.soft_cross_entropy(logits, teacher).item() == pytest.approx(by_hand, rel=1e-5)
+    assert losses.soft_cross_entropy(logits, teacher).item() == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_soft_cross_entropy_moves_every_old_logit():
     logits = torch.zeros(2, 3, requires_grad=True)
-    torch.autograd.backward(distillation.soft_cross_entropy(logits, torch.tensor([[3.0, 1, 0], [0, 2, 5.0]])))
+    torch.autograd.backward(losses.soft_cross_entropy(logits, torch.tensor([[3.0, 1, 0], [0, 2, 5.0]])))
     assert (logits.grad != 0).all()
 
 
 @pytest.mark.parametrize(("weight", "share"), [(1.0, 2 / 3), (0.5, 1 / 3), (9.0, 1.0)])
 def test_keeping_weighs_as_old_classes_among_all(weight, share, monkeypatch):
     wanted = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
-    monkeypatch.setattr(distillation, "teacher_logits", lambda step, data: wanted)
+    monkeypatch.setattr(losses, "teacher_logits", lambda step, data: wanted)
     step = SimpleNamespace(
         options=replace(Options(), distillation=weight), old=("a", "b"), classes=("a", "b", "c")
     )
     logits = torch.tensor([[0.0, 1.0, 5.0]])
     batch = SimpleNamespace(output=SimpleNamespace(logits=logits), items=torch.tensor([1]))
-    kept = distillation.soft_cross_entropy(logits[:, :2], wanted[1:]).item()
-    value = distillation.interpolated(lambda batch: torch.tensor(7.0), step, None)(batch).item()
+    kept = losses.soft_cross_entropy(logits[:, :2], wanted[1:]).item()
+    value = losses.interpolated(lambda batch: torch.tensor(7.0), step, None)(batch).item()
     assert value == pytest.approx((1 - share) * 7 + share * kept, rel=1e-5)
     assert math.isfinite(value)
 
 
 def test_the_first_step_has_nothing_to_keep():
     step = SimpleNamespace(options=Options(), old=(), classes=("a",))
-    loss = distillation.interpolated(lambda batch: torch.tensor(7.0), step, None)
+    loss = losses.interpolated(lambda batch: torch.tensor(7.0), step, None)
     assert loss(None).item() == 7
 
 
@@ -55,7 +55,7 @@ def test_what_is_distilled_is_every_item_or_those_of_old_classes_alone(name):
         device=torch.device("cpu"),
     )
     data = SimpleNamespace(targets=[1, 0, 0, 1, 2, 2])  # two logits for all, and two pseudo-forgeries
-    rows = distillation.distilled(step, data)
+    rows = losses.distilled(step, data)
     items = torch.tensor([5, 3, 0, 1, 2])
     found = torch.arange(5)[rows(SimpleNamespace(items=items))].tolist()
     assert found == ([0, 1, 2, 3, 4] if name == "all" else [1, 3])
@@ -64,7 +64,7 @@ def test_what_is_distilled_is_every_item_or_those_of_old_classes_alone(name):
 def test_distillation_over_exemplars_is_their_mean_by_hand_and_nothing_without_any(monkeypatch):
     # Of an exemplar the teacher says 1/4 and 3/4, the student a half each; of the new item they differ more.
     wanted = torch.tensor([[0.0, 2 * math.log(3)], [9.0, -9.0]])
-    monkeypatch.setattr(distillation, "teacher_logits", lambda step, data: wanted)
+    monkeypatch.setattr(losses, "teacher_logits", lambda step, data: wanted)
     step = SimpleNamespace(
         options=Options(distilled="exemplars", scheme="bc"),
         old=("a",),
@@ -72,7 +72,7 @@ def test_distillation_over_exemplars_is_their_mean_by_hand_and_nothing_without_a
         train=SimpleNamespace(families=("a", "b")),
         device=torch.device("cpu"),
     )
-    loss = distillation.interpolated(lambda batch: torch.tensor(0.0), step, SimpleNamespace(targets=[0, 1]))
+    loss = losses.interpolated(lambda batch: torch.tensor(0.0), step, SimpleNamespace(targets=[0, 1]))
     logits = torch.zeros(2, 2, requires_grad=True)
 
     def value(items):

@@ -1,0 +1,253 @@
+"""The loop of training: as by hand, interrupted or not; in pieces, in half precision, at any rate."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from detector.release.architecture import Architecture
+from updater.training import loop
+from updater.training.crop_rows import DeviceMemoryError
+from updater.training.fit import Checkpoint, Descent, Stage, by_schedule, fit, in_epochs
+from updater.training.loop import Training, item_weights
+from updater.training.losses import classification
+from updater.training.precision import half_precision, loss_scale, one_thread, seed_draws, unscale
+from updater.training.schedules import SCHEDULES, cosine, one_cycle, tenths
+from updater.training.step import FIRST, Options, Step
+
+CPU = torch.device("cpu")
+RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, crops_an_item=2, optimizer="sgd")
+STEPS = 3
+
+
+def limited(module, most):
+    """Have a module raise what a full GPU raises for more than so many rows in training; says what it saw."""
+    seen = []
+
+    def look(_module, inputs):
+        if torch.is_grad_enabled():
+            seen.append(len(inputs[0]))
+            if len(inputs[0]) > most:
+                raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
+
+    module.register_forward_pre_hook(look)
+    return seen
+
+
+@pytest.fixture
+def trained(labelled):
+    """Trains a few steps on a device that holds so many crops; returns the weights, and what it was shown."""
+
+    def trained(most, steps=STEPS, backbone="test_vit"):
+        architecture = Architecture(backbone=backbone, crop_px=64, width=8)
+        # A loss over pairs of items: no mean over pieces gives it.
+        options = Options(exposure="outliers", scheme="mt")
+        items = labelled({"real": 6, "blocky": 6})
+        step = Step(items, ("real", "blocky"), architecture, options=options, recipe=RECIPE)
+        torch.manual_seed(0)
+        network = loop.start(step)
+        data = loop.training_set(step, network)
+        loop.whiten(network, step, data)
+        seen = limited(network.backbone, most)
+        Training(step, data, loop.checkpoint(step, "test", ("crops",))).run(
+            "crops",
+            network,
+            classification(step, data),
+            item_weights(data.targets, 0.5),
+            steps=steps,
+            rate=0.05,
+        )
+        return network.state_dict(), seen
+
+    return trained
+
+
+def worst(one, other):
+    return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
+
+
+def test_pieces_make_the_step_of_the_whole_batch(trained):
+    whole, at_once = trained(1000)
+    begun, _ = trained(1000, steps=0)
+    pieces, seen = trained(8)
+    rows = at_once[0]
+    assert at_once == [rows] * STEPS
+    assert worst(whole, begun) > 1e-2
+    assert worst(whole, pieces) < 1e-5
+    # Halved until it fits, and so it stays; each piece passes a second time on the way back.
+    tried = [size for size in seen if size > 8]
+    assert tried == [-(-rows // 2**power) for power in range(len(tried))]
+    assert sum(size for size in seen if size <= 8) == 2 * STEPS * rows
+
+
+def test_a_device_that_holds_no_two_crops_is_told_of_in_one_line(trained):
+    with pytest.raises(DeviceMemoryError, match="cpu has too little memory to train on 9 items") as caught:
+        trained(1)
+    assert "\n" not in str(caught.value)
+
+
+def test_of_several_processes_none_goes_on_in_pieces_without_the_others(trained, monkeypatch):
+    monkeypatch.setattr(loop, "processes", SimpleNamespace(count=lambda: 2))
+    with pytest.raises(DeviceMemoryError, match="9 items"):
+        trained(8)
+
+
+def test_a_processor_trains_in_full_precision():
+    cpu = torch.device("cpu")
+    assert loss_scale(cpu) == 1
+    with half_precision(cpu):
+        assert torch.nn.functional.linear(torch.ones(1, 2), torch.ones(2, 2)).dtype == torch.float32
+
+
+def test_gradients_come_back_to_their_size():
+    gradients = [torch.tensor([4096.0, -8192.0]), torch.tensor([0.0])]
+    assert unscale(gradients, 4096.0)
+    assert [one.tolist() for one in gradients] == [[1, -2], [0]]
+
+
+def test_gradients_that_overflowed_are_told():
+    for bad in (math.inf, math.nan):
+        assert not unscale([torch.tensor([1.0]), torch.tensor([bad])], 2.0)
+
+
+def test_draws_are_those_that_torch_seeds():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2**40 + 7)
+        wanted = torch.rand(5)
+        torch.rand(3)
+        seed_draws(2**40 + 7, CPU)
+        assert torch.equal(torch.rand(5), wanted)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def fail_in_one_thread():
+    with one_thread(CPU):
+        assert torch.get_num_threads() == 1
+        raise ValueError("failed inside")
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_there_are_as_many_threads_as_before_also_behind_an_error():
+    with pytest.raises(ValueError, match="inside"):
+        fail_in_one_thread()
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_beside_a_gpu_threads_stay_as_they_were():
+    with one_thread(torch.device("cuda")):
+        assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_no_share_is_above_the_peak_and_the_last_is_small(name):
+    shares = [SCHEDULES[name](done / 100) for done in range(101)]
+    assert max(shares) == pytest.approx(1)
+    assert 0 <= min(shares) == shares[-1] <= 0.0011
+
+
+def test_one_cycle_rises_in_a_fifth_and_falls_after_it():
+    shares = [one_cycle(done / 100) for done in range(101)]
+    assert shares[0] == pytest.approx(0.05)
+    assert shares[:21] == sorted(shares[:21])
+    assert shares[20:] == sorted(shares[20:], reverse=True)
+
+
+def test_tenths_falls_three_times():
+    assert [tenths(done / 170) for done in (0, 59, 60, 101, 102, 144, 145, 169)] == pytest.approx(
+        [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
+    )
+
+
+def test_cosine_is_half_way_in_the_middle():
+    assert [cosine(done) for done in (0, 0.5, 1)] == pytest.approx([1, 0.5, 0])
+
+
+INPUTS = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
+TRUTH = torch.arange(10) % 2
+
+
+def line():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return torch.nn.Linear(3, 2)
+
+
+def descent(module, steps, **rest):
+    return Descent(torch.optim.Adam(module.parameters(), 0.1), steps, **rest)
+
+
+def test_a_schedule_in_epochs_with_clipping_is_that_of_a_loop_by_hand():
+    by_hand, fitted = line(), line()
+    optimiser = torch.optim.SGD(by_hand.parameters(), 0.5, momentum=0.9)
+    falls = torch.optim.lr_scheduler.StepLR(optimiser, 1)
+    torch.manual_seed(2)
+    for _ in range(3):
+        for rows in torch.split(torch.randperm(10), 4):
+            optimiser.zero_grad()
+            torch.autograd.backward(torch.nn.functional.cross_entropy(by_hand(INPUTS[rows]), TRUTH[rows]))
+            torch.nn.utils.clip_grad_norm_(by_hand.parameters(), 0.1)
+            optimiser.step()
+        falls.step()
+    optimiser, seen = torch.optim.SGD(fitted.parameters(), 0.5, momentum=0.9), []
+    torch.manual_seed(2)
+    fit(
+        fitted,
+        in_epochs(lambda: torch.randperm(10), 4, 3),
+        lambda rows: torch.nn.functional.cross_entropy(fitted(INPUTS[rows]), TRUTH[rows]),
+        Descent(
+            optimiser, 9, by_schedule(torch.optim.lr_scheduler.StepLR(optimiser, 1), every=3), longest=0.1
+        ),
+        progress=lambda *at: seen.append(at),
+    )
+    assert torch.equal(fitted.weight, by_hand.weight)
+    assert seen == [(number, 9) for number in range(1, 10)]
+
+
+def test_what_was_interrupted_goes_on_behind_its_last_state_and_ends_as_an_unbroken_one(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
+    begun = []
+
+    def trained(path, stop_at=None):
+        module = line()
+
+        def loss(row):
+            begun.append(row)
+            if row == stop_at:
+                raise InterruptedError
+            return torch.nn.functional.cross_entropy(module(INPUTS[[row]]), TRUTH[[row]])
+
+        stage = Stage(Checkpoint(tmp_path / path, "mine", ("only",)), "only")
+        fit(module, lambda steps: (row for row in steps), loss, descent(module, 7), stage)
+        return module.weight
+
+    unbroken = trained("unbroken")
+    with pytest.raises(InterruptedError):
+        trained("broken", stop_at=5)
+    begun.clear()
+    assert torch.equal(trained("broken"), unbroken)
+    assert begun == [4, 5, 6]
+
+
+def test_a_step_whose_gradients_overflow_at_a_scale_is_left_out():
+    module, weights = line(), []
+
+    def loss(step):
+        weights.append(module.weight.detach().clone())
+        return module.weight.sum() * (math.inf if step == 1 else 1)
+
+    fit(module, lambda steps: (step for step in steps), loss, descent(module, 3, scale=4096.0))
+    assert torch.equal(weights[1], weights[2])
+    assert not torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[2], module.weight)
