@@ -54,7 +54,11 @@ class Targets:
     """mean over the known classes"""
     confidence: float = 0.8
     """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
-    clip: float = 6.0
+
+
+TARGETS = Targets()
+CLIP = 6.0
+"""A score counts for at most so many of its scales: one odd score alone makes nothing unknown."""
 
 
 def calibrate(
@@ -63,7 +67,6 @@ def calibrate(
     calibration: LabelledCrops,
     classes: tuple[str, ...],
     *,
-    targets: Targets | None = None,
     device: torch.device | None = None,
     vote: Tensor | None = None,
     live: LiveCalls | None = None,
@@ -78,7 +81,7 @@ def calibrate(
     by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
     CalibrationError where no calibration item is real or a training set is too small.
     """
-    targets, device = targets or Targets(), device or torch.device("cpu")
+    device = device or torch.device("cpu")
     families = np.array(calibration.families)
     if not reals(families).any():
         raise CalibrationError("no real item is held back for calibration")
@@ -90,7 +93,7 @@ def calibrate(
         )
     measured = score(network, reference, calibration, device, progress, vote)
     groups, videos = np.array(calibration.groups), calibration.videos
-    gate = fit_gate(measured, families, groups, targets, live, videos)
+    gate = fit_gate(measured, families, groups, live, videos)
     return gate, reference, _figures(measured, families, classes, gate, videos)
 
 
@@ -168,9 +171,9 @@ def fit_gate(
     measured: GateInputs,
     families: NDArray[np.str_],
     groups: NDArray[np.str_],
-    targets: Targets,
     live: LiveCalls | None = None,
     videos: NDArray[np.bool_] | None = None,
+    targets: Targets = TARGETS,
 ) -> GateParameters:
     """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n].
 
@@ -178,7 +181,7 @@ def fit_gate(
     the items are videos, bool [n]; None: none is known to be one.
     """
     real = reals(families)
-    gate = common_scales(measured, balanced_weights(families, groups), targets)
+    gate = common_scales(measured, balanced_weights(families, groups))
     scores = unknown_scores(measured, gate)
     unknown = unknown_threshold(
         scores,
@@ -214,14 +217,14 @@ def fit_gate(
     return gate.model_copy(update=found)
 
 
-def common_scales(measured: GateInputs, weights: NDArray[np.float64], targets: Targets) -> GateParameters:
+def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GateParameters:
     """Fit the scales alone to n calibration items that weigh so much, float64 [n].
 
     The thresholds stay to be fitted: 0 for unknown, 1 for fake.
     """
     return GateParameters(
         terms={name: _term(values, weights, SCORES[name].weight) for name, values in measured.scores.items()},
-        clip=targets.clip,
+        clip=CLIP,
         unknown_threshold=0.0,
         fake_threshold=1.0,
         surroundings=measured.around is not None,

@@ -19,7 +19,6 @@ from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from memory.records import REAL
 from updater.candidate.calibrate import (
-    Targets,
     fake_probabilities_around,
     fit_gate,
     gate_inputs,
@@ -123,7 +122,6 @@ def _fared_without(
         gate_inputs(of_held, reference, None if vote is None else vote.on(held.items)),
         np.array(held.items.families),
         np.array(held.items.groups),
-        Targets(),
         live and live.take(np.array(calibration.items.families) != family),
         held.items.videos,
     )

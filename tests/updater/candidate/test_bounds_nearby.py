@@ -9,7 +9,6 @@ from detector.model.scores import NetworkOutput, fused
 from detector.release.manifest import GateParameters
 from detector.release.reference import Reference
 from updater.candidate.calibrate import (
-    Targets,
     fake_probabilities_around,
     fit_gate,
     gate_inputs,
@@ -48,7 +47,7 @@ def fitted(named: int) -> tuple[GateParameters, Reference]:
     held = output(old(200, 3), new(named // 4, 4), blended(100, 5))
     names = np.array(["real"] * (200 + named // 4) + ["blended"] * 100)
     groups = np.array([f"group-{number}" for number in range(len(names))])
-    return fit_gate(gate_inputs(held, reference), names, groups, Targets()), reference
+    return fit_gate(gate_inputs(held, reference), names, groups), reference
 
 
 def unknown(named: int, asked: np.ndarray) -> float:

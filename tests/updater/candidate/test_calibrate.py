@@ -116,7 +116,10 @@ def test_a_reference_needs_items() -> None:
 def test_thresholds_keep_their_shares_of_fresh_reals(seed: int) -> None:
     families = np.array(["real"] * 400 + ["blended"] * 60 + ["sharpened"] * 60)
     gate = fit_gate(
-        scored(families, seed), families, apart(families), Targets(reals_unknown=0.03, reals_fake=0.03)
+        scored(families, seed),
+        families,
+        apart(families),
+        targets=Targets(reals_unknown=0.03, reals_fake=0.03),
     )
     fresh = np.array(["real"] * 4000)
     of_fresh = scored(fresh, seed + 100)
@@ -128,7 +131,7 @@ def test_thresholds_keep_their_shares_of_fresh_reals(seed: int) -> None:
 def test_each_term_of_the_gate_has_its_scores_scale_and_its_weight_of_the_registry() -> None:
     families = np.array(["real"] * 101)
     measured = scored(families)
-    gate = fit_gate(measured, families, apart(families), Targets())
+    gate = fit_gate(measured, families, apart(families))
     assert list(gate.terms) == list(SCORES)
     for name, term in gate.terms.items():
         assert term.weight == SCORES[name].weight
@@ -144,7 +147,7 @@ def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
         return found, families
 
     inputs, families = measured(900, 60, 0)
-    gate = fit_gate(inputs, families, apart(families), Targets(classes_unknown=0.05))
+    gate = fit_gate(inputs, families, apart(families), targets=Targets(classes_unknown=0.05))
     fresh, of = measured(4000, 4000, 1)
     turned_away = unknown_scores(fresh, gate) > gate.unknown_threshold
     # A mean of 5 % over the two classes, nearly all of it of the far one; by items it would be half of it.
@@ -156,20 +159,20 @@ def test_a_gate_keeps_what_the_live_release_says_and_moves_towards_it_alone() ->
     families = np.array(["real"] * 200 + ["blended"] * 60)
     measured, groups = scored(families), apart(families)
     measured.fake_probability[families == "blended"] *= 0.5
-    usual = fit_gate(measured, families, groups, Targets())
+    usual = fit_gate(measured, families, groups)
     everything, nothing = np.ones(len(families), bool), np.zeros(len(families), bool)
-    lenient = fit_gate(measured, families, groups, Targets(), LiveCalls(everything, nothing, everything))
+    lenient = fit_gate(measured, families, groups, LiveCalls(everything, nothing, everything))
     assert lenient.unknown_threshold > usual.unknown_threshold
     assert lenient.fake_threshold < usual.fake_threshold
     assert (measured.fake_probability[families == "real"] > lenient.fake_threshold).mean() <= 0.04
-    strict = fit_gate(measured, families, groups, Targets(), LiveCalls(everything, everything, nothing))
+    strict = fit_gate(measured, families, groups, LiveCalls(everything, everything, nothing))
     assert strict == usual
 
 
 def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_theirs() -> None:
     families = np.array(["real"] * 300 + ["blended"] * 60)
     measured, groups = scored(families), apart(families)
-    usual = fit_gate(measured, families, groups, Targets())
+    usual = fit_gate(measured, families, groups)
     for count, known in ((19, False), (20, True)):
         videos = np.zeros(len(families), bool)
         videos[:count] = True
@@ -177,7 +180,7 @@ def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_thei
         videos[300:] = True
         odd = replace(measured, scores={name: one.copy() for name, one in measured.scores.items()})
         odd.scores["novelty"][:count] += 3
-        gate = fit_gate(odd, families, groups, Targets(), videos=videos)
+        gate = fit_gate(odd, families, groups, videos=videos)
         assert (gate.video_unknown_threshold is not None) == known
         if known:
             assert gate.video_unknown_threshold == unknown_scores(odd, gate)[:count].max()
@@ -201,11 +204,11 @@ def test_videos_that_are_as_familiar_as_pictures_have_their_threshold() -> None:
 def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold() -> None:
     families = np.array(["real"] * 200 + ["blended"] * 40)
     measured, groups = scored(families), apart(families)
-    usual = fit_gate(measured, families, groups, Targets())
+    usual = fit_gate(measured, families, groups)
     spread = float(unknown_scores(measured, usual).std())
     measured.scores["novelty"][:30] += 50
     groups[:30] = "photograph"
-    odd = fit_gate(measured, families, groups, Targets())
+    odd = fit_gate(measured, families, groups)
     # Weighed by pieces, the threshold would move by nearly three times the spread.
     assert odd.unknown_threshold == pytest.approx(usual.unknown_threshold, abs=0.5 * spread)
 

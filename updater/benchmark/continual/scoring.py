@@ -13,8 +13,8 @@ from detector.release.reference import Reference
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
+    TARGETS,
     GateInputs,
-    Targets,
     common_scales,
     fake_probabilities_around,
     fit_gate,
@@ -237,10 +237,10 @@ def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
         raise CalibrationError("no item is held back for calibration: hold some back")
     families, groups = np.array(calibration.families), np.array(calibration.groups)
     if reals(families).any():
-        return fit_gate(measured, families, groups, Targets())
-    weights, targets = balanced_weights(families, groups), Targets()
-    gate = common_scales(measured, weights, targets)
-    threshold = weighted_quantile(unknown_scores(measured, gate), weights, 1 - targets.classes_unknown)
+        return fit_gate(measured, families, groups)
+    weights = balanced_weights(families, groups)
+    gate = common_scales(measured, weights)
+    threshold = weighted_quantile(unknown_scores(measured, gate), weights, 1 - TARGETS.classes_unknown)
     return gate.model_copy(update={"unknown_threshold": threshold})
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from detector.model.scores import SCORES, NetworkOutput
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Fit, Known, Score, checked, float64
 from updater.benchmark.rejection.forensic import reference_of
-from updater.candidate.calibrate import Targets, common_scales, gate_inputs, unknown_scores
+from updater.candidate.calibrate import common_scales, gate_inputs, unknown_scores
 from updater.measures import balanced_weights
 
 
@@ -30,7 +30,7 @@ def fit_fused(known: Known) -> Score:
         raise EvidenceError("the fused score needs calibration items, which no training has seen")
     reference = reference_of(known) if known.evidence.features.shape[1] else None
     measured = gate_inputs(known.calibration.output(), reference)
-    gate = common_scales(measured, balanced_weights(known.calibration_targets), Targets())
+    gate = common_scales(measured, balanced_weights(known.calibration_targets))
 
     def formula(evidence: Evidence) -> NDArray[np.float32]:
         return unknown_scores(gate_inputs(evidence.output(), reference), gate)

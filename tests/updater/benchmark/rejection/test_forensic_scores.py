@@ -17,7 +17,6 @@ from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
 from updater.benchmark.rejection.methods import POST_HOC
 from updater.candidate.calibrate import (
     GateInputs,
-    Targets,
     common_scales,
     fit_gate,
     gate_inputs,
@@ -139,7 +138,7 @@ def test_the_fused_score_is_what_a_fitted_gate_gives() -> None:
     assert KNOWN.calibration_targets is not None
     families = NAMES[KNOWN.calibration_targets]
     apart = np.array([f"{i:03d}" for i in range(len(families))])
-    gate = fit_gate(gate_parts(KNOWN.calibration), families, apart, Targets())
+    gate = fit_gate(gate_parts(KNOWN.calibration), families, apart)
     assert gate_scores.fit_fused(KNOWN)(FRESH) == pytest.approx(
         unknown_scores(gate_parts(FRESH), gate), abs=1e-5
     )
@@ -159,7 +158,7 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards_over_the_level_arou
         spread = weighted_quantile(held.scores[name], weights, 0.84) - middle
         expected += entry.weight * np.clip((fresh.scores[name] - middle) / spread, -6, 6)
     assert fresh.around is not None
-    expected -= fresh.around.level(common_scales(held, weights, Targets())).numpy()
+    expected -= fresh.around.level(common_scales(held, weights)).numpy()
     assert gate_scores.fit_fused(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 
