@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published_trees import TREES
+from published import TREES
 
 from updater.data.layouts.entries import Entry, LayoutError, Split
 from updater.data.layouts.layouts import LAYOUTS, labelled_files, read_layout
