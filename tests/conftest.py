@@ -70,7 +70,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
 
 pytest_plugins = [
     "artifacts",
-    "published_weights",
+    "published",
     "s3_server",
     "two_processes",
     "update_processes",

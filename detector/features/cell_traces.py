@@ -120,9 +120,9 @@ def paired_edges(traces: Tensor) -> Tensor:
     by_cell = by_cell - by_cell.mean(1, keepdim=True)
     rising = _pairs(torch.stack([_edges(by_cell, reach) for reach in REACHES], 1))
     # A region that falls is a pair the other way round in time.
-    found = torch.log1p(_between(torch.stack([rising, rising.transpose(2, 3)], 2)))
-    apart = (found[:, :, :1] - found[:, :, 1:]).abs()
-    return torch.cat([found, apart], 2).permute(3, 1, 2, 0).flatten(1)
+    strengths = torch.log1p(_between(torch.stack([rising, rising.transpose(2, 3)], 2)))
+    apart = (strengths[:, :, :1] - strengths[:, :, 1:]).abs()
+    return torch.cat([strengths, apart], 2).permute(3, 1, 2, 0).flatten(1)
 
 
 def _edges(by_cell: Tensor, reach: int) -> Tensor:
@@ -156,10 +156,10 @@ def _pairs(edges: Tensor) -> Tensor:
     rises, falls = edges.clamp_min(0), (-edges).clamp_min(0)
     # The floor is taken off both edges, which is the same and much less than off every pair.
     high_rises, high_falls = (rises - _OF_ONE).clamp_min(0), (falls - _OF_ONE).clamp_min(0)
-    found = [_weaker(up, down).mean(3) for up, down in zip(high_rises, high_falls, strict=True)]
+    of_each = [_weaker(up, down).mean(3) for up, down in zip(high_rises, high_falls, strict=True)]
     weaker = [_weaker(up, down) for up, down in zip(rises, falls, strict=True)]
     of_all = sum(weaker[1:], weaker[0]) / len(weaker)
-    return torch.stack([*found, (of_all - _OF_ALL).clamp_min(0).mean(3)])
+    return torch.stack([*of_each, (of_all - _OF_ALL).clamp_min(0).mean(3)])
 
 
 def _weaker(rises: Tensor, falls: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Colour(nn.Module):
             magnitude.clamp(0, 0.5).mean(2),
             torch.log(magnitude.mean(2) + 0.02),
         ]
-        return torch.cat([one.reshape(-1, 2, 4) for one in statistics], 2).flatten(1)
+        return torch.cat([statistic.reshape(-1, 2, 4) for statistic in statistics], 2).flatten(1)
 
     def _together(self, crops: Tensor) -> Tensor:
         side = self.side
@@ -179,7 +179,7 @@ def _lagged_products(residuals: Tensor, side: int) -> Tensor:
     pixels = F.pad(residuals, (0, reach, 0, reach)).reshape(-1, 1, width**2)
     starts = [dy * width + dx for dy, dx in _LAGS]
     shifted = [pixels[:, :, start : start + side * width] for start in starts]
-    sums = torch.cat([shifted[0] @ one.transpose(1, 2) for one in shifted], 2)
+    sums = torch.cat([shifted[0] @ other.transpose(1, 2) for other in shifted], 2)
     counts = [float((side - dy) * (side - dx)) for dy, dx in _LAGS]
     return sums.reshape(-1, 6, len(_LAGS)) / sums.new_tensor(counts)
 

@@ -44,8 +44,8 @@ class Spectrum(nn.Module):
         self._constant("means", means)
         # The bin after the last is 0, and no power lies below it.
         members = [bins[ring.flatten()] for ring in rings[_INNER_RINGS:]]
-        self.longest = max(len(one) for one in members)
-        filled = [F.pad(one, (0, self.longest - len(one)), value=2 * half * half) for one in members]
+        self.longest = max(len(ring) for ring in members)
+        filled = [F.pad(ring, (0, self.longest - len(ring)), value=2 * half * half) for ring in members]
         self._constant("members", torch.cat(filled))
 
     def _constant(self, name: str, value: Tensor) -> None:

@@ -172,13 +172,13 @@ def stretches(scores: ArrayLike) -> Segments:
     the sharpest ends wins. Soft-NMS then lowers what overlaps a better one.
     """
     of_frames = np.asarray(scores, np.float64)
-    found = {
+    candidates = {
         run
         for threshold in THRESHOLDS
         for tolerance in TOLERANCES
         for run in runs(of_frames >= threshold, tolerance, SHORTEST)
     }
-    proposed = [(first, end, _standing_out(of_frames, first, end)) for first, end in sorted(found)]
+    proposed = [(first, end, _standing_out(of_frames, first, end)) for first, end in sorted(candidates)]
     return soft_nms(np.array(proposed, np.float64).reshape(-1, 3), _DECAY)
 
 

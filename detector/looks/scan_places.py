@@ -135,7 +135,9 @@ def most_restless(by_place: NDArray[np.float32]) -> int:
 def _faces(regions: Iterable[Region | RegionPrediction]) -> dict[int, Box]:
     """Return the largest face of each frame in which the first look found one."""
     faces: dict[int, Box] = {}
-    for region in sorted((one for one in regions if one.kind == "face"), key=lambda one: _area(one.box)):
+    for region in sorted(
+        (region for region in regions if region.kind == "face"), key=lambda face: _area(face.box)
+    ):
         faces[region.frame] = region.box
     return faces
 

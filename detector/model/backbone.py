@@ -94,11 +94,12 @@ def shown_to(name: str) -> Shown:
     from timm.models import PretrainedCfg
 
     check_name(name)
-    found = timm.get_pretrained_cfg(name) or PretrainedCfg()
+    configured = timm.get_pretrained_cfg(name) or PretrainedCfg()
     mean, deviation = (
-        (_LEVELS * red, _LEVELS * green, _LEVELS * blue) for red, green, blue in (found.mean, found.std)
+        (_LEVELS * red, _LEVELS * green, _LEVELS * blue)
+        for red, green, blue in (configured.mean, configured.std)
     )
-    return Shown(mean, deviation, found.interpolation)
+    return Shown(mean, deviation, configured.interpolation)
 
 
 def architecture_of(backbone: str, **fields: Any) -> Architecture:

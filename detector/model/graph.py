@@ -105,8 +105,8 @@ class Around:
 def around(reference: Reference, parts: Iterable[NetworkOutput]) -> Around:
     """Find the surroundings of items, given in parts: all their distances at once would fill the memory."""
     surroundings = Surroundings(reference)
-    found = zip(*(surroundings.near(part) for part in parts), strict=True)
-    return Around(surroundings, Nearby(*(torch.cat(one) for one in found)))
+    nearby = zip(*(surroundings.near(part) for part in parts), strict=True)
+    return Around(surroundings, Nearby(*(torch.cat(field) for field in nearby)))
 
 
 def leaning(logits: Tensor, lean: Tensor) -> Tensor:
@@ -158,8 +158,8 @@ class DetectorGraph(nn.Module):
     ) -> dict[str, Tensor]:
         """Score M pools of N crops, and of the pictures that they are of."""
         output: NetworkOutput = self.network(crops.permute(0, 3, 1, 2).float(), pooling)
-        found = {"novelty": torch.zeros_like(output.pseudo_logit)}
-        found |= {name: score(output) for name, score in self.scores.items()}
+        scores = {"novelty": torch.zeros_like(output.pseudo_logit)}
+        scores |= {name: score(output) for name, score in self.scores.items()}
         if self.search is None:
             distance = output.logits[:, :0]
             index = distance.long()
@@ -167,7 +167,7 @@ class DetectorGraph(nn.Module):
             _, index, distance = self.search(output.features)
         if self.branch is not None:
             output = output._replace(logits=output.logits + self.branch(picture, picture_pooling))
-        unknown = fused(found, self.gate)
+        unknown = fused(scores, self.gate)
         if self.surroundings is not None and self.levels is not None:
             near = self.surroundings.near(output)
             level = near.mean(self.levels)
@@ -175,7 +175,7 @@ class DetectorGraph(nn.Module):
             output = output._replace(logits=leaning(output.logits, self.surroundings.lean(near, level)))
         return {
             **output._asdict(),
-            **found,
+            **scores,
             "unknown_score": unknown,
             "neighbour_index": index,
             "neighbour_distance": distance,

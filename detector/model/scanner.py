@@ -42,10 +42,10 @@ class Head(nn.Module):
         clip's end, so that no clip depends on those beside it.
         """
         within = inside[:, None]
-        found: Tensor = self.begin(self.unseen(standard).transpose(1, 2)) * within
+        hidden: Tensor = self.begin(self.unseen(standard).transpose(1, 2)) * within
         for block in self.blocks:
-            found = found + self.dropout(torch.relu(block(found))) * within
-        logits: Tensor = self.end(found)[:, 0]
+            hidden = hidden + self.dropout(torch.relu(block(hidden))) * within
+        logits: Tensor = self.end(hidden)[:, 0]
         return logits
 
 

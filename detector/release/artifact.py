@@ -125,8 +125,10 @@ def verify(folder: Path, digest: str | None = None) -> Artifact:
         path = folder / name
         if path.is_symlink() or not path.is_file():
             raise DamagedArtifactError(f"{folder}: {name} is missing, or no plain file")
-        if (found := sha256_of(path)) != expected:
-            raise DamagedArtifactError(f"{folder}: {name} has SHA-256 {found}, the manifest says {expected}")
+        if (digest_now := sha256_of(path)) != expected:
+            raise DamagedArtifactError(
+                f"{folder}: {name} has SHA-256 {digest_now}, the manifest says {expected}"
+            )
     return artifact
 
 

@@ -256,8 +256,8 @@ def body_bytes(items: Sequence[Decoded], contract: Contract) -> int:
     total = _HEADER_BYTES * len(contract.inputs)
     for view in contract.views:
         pixels = [item.view(view.name) for item in items]
-        total += sum(one.nbytes * np.dtype(view.dtype).itemsize for one in pixels)
-        total += rows * sum(len(one) for one in pixels) * np.dtype(np.float32).itemsize
+        total += sum(shown.nbytes * np.dtype(view.dtype).itemsize for shown in pixels)
+        total += rows * sum(len(shown) for shown in pixels) * np.dtype(np.float32).itemsize
     return total
 
 

@@ -232,9 +232,9 @@ def conform(
         for size, length in zip(spec.shape, array.shape, strict=False):
             fits = fits and length == (open_axes.setdefault(size, length) if isinstance(size, str) else size)
         if not fits:
-            told = ", ".join(f"{name} {size}" for name, size in open_axes.items())
+            sizes_so_far = ", ".join(f"{name} {size}" for name, size in open_axes.items())
             raise TensorsError(
-                f"{spec.name} is {array.dtype} {array.shape}, this model has {spec} with {told}"
+                f"{spec.name} is {array.dtype} {array.shape}, this model has {spec} with {sizes_so_far}"
             )
     return open_axes
 

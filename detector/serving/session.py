@@ -77,7 +77,7 @@ def open_graph(
     if gpu is not None and _CUDA not in session.get_providers():
         log.warning("the model runs on the CPU", gpu=gpu, reason=_why_not())
     for has, declared in ((session.get_inputs(), takes), (session.get_outputs(), gives)):
-        names = {one.name for one in has}
+        names = {array.name for array in has}
         if names != declared:
             raise TensorsError(f"{model.name} has {', '.join(sorted(names))}, and its contract others")
     return session

@@ -4,7 +4,7 @@ Both come from pictures that were not trained on, and how many reals are marked 
 crops are read when they are looked at; only what is said of their cells is kept.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from detector.release.map_contract import CELLS
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.localizer.train import MaskedCrops, pseudo_forged
+from updater.progress import Steps, uncounted
 
 THRESHOLD = 0.5
 """a cell counts as forged from this on, in every release: what is fitted is how a logit becomes that"""
@@ -31,7 +32,6 @@ _SLOPES = (1.0, 2.0, 4.0, 8.0)
 _MOST_OFFSET = 50.0
 
 Cells = NDArray[np.float32]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def calibrate(
     *,
     without: frozenset[str] = frozenset(),
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> LocalizerGraph:
     """Fit what turns logits into probabilities: of held-back reals at most 3 % are marked at 0.5.
 
@@ -78,9 +78,7 @@ def calibrate(
     return LocalizerGraph(network, *fitted(real, forged)).eval()
 
 
-def reals_marked(
-    graph: LocalizerGraph, reals: LabelledCrops, progress: Progress = lambda done, total: None
-) -> float:
+def reals_marked(graph: LocalizerGraph, reals: LabelledCrops, progress: Steps = uncounted) -> float:
     """Return the share of real pictures with more than 2 % of their cells marked.
 
     They are to be others than those that the graph was trained and calibrated on. nan of none.

@@ -7,7 +7,6 @@ Pictures get other colours, contrast and grain, the same for every pixel, forged
 none of these for a forgery.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.filters import Picture, to_picture
 from updater.outliers.local_forgeries import forge_locally, processed, saved_again
+from updater.progress import Steps, uncounted
 from updater.training.batches import ahead
 from updater.training.fit import Descent, by_schedule, fit
 
@@ -62,7 +62,7 @@ def train_localizer(
     seed: int = 0,
     device: torch.device | None = None,
     steps: int = STEPS,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> Localizer:
     """Return a localizer in evaluation mode. The global random state is left as it was.
 

@@ -1,7 +1,7 @@
 """Pseudo-forged items for a learner: what the class of forgeries of no known family is trained on."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from updater import draws
 from updater.data.stored_rows import collected
 from updater.data.training_data import LabelledCrops
 from updater.outliers.pseudo_forgeries import pseudo_forge
+from updater.progress import Steps, uncounted
 
 _JPEG_QUALITIES = (80, 97)
 SAVED_KIND = "compression"
@@ -35,14 +36,11 @@ class Exposure:
         """Draw the items to forge, int64 [count], with equal weight for each class."""
         return draws.draw(rng, self._chances, count)
 
-    def anew(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.uint8]:
-        """Return `count` crops of one fresh pseudo-forgery, uint8 [count, S, S, 3]: source, chain, strengths.
-
-        Where the source has fewer crops, they come more than once.
-        """
+    def anew(self, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+        """Return a crop of a fresh pseudo-forgery, uint8 [1, S, S, 3]: source, chain and strengths drawn."""
         source = int(self.sources(rng, 1)[0])
         first, end = int(self.items.starts[source]), int(self.items.starts[source + 1])
-        rows = first + np.resize(rng.permutation(end - first), count)
+        rows = first + rng.permutation(end - first)[:1]
         return forged(rng, self.items.crops[rows], self.without)
 
 
@@ -51,7 +49,7 @@ def expose(
     count: int,
     without: frozenset[str],
     seed: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> LabelledCrops:
     """Return `count` pseudo-forgeries of `items`, drawn with equal weight for each class.
 

@@ -48,18 +48,6 @@ def ap(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike]) -> float:
     return _mean_ap(_videos(predicted, truth))
 
 
-def ap_roc_at(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike], threshold: float) -> float:
-    """Return `ap_roc@t`: the AUC of the score, positive is what reaches the threshold with some true segment.
-
-    The wording of the paper's appendix. It is blind to what was never proposed, and a double counts as found.
-    nan where all predictions, or none, are positive.
-    """
-    videos = _videos(predicted, truth)
-    scores = np.concatenate([np.zeros(0), *(of.scores for of in videos)])
-    found = np.concatenate([np.zeros(0, bool), *(_reaches(of.tiou, threshold).any(1) for of in videos)])
-    return auroc(scores[found], scores[~found])
-
-
 def ar_at(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike], most: int) -> float:
     """Return `ar@K`: the mean over `TIOUS` of the recall where each video keeps its K = `most` best.
 

@@ -22,6 +22,7 @@ from updater.data.real_clips import RealClips
 from updater.distortions.clip_writing import through_h264
 from updater.filters import Picture, gaussian, to_picture
 from updater.outliers.local_forgeries import Forged, forge_locally
+from updater.progress import Steps, uncounted
 from updater.scan.clips import (
     FRAMES,
     Path,
@@ -79,7 +80,7 @@ def simulate_clips(
     *,
     without: frozenset[str],
     seed: tuple[int, ...],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> list[ScannedClip]:
     """Simulate `count` clips of real crops, uint8 [T, S, S, 3], as the head over time sees them.
 
@@ -103,7 +104,7 @@ def made_clips(
     count: int,
     *,
     seed: tuple[int, ...],
-    progress: Callable[[int, int], None],
+    progress: Steps,
 ) -> list[ScannedClip]:
     """Make clips by their numbers, each with draws of its own, as the head over time sees them.
 
@@ -192,7 +193,7 @@ def library_clips(
     without: frozenset[str],
     seed: tuple[int, ...],
     coded_again_share: float = CODED_AGAIN_SHARE,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> list[ScannedClip]:
     """Make `count` clips of some videos, at least one, as the head over time sees them.
 
@@ -217,7 +218,7 @@ def real_clips(
     videos: RealClips,
     numbers: Sequence[int],
     features: Features,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> list[ScannedClip]:
     """Return some real videos as they are, as the head over time sees them."""
 

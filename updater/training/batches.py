@@ -4,12 +4,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from updater import draws
@@ -50,24 +49,20 @@ class TrainingSet:
 
 @dataclass(frozen=True)
 class Drawn:
-    """M items of a training set and N of their crops, and what the options add to them."""
+    """M items of a training set, a crop of each, and what the options add to them."""
 
     torch_seed: int
     """of what the network draws in this batch"""
     items: npt.NDArray[np.int64]
     """[M]"""
     rows: npt.NDArray[np.int64]
-    """[N], the items' crops among those of the training set"""
-    pooling: Tensor
-    """float32 [M, N], from crops to items"""
+    """[M], the items' crops among those of the training set: each has to carry its item's class alone"""
     outliers: npt.NDArray[np.uint8] | None = None
-    """[N', S, S, 3]: the crops of fresh pseudo-forgeries"""
-    outlier_pooling: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
-    """float32 [M', N']"""
+    """[M', S, S, 3]: fresh pseudo-forgeries, a crop of each"""
     mirrored: npt.NDArray[np.bool_] | None = None
-    """[N], which of the crops the backbone sees from left to right turned round; None: none of them"""
+    """[M], which of the crops the backbone sees from left to right turned round; None: none of them"""
     shifts: npt.NDArray[np.int64] | None = None
-    """[N, 2], in px, how far down and right the backbone sees each crop moved; None: none of them"""
+    """[M, 2], in px, how far down and right the backbone sees each crop moved; None: none of them"""
 
 
 def draw(
@@ -78,37 +73,21 @@ def draw(
     chances: float64 [n], the running sums of the chance of each item. on_crops: whether the backbone is
     trained, on crops. A pseudo-forgery that is drawn then makes way for a fresh one.
     """
-    at_most = step.recipe.crops_an_item
     rng = draws.RandomStream.BATCHES.generator(step.seed, int(on_crops), number)
     torch_seed = int(rng.integers(2**31))
     items = draws.draw(rng, chances, step.recipe.batch)
-    outliers, outlier_pooling = None, torch.zeros(0, 0)
+    outliers = None
     if on_crops and data.exposure is not None:
         known = data.targets[items] < len(data.fake)
         if not known.all():
             fresh = draws.RandomStream.FRESH_FORGERIES.generator(step.seed, number)
-            outliers, outlier_pooling = _anew(fresh, data, data.exposure, items[~known], at_most)
+            outliers = np.concatenate([data.exposure.anew(fresh) for _ in items[~known]])
         items = items[known]
-    rows, pooling = draw_crops(rng, items, data.starts, at_most)
+    rows = draw_crops(rng, items, data.starts)
     mirrored = rng.random(len(rows)) < 0.5 if on_crops and step.recipe.flip else None
     most = step.recipe.shift_px if on_crops else 0
     shifts = rng.integers(-most, most, (len(rows), 2), endpoint=True) if most else None
-    return Drawn(torch_seed, items, rows, pooling, outliers, outlier_pooling, mirrored, shifts)
-
-
-def _anew(
-    rng: np.random.Generator,
-    data: TrainingSet,
-    exposure: Exposure,
-    replaced: npt.NDArray[np.int64],
-    at_most: int,
-) -> tuple[npt.NDArray[np.uint8], Tensor]:
-    counts = np.minimum(np.diff(data.starts)[replaced], at_most)
-    crops = [exposure.anew(rng, int(count)) for count in counts]
-    owners = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
-    pooling = torch.zeros(len(counts), len(owners))
-    pooling[owners, torch.arange(len(owners))] = 1 / torch.from_numpy(counts).float()[owners]
-    return np.concatenate(crops), pooling
+    return Drawn(torch_seed, items, rows, outliers, mirrored, shifts)
 
 
 def ahead(ready: Callable[[int], T], numbers: range, beside_a_gpu: bool) -> Generator[T, None, None]:

@@ -33,9 +33,7 @@ class Batch:
     target: Tensor
     """int64 [M]"""
     crops: Tensor
-    """int64 [N], on the device: rows of whatever is kept by crop; those that the items were seen by"""
-    pooling: Tensor
-    """float32 [M, N], from these crops to the items"""
+    """int64 [M], on the device: rows of whatever is kept by crop; those that the items were seen by"""
     outliers: NetworkOutput | None = None
     """of pseudo-forgeries drawn anew for this batch, which are no items; None in a stage on rows"""
 
@@ -49,8 +47,6 @@ class Images:
     """float32 [., 3, S, S] each: the items' crops, and fresh pseudo-forgeries' if any"""
     features: tuple[Tensor, ...]
     """float32 [., F] each: the raw forensic features of the same"""
-    pools: tuple[Tensor, ...]
-    """float32 [M, .] each: from the same to items"""
 
 
 @dataclass(frozen=True)
@@ -66,18 +62,16 @@ class Pools:
 
 def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> Images:
     """Bring a batch's crops to the device, with the forensic features of fresh pseudo-forgeries."""
-    pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
-    seen = data.crops[drawn.rows]
+    at, seen = torch.from_numpy(drawn.rows).to(step.device), data.crops[drawn.rows]
     if drawn.mirrored is not None:
         seen = mirrored(seen, drawn.mirrored)
     if drawn.shifts is not None:
         seen = shifted(seen, drawn.shifts)
-    parts, pools = [as_images(seen, step.device)], [pooling]
+    parts = [as_images(seen, step.device)]
     if drawn.outliers is not None:
         parts.append(as_images(drawn.outliers, step.device))
-        pools.append(drawn.outlier_pooling.to(step.device))
     features = [rows_at(data.features, at), *(forensics_of(network, part) for part in parts[1:])]
-    return Images(drawn, tuple(parts), tuple(features), tuple(pools))
+    return Images(drawn, tuple(parts), tuple(features))
 
 
 def mirrored(crops: npt.NDArray[np.uint8], which: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
@@ -98,26 +92,18 @@ def on_crops(step: Step, data: TrainingSet, network: Network, ready: Images, pie
     """Pass a batch's crops through the whole network, all of them at once or in so many pieces."""
     rows = _backbone(network, torch.cat(ready.parts), pieces)
     seen = torch.split(rows, [len(part) for part in ready.parts])
-    outputs = [
-        network.classify(p @ s, p @ f) for p, s, f in zip(ready.pools, seen, ready.features, strict=True)
-    ]
+    outputs = [network.classify(*pair) for pair in zip(seen, ready.features, strict=True)]
     return _batch(step, data, ready.drawn, outputs[0], outputs[1] if len(outputs) > 1 else None)
 
 
 def ready_pools(step: Step, data: TrainingSet, drawn: Drawn, rows: Rows) -> Pools:
-    """Pool a batch's rows; rows: float32 [T, B], the backbone's features of every crop."""
-    pooling, at = drawn.pooling.to(step.device), torch.from_numpy(drawn.rows).to(step.device)
-    # Where each item is seen by one crop, a pool is its crop.
-    one_each = pooling.shape[0] == pooling.shape[1]
-
-    def pooled(values: Rows) -> Tensor:
-        return rows_at(values, at) if one_each else pooling @ rows_at(values, at)
-
-    return Pools(drawn, pooled(rows), pooled(data.features))
+    """Take a batch's rows; rows: float32 [T, B], the backbone's features of every crop."""
+    at = torch.from_numpy(drawn.rows).to(step.device)
+    return Pools(drawn, rows_at(rows, at), rows_at(data.features, at))
 
 
 def on_rows(step: Step, data: TrainingSet, network: Network, ready: Pools) -> Batch:
-    """Pass a batch's pooled rows through what lies above the backbone."""
+    """Pass a batch's rows through what lies above the backbone."""
     return _batch(step, data, ready.drawn, network.classify(ready.seen, ready.features), None)
 
 
@@ -143,7 +129,6 @@ def _batch(
         items=torch.from_numpy(drawn.items).to(device),
         target=torch.from_numpy(data.targets[drawn.items]).to(device),
         crops=torch.from_numpy(drawn.rows).to(device),
-        pooling=drawn.pooling.to(device),
         outliers=outliers,
     )
 

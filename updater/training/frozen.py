@@ -10,7 +10,7 @@ linear discriminants of one shrunk covariance (Ledoit and Wolf 2004), which need
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from ingest.durable import write_durably
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights
+from updater.progress import Steps, uncounted
 from updater.training import schemes
 from updater.training.crop_rows import by_rows
 from updater.training.processes import is_first
@@ -66,7 +67,7 @@ def frozen_rows(
     pictures: NDArray[np.uint8] | StoredRows,
     device: torch.device,
     kept: Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> NDArray[np.float32]:
     """Return the backbone's features of whole pictures, uint8 [n, S, S, 3] → float32 [n, B].
 

@@ -85,8 +85,7 @@ def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOu
 
     def of(batch: Batch) -> NetworkOutput:
         with torch.no_grad():
-            features = batch.pooling @ rows_at(data.features, batch.crops)
-            return old.classify(batch.pooling @ rows_at(rows, batch.crops), features)
+            return old.classify(rows_at(rows, batch.crops), rows_at(data.features, batch.crops))
 
     return of
 

@@ -17,6 +17,7 @@ from memory.features import ItemFeatures
 from updater.data import stored_rows
 from updater.data.stored_rows import StoredRows, joined_rows, rows_of_items
 from updater.data.training_data import LabelledCrops
+from updater.progress import Steps, uncounted
 from updater.training.crop_rows import Crops, Rows, by_rows, rows_at_once, shared_rows
 
 _ITEMS_AT_ONCE = 2048
@@ -80,7 +81,7 @@ def forensic_rows(
     network: Network,
     crops: Crops,
     device: torch.device,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]; F is 0 where there are none.
 
@@ -96,7 +97,7 @@ def crop_features(
     network: Network,
     items: LabelledCrops,
     device: torch.device,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]: the items' own, or computed now."""
     own = items.crop_features
@@ -110,7 +111,7 @@ def crop_features(
 def with_crop_features(
     items: LabelledCrops,
     device: torch.device,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> LabelledCrops:
     """Return the items with every crop's forensic features; those that have them as they are."""
     if items.crop_features is not None:
@@ -126,7 +127,7 @@ def backbone_rows(
     network: Network,
     crops: Crops,
     device: torch.device,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = uncounted,
 ) -> Rows:
     """Return the backbone's features of each crop in evaluation mode, float32 [T, B].
 
@@ -177,20 +178,11 @@ def classify_in_parts(
 
 
 def draw_crops(
-    rng: np.random.Generator, items: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], at_most: int
-) -> tuple[npt.NDArray[np.int64], Tensor]:
-    """Draw up to `at_most` crops of each item.
-
-    Returns their rows, int64 [N], and the pooling that takes them back to the items, float32 [M, N].
-    """
+    rng: np.random.Generator, items: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Draw one crop of each item, and return their rows, int64 [M]."""
     counts = np.diff(starts)[items]
-    taken = np.minimum(counts, at_most)
-    # The crops of an item in a random order: by random keys, and those that it does not have come last.
-    keys = rng.random((len(items), counts.max(initial=0)))
+    # By random keys: those of crops that an item does not have come last.
+    keys = rng.random((len(items), counts.max(initial=1)))
     keys[np.arange(keys.shape[1]) >= counts[:, None]] = np.inf
-    order = keys.argsort(1)[:, :at_most]
-    rows = (starts[items][:, None] + order)[np.arange(order.shape[1]) < taken[:, None]]
-    owners = np.repeat(np.arange(len(items)), taken)
-    pooling = np.zeros((len(items), len(rows)), np.float32)
-    pooling[owners, np.arange(len(rows))] = 1 / taken[owners]
-    return rows, torch.from_numpy(pooling)
+    return np.asarray(starts[items] + keys.argmin(1))

@@ -30,8 +30,6 @@ class Recipe:
     pseudo_share: float
     """pseudo-forgeries made, as a share of the training items"""
     batch: int = 64
-    crops_an_item: int = 1
-    """crops drawn of an item for one step: each crop has to carry its item's class alone"""
     weight_decay: float = 0.02
     label_smoothing: float = 0.05
     optimizer: Optimizer = "adamw"

@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from published_trees import TREES
+from published import TREES
 
 from deploy.cli.main import main
 from deploy.client.http import Client

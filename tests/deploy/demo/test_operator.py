@@ -1,13 +1,24 @@
-"""The demonstration's operator against a real server, and a memory that computes beside it."""
+"""The operator against a real server, and whose settings the updater works by while release 0 is made."""
 
+import os
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import psutil
+import pytest
 from rich.console import Console
 
+from deploy.demo import plan
 from deploy.demo.operator import Operator
+from deploy.demo.release_zero import SEED, updater_by
+from deploy.local.processes import free_port, socket_folder
+from deploy.local.record import StackRecord, write_environment, write_record
+from deploy.local.stack import launch_room
+from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.server.services import Services
 from memory.clusters.clustering import keep_clustered
 from memory.clusters.review import list_clusters
@@ -59,3 +70,42 @@ def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
     memory.join(60)
     assert not waiting.is_alive()
     assert sum(len(one.members) for one in list_clusters(services.memory)) == 12
+
+
+def environment(supervisor: Supervisor) -> dict[str, str]:
+    (updater,) = supervisor.kept()
+    return psutil.Process(updater.pid).environ()
+
+
+@pytest.mark.slow
+def test_only_the_making_of_release_0_has_the_demos_training_settings(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    settings = {
+        "FORGEWATCH_UPDATER_SEED": "77",
+        "FORGEWATCH_UPDATER_METRICS_PORT": str(free_port()),
+        "FORGEWATCH_UPDATER_WORK_DIR": str(run / "work"),
+        "FORGEWATCH_UPDATER_DATABASE_URL": f"sqlite:///{run}/updater.sqlite",
+        "FORGEWATCH_MEMORY_DATABASE_URL": f"sqlite:///{run}/memory.sqlite",
+        "FORGEWATCH_MEMORY_CROPS_URL": str(run / "crops"),
+    }
+    write_environment(tmp_path / "stack.env", settings)
+    own = {**os.environ, **settings}
+    supervisor = start_supervisor(run / "supervisor", socket_folder(run), own, lambda child: None)
+    try:
+        record = StackRecord.of(supervisor.process, supervisor.folder, supervisor.sockets)
+        write_record(tmp_path / "stack.json", record)
+        launch_room(supervisor, run, "updater")
+        training = plan.release_zero_settings(SEED, plan.DEFAULT_UNSEEN)
+        for_release_0 = {
+            f"FORGEWATCH_UPDATER_{what}" for what in ("WITHOUT_KINDS", "LOCALIZER_STEPS", "SCANNER_STEPS")
+        }
+        assert for_release_0 <= training.keys()
+        with suppress(InterruptedError), updater_by(tmp_path, training):
+            assert training.items() <= environment(supervisor).items()
+            raise InterruptedError
+        kept = environment(supervisor)
+        assert not for_release_0 & kept.keys()
+        assert kept["FORGEWATCH_UPDATER_SEED"] == "77"
+    finally:
+        supervisor.stop()

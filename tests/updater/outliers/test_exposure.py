@@ -66,8 +66,8 @@ def test_the_last_compression_is_left_out_with_its_kind_alone(
     monkeypatch.setattr(exposure, "compressed", save)
     without = FAMILIES[family].kinds
     expose(items(), 4, without, seed=1)
-    Exposure(items(), without).anew(np.random.default_rng(0), 2)
-    assert len(qualities) == (0 if "compression" in without else 10)
+    Exposure(items(), without).anew(np.random.default_rng(0))
+    assert len(qualities) == (0 if "compression" in without else 9)
     assert all(80 <= quality < 97 for quality in qualities)
 
 
@@ -87,14 +87,14 @@ def test_a_fresh_pseudo_forgery_has_no_operation_of_a_left_out_familys_kinds(
         monkeypatch.setitem(OPERATIONS, name, Operation(operation.kinds, spy))
     source = Exposure(items(), FAMILIES[family].kinds)
     for seed in range(60):
-        source.anew(np.random.default_rng(seed), 1)
+        source.anew(np.random.default_rng(seed))
     assert kinds
     assert not kinds & FAMILIES[family].kinds
 
 
-def test_a_fresh_one_has_as_many_crops_as_asked_for_and_follows_from_its_generator() -> None:
+def test_a_fresh_one_is_one_crop_and_follows_from_its_generator() -> None:
     source = Exposure(items(), frozenset())
-    three, again, other = (source.anew(np.random.default_rng(seed), 3) for seed in (1, 1, 2))
-    assert three.shape == (3, 64, 64, 3)
-    assert np.array_equal(three, again)
-    assert not np.array_equal(three, other)
+    crop, again, other = (source.anew(np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert crop.shape == (1, 64, 64, 3)
+    assert np.array_equal(crop, again)
+    assert not np.array_equal(crop, other)

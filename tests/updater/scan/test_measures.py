@@ -75,7 +75,6 @@ def test_the_tables_two_videos() -> None:
     assert segments.ar_at(PREDICTED, TRUTH, 1) == pytest.approx(0.45)
     assert segments.ar_at(PREDICTED, TRUTH, 2) == pytest.approx(0.65)
     assert segments.ar_share_at(PREDICTED, TRUTH, 1) == 0
-    assert segments.ap_roc_at(PREDICTED, TRUTH, 0.5) == pytest.approx(1 / 3)
 
 
 @given(videos())
@@ -102,22 +101,6 @@ def test_recalls_are_those_of_an_implementation_by_the_words_of_the_rule(drawn, 
         slow_ar(predicted, truth, [most] * len(truth))
     )
     assert segments.ar_share_at(predicted, truth, most) == pytest.approx(slow_ar(predicted, truth, shares))
-
-
-@given(videos())
-def test_the_appendixs_figure_is_scikit_learns_area(drawn) -> None:
-    predicted, truth = drawn
-    pairs = [
-        (any(_tiou(said, true) >= 0.5 for true in is_true), said[2])
-        for of, is_true in zip(predicted, truth, strict=True)
-        for said in of
-    ]
-    positive = [found for found, _ in pairs]
-    if all(positive) or not any(positive):
-        assert math.isnan(segments.ap_roc_at(predicted, truth, 0.5))
-    else:
-        expected = roc_auc_score(positive, [score for _, score in pairs])
-        assert segments.ap_roc_at(predicted, truth, 0.5) == pytest.approx(expected)
 
 
 def test_a_true_segment_is_taken_once_and_a_double_is_false() -> None:

@@ -22,7 +22,7 @@ from updater.training.processes import add_gradients, by_share
 from updater.training.step import FIRST, Learnt, Options, Step
 
 CLASSES = ("real", "blocky", "striped")
-RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, crops_an_item=2)
+RECIPE = replace(FIRST, batch=9, pseudo_share=0.4)
 RATE = 0.01
 FIRST_STEP = [0, 1, 2, 3, 6, 7, 8, 9]
 

@@ -18,7 +18,7 @@ from updater.training.step import FIRST, Options, Step
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 CLASSES = ("real", "blocky")
-RECIPE = replace(FIRST, backbone_steps=5, balanced_steps=4, batch=10, pseudo_share=0.5, crops_an_item=2)
+RECIPE = replace(FIRST, backbone_steps=5, balanced_steps=4, batch=10, pseudo_share=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,11 @@ def test_each_batch_has_pseudo_forgeries_of_its_own(items, data):
     assert not made & {crop.tobytes() for crop in data.crops}
 
 
-def test_fresh_ones_take_the_place_of_stored_ones_and_pool_to_items_of_as_many_crops(items, data):
+def test_fresh_ones_take_the_place_of_stored_ones(items, data):
     for number in range(5):
         one = drawn(items, data, number)
         assert (data.targets[one.items] < 2).all()
-        assert len(one.items) + len(one.outlier_pooling) == 10
-        assert one.outlier_pooling.shape[1] == len(one.outliers)
-        assert torch.equal(one.outlier_pooling.sum(1), torch.ones(len(one.outlier_pooling)))
-        assert ((one.outlier_pooling > 0).sum(1) == 2).all()
+        assert len(one.items) + len(one.outliers) == 10
 
 
 def test_the_same_number_gives_the_same_batch_and_another_seed_does_not(items, data):

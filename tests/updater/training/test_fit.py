@@ -18,7 +18,7 @@ from updater.training.schedules import SCHEDULES, cosine, one_cycle, tenths
 from updater.training.step import FIRST, Options, Step
 
 CPU = torch.device("cpu")
-RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, crops_an_item=2, optimizer="sgd")
+RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, optimizer="sgd")
 STEPS = 3
 
 

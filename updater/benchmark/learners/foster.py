@@ -225,8 +225,8 @@ def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, rows: Rows
 
     def total(batch: Batch) -> Tensor:
         with torch.no_grad():
-            features = batch.pooling @ rows_at(data.features, batch.crops)
-            teacher = all_logits(boosted.classify(batch.pooling @ rows_at(rows, batch.crops), features))
+            seen, features = rows_at(rows, batch.crops), rows_at(data.features, batch.crops)
+            teacher = all_logits(boosted.classify(seen, features))
         student = all_logits(batch.output)
         return balanced_distillation(student, teacher, weight[: student.shape[1]])
 

@@ -104,8 +104,7 @@ def _loss(step: Step, network: Network, data: TrainingSet, stored: Latents) -> L
         drawn = torch.multinomial(stored.weight, max(1, round(share * new)), replacement=True)
         drawn = drawn.to(step.device)
         output = network.classify(stored.rows[drawn], stored.features[drawn])
-        pooling = torch.eye(len(drawn), device=step.device)
-        replayed = Batch(output, drawn, stored.target[drawn], drawn, pooling)
+        replayed = Batch(output, drawn, stored.target[drawn], drawn)
         value = (new * loss(batch) + len(drawn) * loss(replayed)) / (new + len(drawn))
         if weight:
             with torch.no_grad():

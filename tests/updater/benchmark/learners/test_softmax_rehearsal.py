@@ -207,12 +207,7 @@ def test_pools_are_the_means_of_their_crops() -> None:
     assert torch.equal(pooled(rows, np.array([0, 2, 5])), torch.tensor([[1.0, 2.0], [6.0, 7.0]]))
 
 
-def test_drawn_crops_belong_to_their_items_and_weigh_alike() -> None:
-    starts = np.array([0, 1, 5, 7])
-    drawn, pooling = draw_crops(np.random.default_rng(0), np.array([1, 0, 2]), starts, 3)
-    assert pooling.shape == (3, 6)
-    assert torch.allclose(pooling.sum(1), torch.ones(3))
-    assert len(set(drawn[:3])) == 3
-    assert set(drawn[:3]) <= {1, 2, 3, 4}
-    assert drawn[3] == 0
-    assert set(drawn[4:]) == {5, 6}
+def test_drawn_crops_are_one_of_each_items_and_all_of_them_come() -> None:
+    rng, starts = np.random.default_rng(0), np.array([0, 1, 5, 7])
+    drawn = np.array([draw_crops(rng, np.array([1, 0, 2]), starts) for _ in range(100)])
+    assert [set(rows) for rows in drawn.T] == [{1, 2, 3, 4}, {0}, {5, 6}]

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from published_trees import TREES
+from published import TREES
 
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, labelled_files, read_layout

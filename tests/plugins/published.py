@@ -1,10 +1,11 @@
-"""Small trees of the form of published sets, each file a picture of its own, whatever its name says."""
+"""Small trees of the form of published sets, and weights as a model's authors would publish them."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
+import pytest
 from makers import lay, picture
 
 
@@ -102,3 +103,21 @@ TREES: dict[str, Callable[[Path], Path]] = {
 
 def _pictures(names: list[str]) -> dict[str, bytes]:
     return {name: picture(crc32(name.encode())) for name in names}
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Callable[[str], Path]:
+    """Write random weights of a timm model by its name: for RGB, with a thousand classes and a licence."""
+
+    def published(name: str) -> Path:
+        # Most processes that test load neither.
+        import timm
+        import torch
+        from safetensors.torch import save_file
+
+        torch.manual_seed(11)
+        file = tmp_path / f"{name}.safetensors"
+        save_file(timm.create_model(name, pretrained=False).state_dict(), file, {"license": "CC0-1.0"})
+        return file
+
+    return published
