@@ -12,8 +12,7 @@ from detector.records import RELEASES, UNKNOWNS, VERDICTS
 from detector.unknowns import MAX_MESSAGE_BYTES
 from ingest.kafka.topics import Topic, ingest_topics
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
-from memory.database import cause_of, open_engine, require_openable
-from memory.migrate import UnknownLayoutError, migrate
+from memory.database import UnknownLayoutError, cause_of, migrate, open_engine, require_openable
 from memory.records import ALARMS, MAX_ALARM_BYTES
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store

@@ -9,8 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
 
 from ingest.records import Position
-from memory.database import READS, cause_of, open_engine
-from memory.migrate import UnknownLayoutError, migrate
+from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 from memory.schema import offsets, revision
 
 

@@ -16,9 +16,8 @@ import memory.schema
 import updater.schema
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger
-from memory import migrate as module
-from memory.database import open_engine
-from memory.migrate import UnknownLayoutError, migrate
+from memory import database as module
+from memory.database import UnknownLayoutError, migrate, open_engine
 from memory.store import Store, StoreUnavailableError, load_offsets
 
 ROOMS = {

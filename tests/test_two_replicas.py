@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from deploy.cli.main import main
 from deploy.local.processes import free_port
-from memory import migrate as module
+from memory import database as module
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingest.process.frame import DONE, FAILED, Process, failing_on
 from ingest.process.health import Disks, serve_health
 from memory.crops.object_store import require_files
-from memory.database import cause_of, folder_of, require_openable
-from memory.migrate import UnknownLayoutError
+from memory.database import UnknownLayoutError, cause_of, folder_of, require_openable
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, schedule

@@ -13,8 +13,7 @@ from typing import get_args
 from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from memory.database import READS, open_engine
-from memory.migrate import migrate
+from memory.database import READS, migrate, open_engine
 from updater.records import RunState, Trigger, UpdateRun
 from updater.schema import runs
 from updater.settings import UpdaterSettings
@@ -32,7 +31,7 @@ class LeaseLostError(Exception):
 def open_runs(settings: UpdaterSettings) -> "RunTable":
     """Open the table that the settings name, and bring it to today's layout.
 
-    Raises SQLAlchemyError, OSError, ImportError, and memory.migrate's UnknownLayoutError.
+    Raises SQLAlchemyError, OSError, ImportError, and memory.database's UnknownLayoutError.
     """
     engine = open_engine(settings.database_url)
     return RunTable(engine, lease_s=settings.lease_s, max_takeovers=MAX_TAKEOVERS)

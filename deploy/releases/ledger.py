@@ -29,8 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from deploy.releases.records import Action
-from memory.database import READS, cause_of, open_engine
-from memory.migrate import UnknownLayoutError, migrate
+from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 from updater.records import Candidate
 
 metadata = MetaData()

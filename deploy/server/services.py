@@ -36,10 +36,9 @@ from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory.crops.crop_store import CropStore
 from memory.crops.object_store import local_folder
-from memory.database import open_engine
+from memory.database import UnknownLayoutError, open_engine
 from memory.import_files import Imported, LabelledFile, prepare, write
 from memory.index.index import Index, Renewal
-from memory.migrate import UnknownLayoutError
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable

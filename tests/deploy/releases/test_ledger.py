@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
 from deploy.releases.records import STATES, Release
 from detector.records import Rollout, Verdict
-from memory import migrate
+from memory import database
 from memory.database import open_engine
 from updater.records import Candidate
 
@@ -134,7 +134,7 @@ def test_a_ledger_from_before_the_chain_keeps_its_rows_and_gets_one(either_datab
         for n in (1, 2)
     ]
     with engine.begin() as connection:
-        command.upgrade(migrate._config(connection, "deploy.releases.migrations"), "0001")
+        command.upgrade(database._config(connection, "deploy.releases.migrations"), "0001")
         columns = "sequence, at, actor, action, digest, evaluation_digest, reason"
         connection.execute(text(f"INSERT INTO deploy_ledger ({columns}) VALUES {', '.join(rows)}"))
     opened_anew = Ledger(either_database)
