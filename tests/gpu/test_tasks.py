@@ -14,8 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from updater.benchmark.forgerynet import training
-from updater.benchmark.forgerynet.recipes import PAPER
-from updater.benchmark.forgerynet.training import Example, Source, Trained, cross_entropy, drawn, train
+from updater.benchmark.forgerynet.training import PAPER, Example, Source, Trained, cross_entropy, drawn, train
 from updater.benchmark.networks.maps import make_map_network
 from updater.benchmark.networks.videos import make_video_network
 

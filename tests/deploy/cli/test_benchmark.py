@@ -100,9 +100,9 @@ def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(
     assert main(["benchmark", *words]) == 0
     (folder,) = (tmp_path / ".forgewatch/benchmarks").glob("opencil-softmax-rehearsal-mc-8-none-*")
     run = json.loads((folder / "seed-0/run.json").read_text())
-    assert run["tasks"] == ["gan", "glow"]
-    assert all(0 <= step["figures"]["unseen"]["auc"] <= 1 for step in run["steps"])
-    assert run["steps"][0]["figures"]["unseen"]["control_auc"] is not None
+    assert run["outcome"]["tasks"] == ["gan", "glow"]
+    assert all(0 <= step["figures"]["unseen"]["auc"] <= 1 for step in run["outcome"]["steps"])
+    assert run["outcome"]["steps"][0]["figures"]["unseen"]["control_auc"] is not None
     # A second time there is nothing to do but to tell.
     before = (folder / "seed-0/run.json").stat().st_mtime_ns
     assert main(["benchmark", *words, "--compare", str(folder)]) == 0

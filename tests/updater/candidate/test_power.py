@@ -11,6 +11,7 @@ from updater.candidate import power
 from updater.candidate.plan import Plan
 from updater.candidate.power import measure_power, power_of
 from updater.data.training_data import Splits
+from updater.training.step import FIRST
 
 
 def fared(not_real, groups):
@@ -53,6 +54,7 @@ def plan_of(labelled):
             crop_plan=CropPlan(crop_px=64),
             parent=None,
             splits=Splits(*map(named, parts)),
+            recipe=FIRST,
             without=frozenset(),
             seed=0,
             device=torch.device("cpu"),

@@ -19,7 +19,7 @@ from detector.release.manifest import GateParameters
 from detector.serving.session import open_session
 from memory.records import REAL, split_of
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.sources import load_sources
+from updater.benchmark.data.folders import load_sources
 from updater.benchmark.data.tasks import hold_back
 from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import STAGES, build

@@ -10,9 +10,8 @@ import torch
 from ingest.records import CropPlan
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.cddb import load_cddb, with_unseen_families
-from updater.benchmark.data.crops import CropReader
+from updater.benchmark.data.crops import CropReader, stored_features
 from updater.benchmark.data.families import load_families
-from updater.benchmark.data.features import stored_features
 from updater.benchmark.data.folders import load_folders
 from updater.benchmark.data.tasks import Stream, Task
 from updater.benchmark.synthetic.tasks import load_synthetic

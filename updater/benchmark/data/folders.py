@@ -1,9 +1,12 @@
-"""OpenCIL's layout: classes under DIR/id in steps, and any number of outlier sets under DIR/ood.
+"""OpenCIL's layout, and media of one's own by source.
 
-Miao et al. 2024, "OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section
-3.3. A class lies at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own.
-An outlier set lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME.
-Its files are images that stand alone: each is a group, whatever folder below that it lies in.
+OpenCIL's is classes under DIR/id in steps, and any number of outlier sets under DIR/ood: Miao et al. 2024,
+"OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section 3.3. A class lies
+at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own. An outlier set
+lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME. Its files are images
+that stand alone: each is a group, whatever folder below that it lies in.
+
+By source it is DIR/SOURCE/…/{0_real,1_fake}/[GROUP/]FILE; CDDB's layout is one of these.
 """
 
 from collections import Counter
@@ -13,10 +16,21 @@ from typing import get_args
 
 import numpy as np
 
+from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
-from updater.benchmark.data.tasks import Distance, OutlierSet, Stream, Task, hold_back, shuffled
+from updater.benchmark.data.tasks import (
+    FAKE,
+    Distance,
+    OutlierSet,
+    Stream,
+    Task,
+    hold_back,
+    is_real,
+    shuffled,
+)
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import media_in, subfolders
+from updater.data.training_data import LabelledCrops
 
 _PARTS = ("train", "test")
 _DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -126,3 +140,38 @@ def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:
 
 def _files(folder: Path, name: str, place: Path) -> list[MediaFile]:
     return [MediaFile(path, path.relative_to(folder).as_posix(), name) for path in media_in(place, _LAYOUTS)]
+
+
+_KINDS = {"0_real": REAL, "real": REAL, "1_fake": FAKE, "fake": FAKE}
+_LAYOUT = "SOURCE/0_real and SOURCE/1_fake with media, of which one source may lack one"
+
+
+def load_sources(folder: Path, reader: CropReader) -> list[LabelledCrops]:
+    """Read each file below a 0_real (or real) or 1_fake (or fake) of a source, as SOURCE/real or SOURCE/fake.
+
+    Each source is a part of its own. The folders between a kind and its file are the file's group, within its
+    source; else its own bytes are. Raises LayoutError where there are no reals or no fakes, and what
+    `CropReader.read` raises.
+    """
+    if not folder.is_dir():
+        raise LayoutError(f"{folder} is no folder: name one that holds {_LAYOUT}")
+    parts = []
+    for source in subfolders(folder):
+        found_in = (_file(folder, source, path) for path in media_in(source, _LAYOUT))
+        files = [file for file in found_in if file is not None]
+        if files:
+            parts.append(reader.read(f"read {source.name}", source.name, files))
+    if len({is_real(name) for part in parts for name in part.families}) < 2:
+        raise LayoutError(f"{folder} holds no reals or no fakes: it needs {_LAYOUT}")
+    return parts
+
+
+def _file(folder: Path, source: Path, path: Path) -> MediaFile | None:
+    """Return a file with its class and its group; None where no folder above it says its class."""
+    above = path.relative_to(source).parts[:-1]
+    place = next((place for place, part in enumerate(above) if part in _KINDS), None)
+    if place is None:
+        return None
+    group = "/".join((source.name, *above[place + 1 :])) if above[place + 1 :] else None
+    name = path.relative_to(folder).as_posix()
+    return MediaFile(path, name, f"{source.name}/{_KINDS[above[place]]}", group)

@@ -20,8 +20,8 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.deeperforensics.media import Reading, excerpts, under
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices
 from updater.benchmark.forgerynet.classifiers import of_videos
-from updater.benchmark.forgerynet.clips import video_sights
 from updater.benchmark.forgerynet.sights import Sight
+from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.networks import videos
 from updater.benchmark.networks.classifier import NetworkError
 from updater.benchmark.report.harness import Seed

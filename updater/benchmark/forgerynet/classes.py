@@ -14,9 +14,9 @@ from torch import nn
 
 from updater.benchmark.forgerynet.choices import Job
 from updater.benchmark.forgerynet.classifiers import Classifier, of_pictures, of_videos
-from updater.benchmark.forgerynet.clips import video_sights
 from updater.benchmark.forgerynet.families import KINDS, class_names, class_of, in_group
 from updater.benchmark.forgerynet.sights import Sight, sights
+from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.measures import images
 from updater.benchmark.report.outcome import Outcome, Table, Values, values
 from updater.data.layouts.entries import LayoutError

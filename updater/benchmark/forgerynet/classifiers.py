@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from updater.benchmark.forgerynet.choices import Choices
-from updater.benchmark.forgerynet.clips import test_clips, training_clip
-from updater.benchmark.forgerynet.pictures import test_crops, training_crop
-from updater.benchmark.forgerynet.recipes import Recipe, recipe_of
 from updater.benchmark.forgerynet.sights import Sight
 from updater.benchmark.forgerynet.training import (
     Example,
+    Recipe,
     Source,
     as_input,
     cross_entropy,
     loaded_ahead,
+    recipe_of,
     train,
 )
+from updater.benchmark.forgerynet.views import test_clips, test_crops, training_clip, training_crop
 from updater.benchmark.networks.images import front_of, make_image_network, published_px
 from updater.benchmark.networks.videos import make_video_network, sampling_of
 from updater.data.layouts.entries import LayoutError

@@ -15,7 +15,7 @@ from detector.model.localizer import LocalizerGraph
 from ingest.sandbox.crops import cut
 from memory.records import REAL
 from updater.benchmark.forgerynet.choices import ChoiceError, Job
-from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
+from updater.benchmark.forgerynet.sights import Map, Mapped, Shown
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.data.stored_rows import collected
 from updater.data.training_data import LabelledCrops

@@ -18,11 +18,9 @@ from torch.nn import functional as F
 
 from ingest.sandbox.crops import cut, grid
 from updater.benchmark.forgerynet.choices import Choices, Job
-from updater.benchmark.forgerynet.maps import Map, Mapped, Shown
-from updater.benchmark.forgerynet.pictures import LARGEST, perturbation
-from updater.benchmark.forgerynet.recipes import recipe_of
-from updater.benchmark.forgerynet.sights import resized
-from updater.benchmark.forgerynet.training import Example, Source, Trained, as_input, train
+from updater.benchmark.forgerynet.sights import Map, Mapped, Shown, resized
+from updater.benchmark.forgerynet.training import Example, Source, Trained, as_input, recipe_of, train
+from updater.benchmark.forgerynet.views import LARGEST, perturbation
 from updater.benchmark.networks.maps import check, make_map_network, map_of
 from updater.distortions.methods import distort_with_maps
 from updater.filters import Picture

@@ -1,7 +1,10 @@
-"""One of ForgeryNet's tasks as a benchmark: its data, and what is measured of a seed."""
+"""ForgeryNet's tasks as benchmarks: their data, and what is measured of a seed.
+
+To add a task is a module with its `measure`, and a line in TASKS.
+"""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,9 +12,10 @@ from pathlib import Path
 import torch
 
 from ingest.durable import folder_aside
+from updater.benchmark.forgerynet import classes, spatial, temporal
 from updater.benchmark.forgerynet.choices import Choices, Job
 from updater.benchmark.forgerynet.families import families_of, with_own_names
-from updater.benchmark.forgerynet.tasks import TASKS
+from updater.benchmark.networks import images, videos
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
@@ -20,6 +24,37 @@ from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.data.layouts.forgerynet import Medium, load_forgerynet
 from updater.progress import Progress
 from updater.training.processes import is_first, wait
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: what it is measured on, by which network where none is named, and how."""
+
+    medium: Medium
+    model: str
+    """on data of ForgeryNet's size"""
+    small_model: str
+    """on our own media, in minutes of two cores"""
+    measure: Callable[[Job], Outcome]
+    check: Callable[[str], None]
+    """raises for a model's name that is none, before any media are made or read"""
+
+
+TASKS: Mapping[str, Task] = {
+    "image": Task(
+        "image", "legacy_xception", "highpass:mobilenetv3_small_100", classes.measure, images.check
+    ),
+    "spatial": Task("image", "localizer", "localizer", spatial.measure, spatial.check),
+    "video": Task(
+        "video",
+        "x3d_m",
+        "frames:highpass:mobilenetv3_small_100",
+        classes.measure,
+        partial(videos.check, offered=videos.FORGERYNETS),
+    ),
+    "temporal": Task("video", "convolutions", "convolutions", temporal.measure, temporal.check),
+}
+
 
 _TREE = "1"
 """counts what has changed in our own media"""

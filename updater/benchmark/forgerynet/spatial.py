@@ -13,8 +13,7 @@ import numpy as np
 from memory.records import REAL
 from updater.benchmark.forgerynet import localizer, map_networks
 from updater.benchmark.forgerynet.choices import ChoiceError, Job
-from updater.benchmark.forgerynet.maps import Map, Mapped, Shown, with_truth
-from updater.benchmark.forgerynet.sights import sights
+from updater.benchmark.forgerynet.sights import Map, Mapped, Shown, sights, with_truth
 from updater.benchmark.measures.maps import figures
 from updater.benchmark.networks import maps
 from updater.benchmark.networks.maps import DECODERS, HRNET, REGRESSION

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from updater.benchmark.forgerynet.choices import ChoiceError, Job
 from updater.benchmark.forgerynet.families import in_group
 from updater.benchmark.report.outcome import Outcome, Values, values
-from updater.benchmark.temporal.figures import Told, by_family, figures
 from updater.benchmark.temporal.method import Method
 from updater.benchmark.temporal.methods import METHODS
-from updater.benchmark.temporal.videos import Video, videos
+from updater.benchmark.temporal.videos import Told, Video, by_family, figures, videos
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import Tally
 

@@ -1,20 +1,58 @@
-"""Networks that say what a clip is, by name: what each is made of, and which frames it is shown."""
+"""Networks that say what a clip is, by name: what each is made of, and which frames it is shown.
+
+Those on single frames of a backbone:
+
+- Frames: Rössler et al. 2019, "FaceForensics++", and DeeperForensics' baseline look at videos so.
+- TSN, by the same mean: Wang et al. 2016, "Temporal segment networks: Towards good practices for deep action
+  recognition", section 3.1: three segments, in training a frame by chance of each.
+- Recurrent: Hochreiter and Schmidhuber 1997, "Long short-term memory", as DeeperForensics' baseline has it:
+  every fifth frame, 512 hidden numbers, and a loss over all steps.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from detector.model.backbone import check_name
 from updater.benchmark.networks import c3d, i3d
 from updater.benchmark.networks.classifier import HIGHPASS, NetworkError, make_features
-from updater.benchmark.networks.frames import SEGMENTS, STRIDE, Frames, Recurrent
-from updater.benchmark.networks.slow import Slow
-from updater.benchmark.networks.slowfast import SlowFast
+from updater.benchmark.networks.slowfast import Slow, SlowFast
 from updater.benchmark.networks.tsm import TSM
 from updater.benchmark.networks.x3d import X3D
+
+SEGMENTS = 3
+HIDDEN, STRIDE = 512, 5
+
+
+class Frames(nn.Module):
+    """float32 RGB [B, 3, T, S, S], 0..1 → float32 logits [B, K]: the mean of what is said of each frame."""
+
+    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, nn.Linear(width, classes)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """Return the logits of the classes."""
+        frames: Tensor = self.head(self.backbone(clips.transpose(1, 2).flatten(0, 1)))
+        return frames.view(len(clips), clips.shape[2], -1).mean(1)
+
+
+class Recurrent(nn.Module):
+    """float32 RGB [B, 3, T, S, S], 0..1 → logits [B, T, K] in training, and the last, [B, K], otherwise."""
+
+    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.lstm, self.head = nn.LSTM(width, HIDDEN, batch_first=True), nn.Linear(HIDDEN, classes)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """Return the logits of the classes."""
+        features: Tensor = self.backbone(clips.transpose(1, 2).flatten(0, 1))
+        logits: Tensor = self.head(self.lstm(features.view(len(clips), clips.shape[2], -1))[0])
+        return logits if self.training else logits[:, -1]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.benchmark.synthetic import compression
+from updater.benchmark.synthetic import camera
 from updater.benchmark.synthetic.families import FAMILIES, Family
 from updater.benchmark.synthetic.stream import REAL, SPLITS, source
 from updater.filters import Picture
@@ -66,7 +66,7 @@ def make_local(
     if forge is not None:
         forged = forge_in_part(forge, rng, picture)
         picture, mask = forged.picture, np.rint(255 * forged.mask[..., 0]).astype(np.uint8)
-    data, extension = compression.write(rng, shown.picture, picture)
+    data, extension = camera.write(rng, shown.picture, picture)
     name = f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}"
     return LocalSample(data, family, shown.group, name, shown.camera, mask)
 

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from updater.benchmark.synthetic import compression
+from updater.benchmark.synthetic import camera
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.photographs import PHOTOGRAPHS, piece
-from updater.benchmark.synthetic.scenes import render
+from updater.benchmark.synthetic.scenes import PHOTOGRAPHS, piece, render
 from updater.filters import Picture
 
 REAL = "real"
@@ -62,7 +61,7 @@ def make(seed: int, split: str, family: str, index: int) -> MediaSample:
     height, width = (int(side) for side in rng.choice(SIDES_PX, 2))
     shown = source(rng, split, height, width, photographs=PHOTOGRAPH_SHARE[split])
     picture = shown.picture if forge is None else forge(rng, shown.picture)
-    data, extension = compression.write(rng, shown.picture, picture)
+    data, extension = camera.write(rng, shown.picture, picture)
     # The name is the content's: it must not tell the family to whoever reads the stream.
     return MediaSample(data, family, shown.group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
 

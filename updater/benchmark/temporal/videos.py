@@ -1,8 +1,8 @@
-"""Listed videos as the temporal task sees them: their annotated frames, whose features a cache keeps."""
+"""Listed videos as the temporal task sees them, with cached features, and the figures of its answers."""
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from detector.features.cell_traces import CELL_VERSION
+from detector.looks.scan_look import best_score
 from detector.release.architecture import FEATURE_VERSION
 from ingest.durable import write_durably
 from ingest.settings import IngestSettings
+from updater.benchmark.temporal.method import Answer
 from updater.data.layouts.entries import Entry, Segment, SegmentsError, with_frames
 from updater.data.layouts.listed import Tally
 from updater.distortions.clip import ClipError
+from updater.measures import auroc
+from updater.scan import measures
 from updater.scan.clips import ScannedClip, scanned
 from updater.scan.features import CROP_PX, SeenFrames, frame_features
 
@@ -87,3 +91,45 @@ def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32
 def _seen(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
     start = entry.annotated.first if entry.annotated is not None else 0
     return scanned(rows, [(first - start, end - start) for first, end in entry.segments])
+
+
+@dataclass(frozen=True)
+class Told:
+    """A video with its truth and what a method says of it."""
+
+    family: str
+    clip: ScannedClip
+    answer: Answer
+
+    @property
+    def is_forged(self) -> bool:
+        """Whether any of its frames is."""
+        return len(self.clip.segments) > 0
+
+
+def figures(told: Sequence[Told]) -> dict[str, float]:
+    """Return the figures of these videos, reals among them; nan where there is nothing to measure by.
+
+    Beside the paper's: `frame_auc`, and how well the whole video is told, `clip_auc_mean` by the mean of its
+    frames' scores and `clip_auc_best` by its best segment.
+    """
+    answers, truth = [one.answer for one in told], [one.clip.segments for one in told]
+    forged = np.array([one.is_forged for one in told], bool)
+    mean = np.array([one.frame_scores.mean() for one in answers])
+    best = np.array([best_score(one.segments) for one in answers])
+    return {
+        **measures.figures([one.segments for one in answers], truth),
+        "frame_auc": measures.frame_auc([one.frame_scores for one in answers], truth),
+        "clip_auc_mean": auroc(mean[forged], mean[~forged]),
+        "clip_auc_best": auroc(best[forged], best[~forged]),
+    }
+
+
+def by_family(told: Sequence[Told]) -> Mapping[str, dict[str, float]]:
+    """Return the figures of each family's forged videos beside all reals."""
+    reals = [one for one in told if not one.is_forged]
+    families = sorted({one.family for one in told if one.is_forged})
+    return {
+        family: figures([*reals, *(one for one in told if one.is_forged and one.family == family)])
+        for family in families
+    }

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from ingest.records import Decoded
-from updater.benchmark.data import features as features_module
+from updater.benchmark.data import crops as features_module
 from updater.benchmark.data.cache import CacheError, Piece, fetch, fetch_unless_at_work
-from updater.benchmark.data.crops import ChangedMediaError, CropReader, MediaFile
-from updater.benchmark.data.features import stored_features
+from updater.benchmark.data.crops import ChangedMediaError, CropReader, MediaFile, stored_features
 from updater.data.stored_rows import StoredRows
 from updater.training.crop_rows import by_rows
 

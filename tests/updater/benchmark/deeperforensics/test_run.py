@@ -17,7 +17,7 @@ from updater.benchmark.deeperforensics.media import SMALL, Reading
 from updater.benchmark.deeperforensics.models import model_of
 from updater.benchmark.deeperforensics.run import benchmark, figures
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER
-from updater.benchmark.forgerynet import recipes
+from updater.benchmark.forgerynet import training
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.report import compare, report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError
@@ -45,7 +45,7 @@ def cache(tmp_path_factory):
 def measure(data, cache, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "CLIPS_BY_DISTORTION", 2)
     monkeypatch.setattr(Setup, "least_steps", 20)
-    monkeypatch.setitem(recipes.SMALL, "video", recipes.Recipe(32, 2, 2, 0.01, 0.01, 0.0, (), 0.0, 3))
+    monkeypatch.setitem(training.SMALL, "video", training.Recipe(32, 2, 2, 0.01, 0.01, 0.0, (), 0.0, 3))
 
     def measure(choices=CHOICES, seeds=range(1)):
         reading = Reading(SMALL, cache, unsaid, Tally())

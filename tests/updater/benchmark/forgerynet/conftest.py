@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 
 from updater.benchmark.forgerynet.choices import Choices
-from updater.benchmark.forgerynet.run import benchmark, read
-from updater.benchmark.forgerynet.tasks import TASKS
+from updater.benchmark.forgerynet.run import TASKS, benchmark, read
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.run_folder import Run
 from updater.data.layouts.forgerynet_classes import classes_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from updater.benchmark.forgerynet import tasks
+from updater.benchmark.forgerynet import run
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices, checked, groups_named
 from updater.benchmark.forgerynet.families import OWN, class_names, class_of, families_of
 from updater.benchmark.report.report import compare, report_json, write_reports
@@ -66,12 +66,12 @@ def test_a_network_learns_what_tells_forgeries_from_reals(measure: Measure) -> N
 
 def test_what_a_folder_holds_is_not_done_again(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     before = measure()
-    image = tasks.TASKS["image"]
+    image = run.TASKS["image"]
 
     def fail(job: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setitem(tasks.TASKS, "image", replace(image, measure=fail))  # type: ignore[arg-type]
+    monkeypatch.setitem(run.TASKS, "image", replace(image, measure=fail))  # type: ignore[arg-type]
     assert measure() == before
     with pytest.raises(AssertionError, match="measured again"):
         measure(seeds=range(2))
@@ -211,7 +211,7 @@ def test_classes_are_numbered_as_the_paper_numbers_them() -> None:
     assert groups_named("each", OWN) == tuple(OWN)
 
 
-@pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TASKS)
-def test_networks_that_are_taken_where_none_is_named_are_known(task: tasks.Task) -> None:
+@pytest.mark.parametrize("task", run.TASKS.values(), ids=run.TASKS)
+def test_networks_that_are_taken_where_none_is_named_are_known(task: run.Task) -> None:
     task.check(task.model)
     task.check(task.small_model)

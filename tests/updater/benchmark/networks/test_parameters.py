@@ -1,13 +1,17 @@
-"""Each network has as many parameters as is printed of it, with a head of two classes."""
+"""Each network has as many parameters as is printed of it, and two processes train the network of one."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from detector.model.backbone import BackboneError
-from updater.benchmark.forgerynet.tasks import TASKS
+from updater.benchmark.forgerynet.run import TASKS
 from updater.benchmark.networks import images, maps, videos
 from updater.benchmark.networks.classifier import NetworkError
 
@@ -83,3 +87,21 @@ def test_a_name_that_is_none_is_one_line_that_says_what_there_is(check, name: st
 def test_a_backbone_that_is_none_is_one_line_too(name: str) -> None:
     with pytest.raises(BackboneError, match="resnet19 is no model that timm knows: resnet18"):
         videos.check(name)
+
+
+SCRIPT = Path(__file__).with_name("train_in_processes.py")
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_network_of_one(tmp_path: Path) -> None:
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    found = []
+    for processes in (1, 2):
+        file = tmp_path / f"{processes}.safetensors"
+        command = [*launched, f"--nproc-per-node={processes}", str(SCRIPT), str(file)]
+        subprocess.run(command, check=True, timeout=300)
+        found.append(load_file(file))
+    one, two = found
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        torch.testing.assert_close(two[key], value, atol=1e-5, rtol=1e-4)

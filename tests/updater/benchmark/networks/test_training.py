@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from updater.benchmark.forgerynet import training
-from updater.benchmark.forgerynet.recipes import Recipe
+from updater.benchmark.forgerynet.training import Recipe
 from updater.benchmark.networks.images import make_image_network
 from updater.benchmark.networks.maps import make_map_network, map_of
 from updater.benchmark.networks.videos import make_video_network, sampling_of

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from updater.benchmark.forgerynet.recipes import Recipe
-from updater.benchmark.forgerynet.training import Example, Source, cross_entropy, train
+from updater.benchmark.forgerynet.training import Example, Recipe, Source, cross_entropy, train
 from updater.benchmark.networks.videos import make_video_network
 from updater.training.processes import is_first, joined
 

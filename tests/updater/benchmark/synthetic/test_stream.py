@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.photographs import GRID_PX, PHOTOGRAPHS, piece
+from updater.benchmark.synthetic.scenes import GRID_PX, PHOTOGRAPHS, piece
 from updater.benchmark.synthetic.stream import (
     REAL,
     SPLITS,

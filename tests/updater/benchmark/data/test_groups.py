@@ -1,16 +1,21 @@
-"""Frames of one clip are one group: by folder and by name, and never on both sides of a split."""
+"""Frames of one clip are one group, sources keep theirs, and whole pictures stand beside their crops."""
 
-from pathlib import PurePosixPath
+import io
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ingest.records import CropPlan
+from ingest.records import CropPlan, PicturePlan
+from ingest.sandbox.extract import shown
+from updater.benchmark.data import crops as crops_module
 from updater.benchmark.data.cddb import load_cddb
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.folders import load_folders
+from updater.benchmark.data.folders import load_folders, load_sources
 from updater.data.layouts.cddb import clip_of
+from updater.data.layouts.entries import LayoutError
+from updater.data.training_data import LabelledCrops
 
 PLAN = CropPlan(crop_px=32, patches=1, face_patches=0)
 
@@ -108,3 +113,64 @@ def test_images_of_opencils_layout_stand_alone_in_whatever_folder(tmp_path, read
     lay(tmp_path, frames("ood/noise", "7", 2))
     stream = load_folders(tmp_path, reader, base=2, calibration_share=0)
     assert len(set(stream.tasks[0].train.groups)) == 8
+
+
+def lay_sources(folder: Path, *places: str) -> Path:
+    for number, place in enumerate(places):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (128, 128, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / place)
+    return folder
+
+
+def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path: Path) -> None:
+    folder = lay_sources(
+        tmp_path,
+        "gan/train/0_real/a.png",
+        "gan/val/1_fake/b.png",
+        "phone/real/bridge/c.png",
+        "phone/real/bridge/d.png",
+        "phone/notes/e.png",
+    )
+    with CropReader(processes=1) as reader:
+        items = LabelledCrops.join(load_sources(folder, reader))
+    assert items.families == ("gan/real", "gan/fake", "phone/real", "phone/real")
+    assert items.sources == ("gan", "gan", "phone", "phone")
+    assert items.groups[2:] == ("phone/bridge", "phone/bridge")
+    assert len(set(items.groups)) == 3
+
+
+@pytest.mark.parametrize("places", [(), ("phone/real/a.png",), ("gan/1_fake/a.png",), ("gan/other/a.png",)])
+def test_without_reals_or_forgeries_it_says_what_it_needs(tmp_path: Path, places: tuple[str, ...]) -> None:
+    with CropReader(processes=1) as reader, pytest.raises(LayoutError, match="SOURCE/0_real") as refused:
+        load_sources(lay_sources(tmp_path, *places), reader)
+    assert str(tmp_path) in str(refused.value)
+
+
+WHOLE = CropPlan(crop_px=32, patches=2, face_patches=0)
+SHOWN = PicturePlan(width_px=24, height_px=16, interpolation="bicubic")
+
+
+def test_media_is_also_shown_whole_and_kept_so(tmp_path, monkeypatch):
+    folder, cache = tmp_path / "data", tmp_path / "cache"
+    for number, place in enumerate(f"{p}/{k}" for p in ("train", "val") for k in ("0_real", "1_fake")):
+        (folder / "gan" / place).mkdir(parents=True)
+        for index in range(3):
+            pixels = np.random.default_rng([number, index]).integers(0, 256, (40, 48, 3), dtype=np.uint8)
+            out = io.BytesIO()
+            Image.fromarray(pixels).save(out, "PNG")
+            (folder / "gan" / place / f"{index}.png").write_bytes(out.getvalue())
+
+    def load(plan):
+        with CropReader(WHOLE, cache, processes=1, picture=plan) as opened:
+            return load_cddb(folder, "gan", opened).tasks[0].test
+
+    plain, items = load(None), load(SHOWN)
+    assert plain.pictures is None
+    assert items.pictures.shape == (len(items), 16, 24, 3)
+    source = np.asarray(Image.open(folder / items.ids[2].partition("@")[0]))
+    assert np.array_equal(items.pictures[2:3][0], shown(source, SHOWN))
+    assert np.array_equal(items.take([2, 1]).pictures[:], items.pictures[[2, 1]])
+    monkeypatch.setattr(crops_module, "Sandbox", None)
+    assert np.array_equal(load(SHOWN).pictures[:], items.pictures[:])
+    assert load(None).pictures is None
