@@ -22,7 +22,7 @@ def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(
     ]
     assert all(one.recall == 1 for one in found)
     assert all(min(one.add_s, one.search_s, one.build_s, one.start_s) > 0 for one in found)
-    assert all(one.snapshot_bytes > one.items * 342 * 4 for one in found)
+    assert all(one.snapshot_bytes > one.items * 342 * 2 for one in found)
     assert said[0] == ("clustered, rows", 300, 300)
     assert list(tmp_path.iterdir()) == []
     assert json.loads(costs_json(found, 0))["sizes"][3]["items"] == 600
