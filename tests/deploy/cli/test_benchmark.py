@@ -254,7 +254,5 @@ def test_the_memorys_index_is_measured_and_the_figures_are_written(
     assert main(["benchmark", "memory", "--items", "200", "--report", str(tmp_path / "found.json")]) == 0
     assert "recall@10" in capsys.readouterr().out
     sizes = json.loads((tmp_path / "found.json").read_text())["sizes"]
-    assert [(one["items"], one["kind"], one["recall"]) for one in sizes] == [
-        (200, "clustered", 1.0),
-        (200, "spread", 1.0),
-    ]
+    assert [(size["items"], size["kind"]) for size in sizes] == [(200, "clustered"), (200, "spread")]
+    assert all(size["recall"] > 0.99 for size in sizes)  # of vectors in fp16

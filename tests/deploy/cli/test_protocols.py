@@ -156,7 +156,7 @@ def test_the_newcomers_way_is_gone_from_a_folder_of_sources(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from updater.benchmark.synthetic import tasks
-    from updater.candidate import builder
+    from updater.candidate import plan
 
     monkeypatch.chdir(tmp_path)
     for words, said in (([], "no --data"), (["--data", str(lay(tmp_path / "none", ["a/0_real"]))], "1_fake")):
@@ -164,7 +164,7 @@ def test_the_newcomers_way_is_gone_from_a_folder_of_sources(
         assert said in capsys.readouterr().err
     monkeypatch.setattr(tasks, "FAMILIES", {name: FAMILIES[name] for name in ("upsampled", "blended")})
     for recipe in ("FIRST", "UPDATE"):
-        monkeypatch.setattr(builder, recipe, Recipe(1, 1e-3, 4, 2e-3, 0.1))
+        monkeypatch.setattr(plan, recipe, Recipe(1, 1e-3, 4, 2e-3, 0.1))
     places = ["gan/0_real"] * 10 + ["gan/1_fake"] * 4 + ["phone/0_real"] * 6
     data = lay(tmp_path / "data", places)
     words = ["newcomer", "--data", str(data), "--reals", "40", "--each", "20", "--report", "r.json"]

@@ -20,7 +20,7 @@ def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(
         (600, "clustered"),
         (600, "spread"),
     ]
-    assert all(one.recall == 1 for one in found)
+    assert all(one.recall > 0.99 for one in found)  # of vectors in fp16
     assert all(min(one.add_s, one.search_s, one.build_s, one.start_s) > 0 for one in found)
     assert all(one.snapshot_bytes > one.items * 342 * 2 for one in found)
     assert said[0] == ("clustered, rows", 300, 300)
