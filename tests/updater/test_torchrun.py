@@ -17,6 +17,7 @@ from updater.runs import RunTable
 pytestmark = pytest.mark.slow
 
 TWO = Path(__file__).with_name("process_of_two_gpus.py")
+ONE = Path(__file__).with_name("short_run.py")
 SHORT = {"EPOCHS": "5", "BATCH": "16"}
 
 
@@ -49,7 +50,8 @@ def test_two_gpus_train_the_network_of_one_though_a_process_of_them_dies(
     remember("blocky", 40)
     with deploy_server() as (url, _):
         one = environment(url, "one", **SHORT)
-        alone = start(one, "-m", "updater", "--once")
+        table_of(one).request("manual/1", "manual", "ann")
+        alone = start(one, str(ONE))
         two = environment(url, "two", **SHORT)
         table = table_of(two)
         run, _ = table.request("manual/1", "manual", "ann")
