@@ -10,7 +10,7 @@ import httpx
 from fastapi import APIRouter, Request
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import OffsetSpec
-from kafka.errors import CoordinatorNotAvailableError, KafkaError
+from kafka.errors import KafkaError, RetriableError
 from kafka.protocol.consumer.offsets import IsolationLevel
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -265,7 +265,7 @@ def _books(admin: Any, group: str, partitions: list[TopicPartition], timeout_s: 
         try:
             found: dict[Any, Any] = admin.list_group_offsets({group: partitions}).get(group, {})
             return found
-        except CoordinatorNotAvailableError:  # a broker that never had a group makes room for it first
+        except RetriableError:  # a broker that never had a group makes room for it first, then loads it
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
