@@ -147,6 +147,7 @@ def test_training_hardly_waits_for_its_data(gpu, items, backbone):
     assert {stage: share for stage, share in shares.items() if share < 0.9} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["none", "lcnet_035"])
 def test_a_wait_for_data_would_be_seen(items, backbone, monkeypatch):
     """By a clock of its own: a step takes a second, and drawing a batch of rows takes none, or three."""
