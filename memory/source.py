@@ -1,12 +1,14 @@
-"""Reads a topic from where the database says, whatever Kafka's own offsets are."""
+"""Reads topics: from where the database says, whatever Kafka's own offsets are; and single items again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import (
     AuthorizationError,
     LogTruncationError,
@@ -16,14 +18,15 @@ from kafka.errors import (
 from prometheus_client import Counter, Gauge
 
 from detector.records import UNKNOWNS
-from ingest.kafka.access import refused
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.envelope import EnvelopeError, open_envelope
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
 from ingest.kafka.positions import fresh_topic_id, read_on
-from ingest.kafka.source import SESSION_TIMEOUT_MS, in_records
+from ingest.kafka.source import committed_reader, in_records
 from ingest.metrics import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 from memory import metrics
+from memory.alarms import Seen
 from memory.settings import MemorySettings
 
 RETRY_INTERVAL_S = 2.0
@@ -82,19 +85,7 @@ class StoredSource:
         self.topic_id: str | None = None
         """The broker's id of the topic that was read last; None where it gives none."""
         self._misplaced = False
-        self._consumer = KafkaConsumer(
-            **self._options,
-            group_id=reading.group_id,
-            enable_auto_commit=False,
-            auto_offset_reset="none",  # else the client steps over deleted messages without a word
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-            bootstrap_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
-            max_partition_fetch_bytes=4 * ingest.max_record_bytes,
-        )
+        self._consumer = committed_reader(ingest, reading.group_id, 4 * ingest.max_record_bytes)
         self._consumer.subscribe([reading.topic], listener=_Assigned(self))
 
     def __enter__(self) -> Self:
@@ -184,3 +175,50 @@ class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source._reading.lag_seconds.assigned(
             (partition.topic, partition.partition) for partition in assigned
         )
+
+
+_POLLS = 5
+"""A position that still has its record gives it at the first or second."""
+
+
+def refetch(wanted: Iterable[Seen], ingest: IngestSettings) -> Iterator[tuple[Seen, bytes]]:
+    """Yield what the topics still have of these items, one at a time, with its bytes.
+
+    Read again by its offset, and only if it is the very same. Left out is what retention deleted, what is
+    other media by its digest, and what a record refers to and is gone. Raises kafka.errors.KafkaError.
+    """
+    with closing(committed_reader(ingest, None, ingest.max_record_bytes)) as consumer:
+        places = sorted(wanted, key=lambda item: (item.topic, item.partition, item.offset))
+        for (topic, number), items in groupby(places, key=lambda item: (item.topic, item.partition)):
+            if number in (consumer.partitions_for_topic(topic) or ()):
+                yield from _of_partition(consumer, TopicPartition(topic, number), items, ingest)
+
+
+def _of_partition(
+    consumer: KafkaConsumer, partition: TopicPartition, items: Iterable[Seen], ingest: IngestSettings
+) -> Iterator[tuple[Seen, bytes]]:
+    consumer.assign([partition])
+    begin = consumer.beginning_offsets([partition])[partition]
+    end = consumer.end_offsets([partition])[partition]
+    for item in items:
+        if not begin <= item.offset < end:
+            continue
+        consumer.seek(partition, item.offset)
+        record = _next(consumer)
+        if record is None or record.offset != item.offset:
+            continue
+        try:
+            envelope, media = open_envelope(record, ingest)
+        except EnvelopeError as error:
+            log.info("media cannot be read again", offset=item.offset, error=str(error))
+            continue
+        if envelope.digest == item.digest:
+            yield item, media
+
+
+def _next(consumer: KafkaConsumer) -> InRecord | None:
+    for _ in range(_POLLS):
+        polled = consumer.poll(timeout_ms=int(REQUEST_TIMEOUT_S * 1000) // _POLLS, max_records=1)
+        if records := in_records(polled, {}):
+            return records[0]
+    return None

@@ -20,8 +20,7 @@ from deploy.settings import DeploySettings
 from detector.release.artifact import version_of
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
-from ingest.kafka.access import barred
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import barred, kafka_options
 from ingest.settings import IngestSettings
 
 _WATCH_LAG_S = 3.0

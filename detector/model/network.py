@@ -4,12 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.filters import SQUARE_3, SQUARE_5
-from detector.features.forensics import ForensicFeatures
+from detector.features.forensics import ForensicFeatures, residual_kernels
 from detector.model.backbone import make_backbone
 from detector.model.scores import NetworkOutput
-from detector.release.architecture import Architecture as Architecture
-from detector.release.architecture import Channels, Picture
+from detector.release.manifest import Architecture as Architecture
+from detector.release.manifest import Channels, Picture
 
 _WHITENED_CLIP = 6.0
 _COSINE_SCALE = 10.0
@@ -33,13 +32,8 @@ class ResidualFrontEnd(nn.Module):
         super().__init__()
         self.register_buffer("mean", _column(mean or _MIDDLE[0]), persistent=False)
         self.register_buffer("deviation", _column(deviation or _MIDDLE[1]), persistent=False)
-        first = torch.zeros(5, 5)
-        first[2, 2:4] = torch.tensor([-1.0, 1.0])
-        square = torch.zeros(5, 5)
-        square[1:4, 1:4] = torch.tensor(SQUARE_3).float() / 4
-        wide = torch.tensor(SQUARE_5).float()
-        kernels = torch.stack([first, square, wide / 12])[:, None].repeat(3, 1, 1, 1)
-        self.register_buffer("kernels", kernels, persistent=False)
+        kernels = residual_kernels()[[0, 4, 5]] / torch.tensor([1, 2, 2])[:, None, None, None]
+        self.register_buffer("kernels", kernels.repeat(3, 1, 1, 1), persistent=False)
 
     def forward(self, crops: Tensor) -> Tensor:
         """Return float32 [N, 12, S, S]: residuals within -1..1, RGB by the mean and the deviation."""

@@ -22,8 +22,7 @@ from detector.records import RELEASES, Rollout
 from detector.serving.fetch import FetchError, ask_rollout
 from detector.settings import DetectorSettings
 from ingest.durable import write_durably
-from ingest.kafka.access import refused
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options, refused
 from ingest.settings import IngestSettings
 
 FIRST_PAUSE_S = 0.5

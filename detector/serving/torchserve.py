@@ -19,15 +19,20 @@ from detector.release.tensors import (
     encode,
     read_probe,
 )
-from detector.serving.mar import MODEL_NAME, mar_name
 from detector.serving.shared_request import SHARED_TYPE, SharedRequests, shared_folder
 from detector.settings import DetectorSettings
 
+MODEL_NAME = "forgewatch"
 SCORES_TIMEOUT_S = 30.0
 """The wait for the scores of one request before it is tried again."""
 _READY_TIMEOUT_S = 120.0
 """The wait until a registered release has a ready worker, which loads its graphs."""
 _MANAGEMENT_TIMEOUT_S = 10.0
+
+
+def mar_name(digest: str) -> str:
+    """The bare file name of an artifact's archive in the model store."""
+    return f"{MODEL_NAME}-{digest}.mar"
 
 
 class TorchServeError(Exception):

@@ -23,8 +23,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
 
 from ingest import metrics
-from ingest.kafka.access import refused
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 

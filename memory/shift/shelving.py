@@ -33,7 +33,7 @@ from memory.records import ALARMS, ShiftAlarm
 from memory.rows import now_ms
 from memory.schema import clusters, exemplars
 from memory.settings import MemorySettings
-from memory.shift.refetch import refetch
+from memory.source import refetch
 from memory.store import Store
 
 ALARM_TYPE = "io.forgewatch.shift-alarm"

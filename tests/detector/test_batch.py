@@ -13,18 +13,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector import batch as batch_module
-from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
-from detector.looks.judged_item import Evidence, JudgedItem
+from detector.batch import (
+    Batch,
+    BatchAbandonedError,
+    Judged,
+    Ready,
+    judge,
+    open_batch,
+    request_bytes,
+    requests,
+)
 from detector.looks.map_look import PictureMap, forgery_map
 from detector.release.artifact import Artifact, load, seal
 from detector.release.contract import request_for
 from detector.release.tensors import ModelOutput, Request, encode
-from detector.requests import Ready, request_bytes, requests
-from detector.routing import Route, in_share
+from detector.serving.rollout import Route, in_share
 from detector.serving.session import open_session
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
+from detector.verdicts import Evidence, JudgedItem
 from ingest.records import Decoded, InRecord, Region
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import SandboxUnavailableError

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.routing import Route, in_share
+from detector.serving.rollout import Route, in_share
 
 IDS = st.builds(
     lambda topic, partition, offset: f"{topic}-{partition}-{offset}", st.text(), ints := st.integers(0), ints

@@ -18,7 +18,6 @@ from detector.handler import Handler
 from detector.model.export import ExportError, export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
-from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import (
     Input,
@@ -28,7 +27,7 @@ from detector.release.contract import (
     crops_and_pooling,
     request_for,
 )
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import (
     REQUEST_TYPE,
     Request,
@@ -39,7 +38,7 @@ from detector.release.tensors import (
     read_probe,
     write_probe,
 )
-from detector.routing import Route
+from detector.serving.rollout import Route
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
 from ingest.records import CropPlan, InRecord, PicturePlan

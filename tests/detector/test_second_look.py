@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 from verdicts import make_evidence, make_item, make_verdict
 
-from detector.looks.judged_item import JudgedItem
 from detector.looks.map_look import MapLook
 from detector.records import RegionPrediction, Verdict
-from detector.release.map_contract import CELLS, OF_PICTURE, MapContract
+from detector.release.crop_graphs import CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavailableError
+from detector.verdicts import JudgedItem
 from ingest.records import Decoded, MediaError, PlacesPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.extract import cut_places

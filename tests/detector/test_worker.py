@@ -11,8 +11,8 @@ from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged
 from detector.records import Verdict
-from detector.routing import Route
 from detector.second_look import LookBudget
+from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError

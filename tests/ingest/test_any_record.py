@@ -62,7 +62,7 @@ def nested(depth: int) -> bytes:
 
 def answer(ingest: IngestSettings, headers: Headers, value: bytes | None) -> MediaItem | EnvelopeError:
     try:
-        item, media = open_envelope("t", 1, 2, 3, headers, value, ingest)
+        item, media = open_envelope(InRecord("t", 1, 2, 3, None, value, tuple(headers)), ingest)
     except EnvelopeError as error:
         return error
     assert item.size_bytes == len(media)

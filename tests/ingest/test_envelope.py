@@ -11,7 +11,7 @@ from cloudevents.v1.http import CloudEvent as OlderCloudEvent
 from cloudevents.v1.kafka import to_structured
 
 from ingest.envelope import EnvelopeError, open_envelope
-from ingest.records import MediaItem
+from ingest.records import InRecord, MediaItem
 from ingest.settings import IngestSettings
 
 MEDIA = b"\xff\xd8\xff media"
@@ -23,7 +23,7 @@ STRUCTURED: Headers = [("content-type", b"application/cloudevents+json; charset=
 def opened(
     headers: Headers, value: bytes | None, settings: IngestSettings | None = None
 ) -> tuple[MediaItem, bytes]:
-    return open_envelope("t", 1, 2, 3, headers, value, settings or IngestSettings())
+    return open_envelope(InRecord("t", 1, 2, 3, None, value, tuple(headers)), settings or IngestSettings())
 
 
 def reason(headers: Headers, value: bytes | None, settings: IngestSettings | None = None) -> str:

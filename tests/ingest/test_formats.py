@@ -14,8 +14,7 @@ from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox.decode import FORMATS, DecodeError, image_frames
-from ingest.sandbox.extract import extract
-from ingest.sandbox.faces import find_faces
+from ingest.sandbox.extract import extract, find_faces
 from ingest.sandbox.sandbox import Sandbox
 from ingest.sandbox.video import demuxer
 from ingest.settings import IngestSettings

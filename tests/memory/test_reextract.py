@@ -7,14 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from ingest.process.health import Heartbeat
-from memory import reextract as module
+from memory import intake as module
 from memory import rows
 from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
-from memory.intake import Arrival
+from memory.intake import Arrival, Reextracted, reextract
 from memory.labels import label
-from memory.reextract import Reextracted, reextract
 from memory.settings import MemorySettings
 from memory.store import Store
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from detector.looks.judged_item import Evidence
 from detector.records import Timings, Verdict
 from detector.unknowns import encode
+from detector.verdicts import Evidence
 from ingest.records import Decoded, MediaItem
 from memory.features import FEATURE_VERSION, WIDTH
 

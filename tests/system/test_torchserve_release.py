@@ -14,7 +14,7 @@ import skimage
 from deploy.local.torchserve import TorchServe as Server
 from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
 from detector.release.tensors import Request, read_probe, write_probe
-from detector.serving.mar import pack
+from detector.serving.loading import pack
 from detector.serving.session import open_session
 from detector.serving.torchserve import (
     ProbeError,

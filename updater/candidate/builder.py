@@ -14,8 +14,8 @@ from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.release.artifact import EVALUATION, MODEL, PROBE, REFERENCE, WEIGHTS, Artifact, seal
 from detector.release.contract import crops_and_pooling, picture_and_pooling
+from detector.release.crop_graphs import MapContract
 from detector.release.manifest import ReferenceEntry
-from detector.release.map_contract import MapContract
 from detector.release.tensors import write_probe
 from detector.serving.session import Session
 from ingest.durable import rename_durably, write_durably

@@ -3,7 +3,7 @@
 from functools import partial
 
 from detector.release.artifact import EVALUATION, EVALUATION_PAGE, MODEL, MODEL_CARD, Artifact
-from detector.release.map_contract import MapContract
+from detector.release.crop_graphs import MapContract
 from detector.serving.session import Session, open_session
 from ingest.durable import write_durably
 from updater.candidate.draft import Calibrated, Draft, Exported, Scanned

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.features.cell_traces import FrameFeatures
-from detector.looks.scan_places import Corner, corners_along, most_restless
+from detector.looks.scan_places import corners_along, most_restless
 from detector.model.export import write_onnx
-from detector.release.architecture import FEATURE_WIDTH
-from detector.release.scan_contract import FEATURES
+from detector.release.crop_graphs import FEATURES
+from detector.release.manifest import FEATURE_WIDTH
 from detector.release.tensors import CROPS, ROWS, TensorSpec
 from detector.serving.session import open_graph
+from detector.verdicts import Corner
 from ingest.sandbox.crops import Box, cut, grid
-from ingest.sandbox.faces import find_faces
+from ingest.sandbox.extract import find_faces
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from ingest.durable import file_aside
 from updater.data.stored_rows import StoredRows, described_rows
 from updater.data.training_data import LabelledCrops

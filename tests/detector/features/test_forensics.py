@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from detector.features.forensics import ForensicFeatures
 from detector.model.feature_graph import STORED_PX, feature_graph, stored
-from detector.release.architecture import FEATURE_VERSION, TRACE_COLUMNS
+from detector.release.manifest import FEATURE_VERSION, TRACE_COLUMNS
 from detector.release.tensors import tolerance
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from scipy import ndimage
 
 from detector.looks.map_look import MAX_CROPS, PictureMap, assembled, cells_of, covering, forgery_map
-from detector.release.map_contract import CELL_PX
+from detector.release.crop_graphs import CELL_PX
 
 SIDES = st.integers(1, 3000)
 

@@ -13,15 +13,14 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from verdicts import make_evidence, make_item, make_verdict
 
-from detector.looks.judged_item import Clip, JudgedItem
 from detector.looks.map_look import MapLook, PictureMap, forgery_map
 from detector.looks.scan_look import ScanLook, scan_of, stretches
 from detector.records import RegionPrediction, Verdict
-from detector.release.map_contract import CELLS, MapContract
-from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.release.crop_graphs import CELLS, FRAME_SCORE, MapContract, ScanContract
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeUnavailableError
+from detector.verdicts import Clip, JudgedItem
 from ingest.records import Decoded, PlacesPlan, Region
 from ingest.sandbox.extract import cut_places
 

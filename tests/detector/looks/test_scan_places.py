@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.looks.judged_item import Clip
 from detector.looks.scan_look import MOST, SHORTEST, best_score, runs, soft_nms, stretches
 from detector.looks.scan_places import clips, corners_along, face_followed, judged_apart
 from detector.release.contract import request_for
+from detector.verdicts import Clip
 from ingest.records import Decoded, Region
 from ingest.sandbox.crops import grid
 

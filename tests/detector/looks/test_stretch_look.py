@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from verdicts import make_evidence, make_item, make_verdict
 
-from detector.looks.judged_item import Clip, JudgedItem
 from detector.looks.scan_look import StretchLook
 from detector.records import Scan, Segment, Verdict
 from detector.release.artifact import Artifact
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.session import ReleaseSession
+from detector.verdicts import Clip, JudgedItem
 from ingest.records import Decoded, Plan
 from ingest.sandbox.extract import extract
 from updater.distortions.clip_writing import to_h264

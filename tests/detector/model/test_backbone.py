@@ -4,7 +4,7 @@ import torch
 
 from detector.model.backbone import BackboneError, architecture_of, make_backbone
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 
 CLIP = "vit_base_patch16_clip_224.openai"
 

@@ -9,9 +9,8 @@ from detector.model.export import ExportError, export, prove_equal, run
 from detector.model.graph import DetectorGraph, Reference
 from detector.model.network import Network
 from detector.model.scores import own_distance
-from detector.release.architecture import Architecture
 from detector.release.contract import Contract, crops_and_pooling
-from detector.release.manifest import GateParameters, Term
+from detector.release.manifest import Architecture, GateParameters, Term
 from detector.release.tensors import Request
 from detector.serving.session import Session
 from ingest.records import CropPlan

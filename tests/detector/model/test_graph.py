@@ -6,8 +6,8 @@ import torch
 
 from detector.model.graph import Surroundings, leaning
 from detector.model.scores import NetworkOutput
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term
-from detector.release.reference import Reference
 
 GATE = GateParameters(
     terms={name: Term(median=1, scale=0.2, weight=1) for name in ("novelty", "embedding_novelty")},

@@ -8,7 +8,7 @@ import torch
 
 from detector.model.export import ExportError, export_proven, run
 from detector.model.localizer import Localizer, LocalizerGraph, Residuals, evidence, over_picture
-from detector.release.map_contract import CELLS, MapContract
+from detector.release.crop_graphs import CELLS, MapContract
 from detector.release.tensors import Request, TensorsError
 from detector.serving.session import Session
 

@@ -7,9 +7,8 @@ import torch
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network, PictureBranch, ResidualFrontEnd
-from detector.release.architecture import Architecture, Picture
 from detector.release.contract import crops_and_pooling, picture_and_pooling
-from detector.release.manifest import GateParameters, Term
+from detector.release.manifest import Architecture, GateParameters, Picture, Term
 from detector.release.tensors import Request
 from detector.serving.session import Session
 from ingest.records import CropPlan, PicturePlan

@@ -9,7 +9,7 @@ import torch
 from detector.features.cell_traces import CELL_WIDTH, FrameFeatures, paired_edges
 from detector.model.export import ExportError, export_proven, run
 from detector.model.scanner import Scanner, ScannerGraph, median, over_time
-from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.release.crop_graphs import FRAME_SCORE, ScanContract
 from detector.release.tensors import Request, TensorsError
 from detector.serving.session import Session
 

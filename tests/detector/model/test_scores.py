@@ -20,8 +20,8 @@ from detector.model.scores import (
     nearest,
     own_distance,
 )
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term
-from detector.release.reference import Reference
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=6)
 

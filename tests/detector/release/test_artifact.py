@@ -15,16 +15,17 @@ from detector.release.artifact import (
     MANIFEST,
     MODEL,
     Artifact,
+    Reference,
     load,
+    load_reference,
     seal,
     sha256_of,
     verify,
 )
+from detector.release.crop_graphs import MapContract, ScanContract
 from detector.release.manifest import DamagedArtifactError
-from detector.release.map_contract import MapContract
-from detector.release.reference import Reference, load_reference
-from detector.release.scan_contract import ScanContract
-from detector.serving.mar import mar_name, pack
+from detector.serving.loading import pack
+from detector.serving.torchserve import mar_name
 
 
 @pytest.fixture

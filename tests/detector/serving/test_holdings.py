@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from detector.serving.holdings import Holdings
+from detector.serving.loading import Holdings
 
 A, B = "a" * 64, "b" * 64
 
 HOLD = """
 import sys
 from pathlib import Path
-from detector.serving.holdings import Holdings
+from detector.serving.loading import Holdings
 holdings = Holdings(Path(sys.argv[1]))
 holdings.hold([sys.argv[2]])
 print("held", flush=True)

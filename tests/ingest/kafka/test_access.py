@@ -15,8 +15,7 @@ from kafka.errors import (
 )
 
 from deploy.local.processes import free_port
-from ingest.kafka.access import absent, barred, refused, require_entry
-from ingest.kafka.options import own_transactional_id
+from ingest.kafka.access import absent, barred, own_transactional_id, refused, require_entry
 
 
 def options(*servers: str) -> dict[str, object]:
@@ -81,7 +80,7 @@ def test_a_refusal_is_one_line_with_who_where_and_which_right(
 GROUP = f"group-{os.getpid()}"
 HOST = socket.gethostname()
 PROGRAM = f"""
-from ingest.kafka.options import own_transactional_id
+from ingest.kafka.access import own_transactional_id
 with own_transactional_id({GROUP!r}) as name:
     print(name, flush=True)
     input()

@@ -4,7 +4,7 @@ import pytest
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ingest.process.settings import ProcessSettings, find_problems, unknown_names
+from ingest.process.frame import ProcessSettings, find_problems, unknown_names
 
 
 class MemorySettings(BaseSettings):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from memory import rows
 from memory.index import index as module
 from memory.index import ivf_index, snapshot

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy.layouts import all_topics
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from ingest.records import Decoded
 from ingest.settings import IngestSettings
 from memory.alarms import Alarm, Raised, Seen, put_announced, put_raised, to_announce, to_shelve

@@ -16,7 +16,7 @@ from detector.records import Rollout
 from detector.release.artifact import MODEL, PROBE, Artifact, seal
 from detector.release.tensors import read_probe, write_probe
 from detector.serving import mar
-from detector.serving.holdings import Holdings
+from detector.serving.loading import Holdings
 from detector.serving.torchserve import StartError, TorchServe
 
 pytestmark = pytest.mark.system

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.training.loop import _identity
 from updater.training.step import UPDATE, Learnt, Step
 from updater.training.step_file import load_step, save_step
