@@ -80,6 +80,6 @@ def unready(torchserve: TorchServe, serving: Serving, timeout_s: float | None = 
     except TorchServeError as error:
         return f"TorchServe does not answer: {error}"
     for artifact in route.releases.values() if route else ():
-        if artifact.version not in served or not served[artifact.version].ready:
+        if not served.get(artifact.version):
             return f"TorchServe has no worker ready for the release {artifact.version}"
     return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from detector.records import Label, Neighbour, RegionPrediction, Timings, Verdict
 from detector.release.artifact import Artifact
@@ -122,13 +123,7 @@ def build(
 
 def fake_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """1 - P(real) of each row of logits (M, K), whose class 0 is real; float64 (M,)."""
-    return 1 - _softmax(logits)[:, 0]
-
-
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    exponentials = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
-    probabilities: NDArray[np.float64] = exponentials / exponentials.sum(1, keepdims=True)
-    return probabilities
+    return np.asarray(1 - softmax(logits.astype(np.float64), 1)[:, 0])
 
 
 def _rows(
@@ -139,7 +134,7 @@ def _rows(
     of_video: whether it is of a video. So many leading rows as are suspected are not called real.
     """
     manifest = artifact.manifest
-    probabilities = _softmax(output["logits"])
+    probabilities = softmax(output["logits"].astype(np.float64), 1)
     families = 1 + probabilities[:, 1:].argmax(1)
     rows = []
     for i, (family, video) in enumerate(zip(families, of_video, strict=False)):

@@ -58,7 +58,7 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
     named = _event_headers(headers)
     content_type = named.get("content-type")
     if content_type is not None and content_type.lower().startswith(_STRUCTURED):
-        event, media = _structured(_essence(content_type), value)
+        event, media = _structured(content_type.lower().partition(";")[0].strip(), value)
         content_type = None
     elif any(name.startswith("ce_") for name in named):
         event, media = _binary(named), value
@@ -199,7 +199,3 @@ def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:
         # CloudEvents 1.0.2, type system: a String has neither.
         code = f"U+{ord(found[0]):04X}"
         raise EnvelopeError(reason, f"the {attribute} holds {code}, a control character or a surrogate")
-
-
-def _essence(content_type: str) -> str:
-    return content_type.lower().partition(";")[0].strip()

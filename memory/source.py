@@ -1,14 +1,11 @@
-"""Reads topics: from where the database says, whatever Kafka's own offsets are; and single items again."""
+"""Reads a topic from where the database says, whatever Kafka's own offsets are."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import ConsumerRebalanceListener
 from kafka.errors import (
     AuthorizationError,
     LogTruncationError,
@@ -18,7 +15,6 @@ from kafka.errors import (
 from prometheus_client import Counter, Gauge
 
 from detector.records import UNKNOWNS
-from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
 from ingest.kafka.positions import fresh_topic_id, read_on
 from ingest.kafka.source import committed_reader, in_records
@@ -26,7 +22,6 @@ from ingest.metrics import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 from memory import metrics
-from memory.alarms import Seen
 from memory.settings import MemorySettings
 
 RETRY_INTERVAL_S = 2.0
@@ -91,9 +86,7 @@ class StoredSource:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     def poll(self) -> list[InRecord]:
@@ -175,50 +168,3 @@ class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source._reading.lag_seconds.assigned(
             (partition.topic, partition.partition) for partition in assigned
         )
-
-
-_POLLS = 5
-"""A position that still has its record gives it at the first or second."""
-
-
-def refetch(wanted: Iterable[Seen], ingest: IngestSettings) -> Iterator[tuple[Seen, bytes]]:
-    """Yield what the topics still have of these items, one at a time, with its bytes.
-
-    Read again by its offset, and only if it is the very same. Left out is what retention deleted, what is
-    other media by its digest, and what a record refers to and is gone. Raises kafka.errors.KafkaError.
-    """
-    with closing(committed_reader(ingest, None, ingest.max_record_bytes)) as consumer:
-        places = sorted(wanted, key=lambda item: (item.topic, item.partition, item.offset))
-        for (topic, number), items in groupby(places, key=lambda item: (item.topic, item.partition)):
-            if number in (consumer.partitions_for_topic(topic) or ()):
-                yield from _of_partition(consumer, TopicPartition(topic, number), items, ingest)
-
-
-def _of_partition(
-    consumer: KafkaConsumer, partition: TopicPartition, items: Iterable[Seen], ingest: IngestSettings
-) -> Iterator[tuple[Seen, bytes]]:
-    consumer.assign([partition])
-    begin = consumer.beginning_offsets([partition])[partition]
-    end = consumer.end_offsets([partition])[partition]
-    for item in items:
-        if not begin <= item.offset < end:
-            continue
-        consumer.seek(partition, item.offset)
-        record = _next(consumer)
-        if record is None or record.offset != item.offset:
-            continue
-        try:
-            envelope, media = open_envelope(record, ingest)
-        except EnvelopeError as error:
-            log.info("media cannot be read again", offset=item.offset, error=str(error))
-            continue
-        if envelope.digest == item.digest:
-            yield item, media
-
-
-def _next(consumer: KafkaConsumer) -> InRecord | None:
-    for _ in range(_POLLS):
-        polled = consumer.poll(timeout_ms=int(REQUEST_TIMEOUT_S * 1000) // _POLLS, max_records=1)
-        if records := in_records(polled, {}):
-            return records[0]
-    return None

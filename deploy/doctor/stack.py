@@ -100,7 +100,7 @@ def torchserve() -> str:
     if rollout is None:
         return "answers; no release is live yet"
     wanted = version_of(rollout.stable)
-    if wanted not in versions or not versions[wanted].ready:
+    if not versions.get(wanted):
         raise CheckError(
             f"the live release {wanted} has no ready worker",
             "see the detector's log and TorchServe's model log",

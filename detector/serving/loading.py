@@ -146,8 +146,7 @@ class Loader:
         """
         self.holdings.hold({*held, digest})
         artifact = fetch(digest, self.cache, self.settings)
-        known = self.torchserve.versions().get(artifact.version)
-        if known is None or not known.ready:
+        if not self.torchserve.versions().get(artifact.version):
             pack(artifact, self.settings.model_store_dir)
             self.torchserve.register(artifact)
         differences = self.torchserve.probe(artifact)

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -73,9 +72,7 @@ class Source:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def poll(self, max_records: int, timeout_s: float) -> list[InRecord]:

@@ -235,9 +235,6 @@ def _refuse(problems: Sequence[Problem]) -> int:
     return WRONG_SETTING
 
 
-log = structlog.get_logger()
-
-
 def configure(room: str, settings: ProcessSettings) -> None:
     """Send all that this process logs, and what the libraries log by `logging`, to its standard error.
 

@@ -21,7 +21,7 @@ from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavai
 from detector.verdicts import JudgedItem
 from ingest.records import Decoded, MediaError, PlacesPlan
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.extract import cut_places
+from ingest.sandbox.extract import extract
 from ingest.sandbox.sandbox import SandboxUnavailableError
 
 CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
@@ -53,7 +53,7 @@ def look(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
     """What the sandbox does, in this process."""
     future: Future[Decoded] = Future()
     try:
-        future.set_result(cut_places(media(), plan, 1_000_000))
+        future.set_result(extract(media(), plan, 1_000_000))
     except Exception as error:
         future.set_exception(error)
     return future

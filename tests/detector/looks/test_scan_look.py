@@ -22,7 +22,7 @@ from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.verdicts import Clip, JudgedItem
 from ingest.records import Decoded, PlacesPlan, Region
-from ingest.sandbox.extract import cut_places
+from ingest.sandbox.extract import extract
 
 CONTRACT = ScanContract(crop_px=64, threshold=0.4, reals_told=0.0, reals=20, export_difference=0.0)
 WHITE = range(8, 17)
@@ -44,7 +44,7 @@ def look(media: Any, plan: PlacesPlan) -> "Future[Decoded]":
     """What the sandbox does, in this process."""
     future: Future[Decoded] = Future()
     try:
-        future.set_result(cut_places(media(), plan, 1_000_000))
+        future.set_result(extract(media(), plan, 1_000_000))
     except Exception as error:
         future.set_exception(error)
     return future

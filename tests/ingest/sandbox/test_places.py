@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan
 from ingest.sandbox import video, wire
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.extract import cut_places, extract
+from ingest.sandbox.extract import extract
 from ingest.sandbox.sandbox import Sandbox
 from ingest.sandbox.wire import WireError
 from ingest.settings import IngestSettings
@@ -67,7 +67,7 @@ def shows(decoded: Decoded) -> list[tuple[int, int]]:
 @given(st.lists(st.tuples(st.integers(0, 56), st.integers(0, 26)), min_size=1, max_size=8))
 def test_a_crop_is_the_pictures_own_pixels_at_its_place(corners: list[tuple[int, int]]) -> None:
     plan = PlacesPlan(crop_px=64, places=tuple(Place(0, *corner) for corner in corners))
-    decoded = cut_places(still(), plan, LIMIT)
+    decoded = extract(still(), plan, LIMIT)
     assert (decoded.width, decoded.height, decoded.length) == (120, 90, 1)
     for row, (left, top) in enumerate(corners):
         region = decoded.regions[row]
@@ -77,7 +77,7 @@ def test_a_crop_is_the_pictures_own_pixels_at_its_place(corners: list[tuple[int,
 
 def test_a_place_beyond_the_picture_is_moved_inside_and_a_small_picture_is_mirrored() -> None:
     plan = PlacesPlan(crop_px=100, places=(Place(0, 500, 7),))
-    decoded = cut_places(still(), plan, LIMIT)
+    decoded = extract(still(), plan, LIMIT)
     assert decoded.regions[0].box == (20, 0, 100, 90)
     np.testing.assert_array_equal(decoded.crops[0, :90], PIXELS[:, 20:])
     np.testing.assert_array_equal(decoded.crops[0, 90:], PIXELS[79:89, 20:][::-1])
@@ -85,7 +85,7 @@ def test_a_place_beyond_the_picture_is_moved_inside_and_a_small_picture_is_mirro
 
 def test_an_animation_shows_the_frames_that_are_named() -> None:
     plan = PlacesPlan(crop_px=8, places=(Place(7, 0, 0), Place(2, 8, 8), Place(2, 0, 0)))
-    decoded = cut_places(animation(9), plan, LIMIT)
+    decoded = extract(animation(9), plan, LIMIT)
     assert decoded.crops[:, 0, 0, 0].tolist() == [2, 2, 7]
     assert [(region.frame, region.time_s) for region in decoded.regions] == [(2, 0.2), (2, 0.2), (7, 0.7)]
     assert (decoded.frames, decoded.frame_numbers, decoded.length) == (2, (2, 7), 9)
@@ -115,7 +115,7 @@ def test_no_more_frames_can_be_named_than_the_crops_are_of() -> None:
 
 def test_a_video_shows_the_frames_that_are_named() -> None:
     plan = PlacesPlan(crop_px=32, places=tuple(Place(number, number, 0) for number in (3, 4, 21, 39)))
-    decoded = cut_places(clip(), plan, LIMIT)
+    decoded = extract(clip(), plan, LIMIT)
     assert shows(decoded) == [(3, 3), (4, 4), (21, 21), (39, 39)]
     assert [region.box[0] for region in decoded.regions] == [3, 4, 21, 32]
     assert [region.time_s for region in decoded.regions] == pytest.approx([0.3, 0.4, 2.1, 3.9], abs=0.11)
@@ -127,12 +127,12 @@ def test_where_frames_cannot_be_reached_their_key_frames_stand_for_them_once(
 ) -> None:
     monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", 64 * 48 * 4)
     plan = PlacesPlan(crop_px=32, places=tuple(Place(number, 0, 0) for number in (12, 19, 31)))
-    decoded = cut_places(clip(), plan, LIMIT)
+    decoded = extract(clip(), plan, LIMIT)
     assert shows(decoded) == [(10, 10), (30, 30)]
 
 
 def test_the_last_frame_stands_for_those_beyond_the_end() -> None:
-    decoded = cut_places(clip(), PlacesPlan(crop_px=32, places=(Place(5, 0, 0), Place(900, 0, 0))), LIMIT)
+    decoded = extract(clip(), PlacesPlan(crop_px=32, places=(Place(5, 0, 0), Place(900, 0, 0))), LIMIT)
     assert shows(decoded) == [(5, 5), (39, 39)]
 
 
@@ -157,7 +157,7 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.mark.parametrize("data", [still(), animation(9), clip()])
 def test_the_sandbox_gives_what_cutting_in_this_process_gives(sandbox: Sandbox, data: bytes) -> None:
     plan = PlacesPlan(crop_px=16, places=(Place(0, 3, 4), Place(6, 8, 0), Place(8, 0, 8)))
-    here, there = cut_places(data, plan, LIMIT), sandbox.submit(data, plan).result()
+    here, there = extract(data, plan, LIMIT), sandbox.submit(data, plan).result()
     np.testing.assert_array_equal(there.crops, here.crops)
     assert replace(there, crops=here.crops) == here
 
@@ -200,7 +200,7 @@ def test_the_first_look_tells_how_long_a_clip_is(sandbox: Sandbox) -> None:
 
 
 PLAN = PlacesPlan(crop_px=8, places=(Place(0, 0, 0), Place(0, 8, 0), Place(3, 0, 0)))
-ANSWER = cut_places(animation(5), PLAN, LIMIT)
+ANSWER = extract(animation(5), PLAN, LIMIT)
 
 
 @pytest.mark.slow

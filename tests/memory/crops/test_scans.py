@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Plan, Region
 from ingest.sandbox.crops import grid
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.extract import cut_places
+from ingest.sandbox.extract import extract
 from memory.crops.scans import (
     FEWEST_FRAMES,
     Measure,
@@ -33,7 +33,7 @@ class InThisProcess:
     def submit(self, media: bytes, plan: Plan) -> "Future[Decoded]":
         done: Future[Decoded] = Future()
         try:
-            done.set_result(cut_places(media, plan, 10**6))  # type: ignore[arg-type]
+            done.set_result(extract(media, plan, 10**6))  # type: ignore[arg-type]
         except DecodeError as error:
             done.set_exception(error)
         return done
@@ -77,7 +77,7 @@ def kept(data: bytes, decoded: Decoded, place: int = 0) -> dict[str, np.ndarray]
 def test_a_video_without_a_face_is_kept_where_it_changes_most(place: int) -> None:
     left, top = grid(*SIZE, PLAN.crop_px, PLAN.patches)[place]
     frames = kept(clip(), first_look(), place)["a"]
-    looked = cut_places(clip(), scans_plan(left, top, 24), 10**6).crops
+    looked = extract(clip(), scans_plan(left, top, 24), 10**6).crops
     np.testing.assert_array_equal(frames, looked)
 
 
@@ -87,7 +87,7 @@ def scans_plan(left: int, top: int, frames: int) -> PlacesPlan:
 
 def test_a_video_with_a_face_is_kept_along_the_face() -> None:
     frames = kept(clip(), first_look(face=True))["a"]
-    np.testing.assert_array_equal(frames, cut_places(clip(), scans_plan(128, 64, 24), 10**6).crops)
+    np.testing.assert_array_equal(frames, extract(clip(), scans_plan(128, 64, 24), 10**6).crops)
 
 
 def test_at_most_96_frames_of_a_long_video_are_kept() -> None:

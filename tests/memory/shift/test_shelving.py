@@ -10,7 +10,6 @@ from deploy.layouts import all_topics
 from detector.release.manifest import FEATURE_VERSION
 from ingest.records import Decoded
 from ingest.settings import IngestSettings
-from memory.alarms import Alarm, Raised, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.clusters.clustering import renew
 from memory.clusters.review import list_clusters, members_of
 from memory.crops.crop_store import CropStore
@@ -19,8 +18,9 @@ from memory.index.index import Index
 from memory.intake import Arrival
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
-from memory.records import ALARMS, ShiftAlarm
+from memory.records import ALARMS, Raised, ShiftAlarm
 from memory.settings import MemorySettings
+from memory.shift.alarms import Alarm, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.shift.shelving import ALARM_TYPE, DRAWS, Reread, cohesion, event, plan_like, shelve
 from memory.shift.watch import _MAX_SOURCE_CHARS
 from memory.store import Store

@@ -7,11 +7,11 @@ from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
 from memory import metrics
-from memory.alarms import SEEN, Alarm, load, to_shelve
 from memory.settings import MemorySettings
 from memory.shift import watch
+from memory.shift.alarms import SEEN, Alarm, load, to_shelve
+from memory.shift.shift_test import share_of_budget
 from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real
-from memory.shift_test import share_of_budget
 from memory.store import Store, StoreUnavailableError, load_offsets
 
 
@@ -23,8 +23,8 @@ def settings(sqlite_url: str) -> MemorySettings:
 @pytest.fixture(autouse=True)
 def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     # Else a test may meet the false alarm that the budget allows.
-    monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
-    monkeypatch.setattr("memory.alarms.MAX_REFERENCE", 200)
+    monkeypatch.setattr("memory.shift.alarms.secrets.randbits", lambda bits: 7)
+    monkeypatch.setattr("memory.shift.alarms.MAX_REFERENCE", 200)
     monkeypatch.setattr(watch, "MAX_SOURCES", 3)
 
 
@@ -178,7 +178,7 @@ def test_the_source_unseen_for_longest_leaves_and_its_next_test_has_a_smaller_sh
     watcher: Watch, store: Store, settings: MemorySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(100))
-    monkeypatch.setattr("memory.alarms.now_ms", lambda: next(clock))
+    monkeypatch.setattr("memory.shift.alarms.now_ms", lambda: next(clock))
     before = metrics.SOURCES_DROPPED._value.get()
     for n, name in enumerate("abcbd"):
         watcher.take([said(n, 0.0, source=name)])

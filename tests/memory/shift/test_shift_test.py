@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import ndtri
 
-from memory.shift_test import SHIFTS, ShiftTest, began, log_bets, share_of_budget
+from memory.shift.shift_test import SHIFTS, ShiftTest, began, log_bets, share_of_budget
 
 
 def test_a_p_value_is_the_rank_among_the_kept_scores_with_the_new_one() -> None:
