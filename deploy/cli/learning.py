@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from updater.benchmark.continual.setup import Setup
-    from updater.training.schedules import Augment, Schedule
-    from updater.training.step import Optimizer
+    from updater.training.step import Augment, Optimizer, Schedule
 
 _METHOD, _NETWORK, _RUN = "What is compared", "The network and its training", "The run"
 _PICTURE_PX = 224

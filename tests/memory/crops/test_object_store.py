@@ -34,30 +34,6 @@ def test_an_object_is_what_was_written_until_it_is_deleted(bucket):
         store.read("a/b")
 
 
-def test_what_is_written_once_stays_as_it_was_first(bucket):
-    one, other = ObjectStore(bucket), ObjectStore(bucket)
-    one.write("name", b"first", once=True)
-    with pytest.raises(FileExistsError):
-        other.write("name", b"second", once=True)
-    assert other.read("name") == b"first"
-
-
-def test_of_many_that_write_a_name_once_one_succeeds(bucket):
-    store = ObjectStore(bucket)
-
-    def attempt(number: int) -> bool:
-        try:
-            store.write("name", str(number).encode(), once=True)
-        except FileExistsError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(attempt, range(8)))
-    assert sum(won) == 1
-    assert store.read("name") == str(won.index(True)).encode()
-
-
 def test_more_objects_than_one_answer_lists_are_listed(bucket):
     store = ObjectStore(bucket)
     wanted = [f"ab/{number:04}" for number in range(1205)]

@@ -20,7 +20,7 @@ from updater.candidate.calibrate import (
 from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls, video_unknown_threshold
 from updater.data.training_data import LabelledCrops
-from updater.whitening import within_class_whitening
+from updater.measures import within_class_whitening
 
 
 def features(seed: int, families: list[str], width: int = 12) -> np.ndarray:

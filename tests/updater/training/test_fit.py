@@ -14,8 +14,7 @@ from updater.training.fit import Checkpoint, Descent, Stage, by_schedule, fit, i
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
 from updater.training.precision import half_precision, loss_scale, one_thread, seed_draws, unscale
-from updater.training.schedules import SCHEDULES, cosine, one_cycle, tenths
-from updater.training.step import FIRST, Options, Step
+from updater.training.step import FIRST, SCHEDULES, Options, Step, cosine, one_cycle, tenths
 
 CPU = torch.device("cpu")
 RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, optimizer="sgd")

@@ -16,6 +16,7 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.measures.continual import af, af_paper
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
@@ -23,7 +24,6 @@ from updater.benchmark.report.results import Power, RejectionScores, Unseen, Wit
 from updater.benchmark.report.results import Step as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
 from updater.data.training_data import LabelledCrops
-from updater.measures import af, af_paper
 from updater.training.frozen import vote_beside
 from updater.training.processes import is_first
 from updater.training.step import Step

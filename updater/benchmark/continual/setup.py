@@ -7,8 +7,7 @@ from pydantic import JsonValue
 
 from detector.release.manifest import NO_BACKBONE, Architecture
 from ingest.records import PicturePlan
-from updater.training.schedules import Augment, Schedule
-from updater.training.step import Optimizer, Options, Recipe
+from updater.training.step import Augment, Optimizer, Options, Recipe, Schedule
 from updater.training.weights import Weights
 
 

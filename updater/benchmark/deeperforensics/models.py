@@ -29,8 +29,8 @@ from updater.candidate.calibrate import output_of
 from updater.data.layouts.entries import DataError, Entry
 from updater.data.training_data import LabelledCrops
 from updater.distortions.distortion import Step as Distortion
-from updater.training.softmax_rehearsal import learn
 from updater.training.step import Options, Step
+from updater.training.two_stages import learn
 
 FORENSIC = "forensic"
 """the product's own features and its head"""

@@ -4,13 +4,13 @@ Each is the published method, in the form of its authors' code where that differ
 """
 
 from updater.benchmark.learners import bic, bounds, dytox, foster, icarl, lrcil, lucir, nscil, wa
-from updater.training import softmax_rehearsal
+from updater.training import two_stages
 from updater.training.step import Learner
 
 LEARNERS: dict[str, Learner] = {
     "fine-tuning": bounds.fine_tune,
     "joint": bounds.learn_jointly,
-    "softmax-rehearsal": softmax_rehearsal.learn,
+    "softmax-rehearsal": two_stages.learn,
     "icarl": icarl.learn,
     "lucir": lucir.learn,
     "bic": bic.learn,

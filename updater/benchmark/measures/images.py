@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from updater.measures import auroc, average_precision
+from updater.benchmark.measures.continual import average_precision
+from updater.measures import auroc
 
 
 def absent(p: ArrayLike, y: ArrayLike) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from detector.model.scores import NetworkOutput
 from detector.release.artifact import Reference
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, Score, checked
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
-from updater.whitening import within_class_whitening
+from updater.measures import within_class_whitening
 
 
 def reference_of(known: Known) -> Reference:

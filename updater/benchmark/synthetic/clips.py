@@ -22,7 +22,7 @@ from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample
 from updater.distortions.clip_writing import through_h264, to_h264
 from updater.filters import Picture
-from updater.scan.clips import Path, Stretch, draw_stretches, forged_along, smooth_path
+from updater.scan.clips import Moves, Stretch, draw_stretches, forged_along, smooth_path
 
 FRAMES, SIDE_PX = 96, 128
 REACH_PX = 24
@@ -107,7 +107,7 @@ def _make_job(job: tuple[int, str, str, int]) -> ClipSample:
     return make_clip(*job)
 
 
-def _filmed_scene(rng: np.random.Generator, camera: int, moves: Path) -> Picture:
+def _filmed_scene(rng: np.random.Generator, camera: int, moves: Moves) -> Picture:
     """What a camera films of a scene through a window that moves, uint8 [T, S, S, 3]."""
     side = SIDE_PX + 2 * REACH_PX
     scene = render(rng, side, side)

@@ -16,14 +16,14 @@ from detector.looks.scan_look import best_score
 from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from ingest.settings import IngestSettings
+from updater.benchmark.measures import stretches as measures
+from updater.benchmark.temporal.clip_features import CROP_PX, frame_features
 from updater.benchmark.temporal.method import Answer
 from updater.data.layouts.entries import Entry, Segment, SegmentsError, with_frames
 from updater.data.layouts.listed import Tally
 from updater.distortions.clip import ClipError
 from updater.measures import auroc
-from updater.scan import measures
-from updater.scan.clips import ScannedClip, scanned
-from updater.scan.features import CROP_PX, SeenFrames, frame_features
+from updater.scan.clips import ScannedClip, SeenFrames, scanned
 
 _NAME = "features"
 

@@ -23,8 +23,7 @@ from updater.candidate.calibrate import (
     unknown_scores,
 )
 from updater.candidate.reference_set import CalibrationError, make_reference
-from updater.measures import balanced_weights, weighted_quantile
-from updater.whitening import within_class_whitening
+from updater.measures import balanced_weights, weighted_quantile, within_class_whitening
 
 NAMES = np.array(["real", "blended"])
 

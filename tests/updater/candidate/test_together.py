@@ -1,3 +1,5 @@
+"""A step on disk is the step that the other processes train."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -6,9 +8,9 @@ import torch
 
 from detector.model.network import Network
 from detector.release.manifest import Architecture
+from updater.candidate.together import load_step, save_step
 from updater.training.loop import _identity
 from updater.training.step import UPDATE, Learnt, Step
-from updater.training.step_file import load_step, save_step
 from updater.training.weights import Weights
 
 

@@ -1,32 +1,14 @@
-"""Features of frames in an update are those of the release's graph, however many come at once."""
+"""The features of a file's frames are those of its crops, wherever in the picture these lie."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from detector.features.cell_traces import FrameFeatures
+from updater.benchmark.temporal.clip_features import CROP_PX, frame_features
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.clip_writing import to_h264
-from updater.scan.features import CROP_PX, SeenFrames, frame_features
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("frames", [1, 4, 9])
-def test_they_are_those_that_torch_computes(frames: int) -> None:
-    crops = np.random.default_rng(frames).integers(0, 256, (frames, 64, 64, 3), np.uint8)
-    with torch.inference_mode():
-        wanted = FrameFeatures(64)(torch.from_numpy(crops).permute(0, 3, 1, 2).float()).numpy()
-    found = SeenFrames(64)(crops)
-    assert found.shape == wanted.shape
-    assert (np.abs(found - wanted) / (1 + np.abs(wanted))).max() < 1e-3
-
-
-def test_a_side_that_has_no_features_is_refused() -> None:
-    with pytest.raises(ValueError, match="multiple of 8"):
-        SeenFrames(60)
-
+from updater.scan.clips import SeenFrames
 
 MAX_PIXELS = 10**8
 

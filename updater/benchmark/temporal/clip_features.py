@@ -1,6 +1,6 @@
-"""What the head over time sees: features of one crop a frame, as a release's graph computes them.
+"""Features of a file's frames, one crop a frame.
 
-In a file the crop follows the largest face. A video without a face is seen where it is most restless: of a
+The crop follows the largest face. A video without a face is seen where it is most restless: of a
 grid of crops, where the forensic features of a few frames deviate most from their median, in units of all
 crops' deviation.
 """
@@ -8,55 +8,18 @@ crops' deviation.
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from detector.features.cell_traces import FrameFeatures
 from detector.looks.scan_places import corners_along, most_restless
-from detector.model.export import write_onnx
-from detector.release.crop_graphs import FEATURES
 from detector.release.manifest import FEATURE_WIDTH
-from detector.release.tensors import CROPS, ROWS, TensorSpec
-from detector.serving.session import open_graph
 from detector.verdicts import Corner
 from ingest.sandbox.crops import Box, cut, grid
 from ingest.sandbox.extract import find_faces
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
-
-# More crops at once do not fit the processor's cache.
-_CROPS_AT_ONCE = 4
-
-
-class SeenFrames:
-    """Features of frames, of which one crop is seen. Threads may share one."""
-
-    def __init__(self, crop_px: int) -> None:
-        """Make the graph. Raises ValueError for a side that has no features."""
-        crops = TensorSpec(name=CROPS, dtype="uint8", shape=(ROWS, crop_px, crop_px, 3))
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "features.onnx"
-            write_onnx(_OfCrops(crop_px), [crops], path)
-            # It computes in the thread that calls, as `memory.features.ItemFeatures` does.
-            self._session = open_graph(path, {CROPS}, {FEATURES}, threads=1, gpu=None)
-
-    def __call__(self, frames: Picture) -> NDArray[np.float32]:
-        """Return float32 [T, F] of crops, uint8 RGB [T, S, S, 3] with T >= 1."""
-        parts = np.split(frames, range(_CROPS_AT_ONCE, len(frames), _CROPS_AT_ONCE))
-        return np.concatenate([self._session.run([FEATURES], {CROPS: part})[0] for part in parts])
-
-
-class _OfCrops(nn.Module):
-    def __init__(self, crop_px: int) -> None:
-        super().__init__()
-        self.features = FrameFeatures(crop_px)
-
-    def forward(self, crops: Tensor) -> dict[str, Tensor]:
-        return {FEATURES: self.features(crops.permute(0, 3, 1, 2).float())}
-
+from updater.scan.clips import SeenFrames
 
 CROP_PX = 128
 _SEARCHED_EVERY = 8

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from updater.scan import measures as segments
-from updater.scan.measures import TIOUS
+from updater.benchmark.measures.stretches import TIOUS, figures, frame_auc
+from updater.scan.training import ap_at, tiou
 
 TRUTH = [[[10, 30], [50, 80]], []]
 PREDICTED = [[[12, 30, 0.9], [50, 70, 0.8], [0, 40, 0.3]], [[5, 15, 0.85]]]
@@ -69,66 +69,63 @@ def videos(draw: st.DrawFn):
 
 
 def test_the_tables_two_videos() -> None:
-    assert segments.ap_at(PREDICTED, TRUTH, 0.5) == pytest.approx(0.8333, abs=1e-4)
-    assert segments.ap_at(PREDICTED, TRUTH, 0.75) == pytest.approx(0.5)
-    assert segments.ap(PREDICTED, TRUTH) == pytest.approx(0.58333, abs=1e-5)
-    assert segments.ar_at(PREDICTED, TRUTH, 1) == pytest.approx(0.45)
-    assert segments.ar_at(PREDICTED, TRUTH, 2) == pytest.approx(0.65)
-    assert segments.ar_share_at(PREDICTED, TRUTH, 1) == 0
+    assert ap_at(PREDICTED, TRUTH, 0.5) == pytest.approx(0.8333, abs=1e-4)
+    assert ap_at(PREDICTED, TRUTH, 0.75) == pytest.approx(0.5)
+    by_name = figures(PREDICTED, TRUTH)
+    assert list(by_name) == ["ap_0.5", "ap_0.75", "ap_0.9", "ap", "ar_2", "ar_5", "ar_share_2", "ar_share_5"]
+    assert by_name["ap_0.75"] == pytest.approx(0.5)
+    assert by_name["ap"] == pytest.approx(0.58333, abs=1e-5)
+    assert by_name["ar_2"] == pytest.approx(0.65)
 
 
 @given(videos())
 def test_ap_is_that_of_an_implementation_by_the_words_of_the_rule(drawn) -> None:
     predicted, truth = drawn
     if not any(truth):
-        assert math.isnan(segments.ap(predicted, truth))
+        assert all(map(math.isnan, figures(predicted, truth).values()))
         return
     slow = [slow_ap(predicted, truth, percent / 100) for percent in range(50, 100, 5)]
-    assert [segments.ap_at(predicted, truth, t) for t in TIOUS] == pytest.approx(slow)
-    assert segments.ap(predicted, truth) == pytest.approx(sum(slow) / 10)
+    assert [ap_at(predicted, truth, t) for t in TIOUS] == pytest.approx(slow)
+    assert figures(predicted, truth)["ap"] == pytest.approx(sum(slow) / 10)
 
 
-@given(videos(), st.integers(1, 5))
+@given(videos(), st.sampled_from([2, 5]))
 def test_recalls_are_those_of_an_implementation_by_the_words_of_the_rule(drawn, most) -> None:
     predicted, truth = drawn
-    if not any(truth):
-        assert math.isnan(segments.ar_at(predicted, truth, most))
-        assert math.isnan(segments.ar_share_at(predicted, truth, most))
-        return
+    assume(any(truth))
     n, v = sum(map(len, predicted)), sum(map(bool, truth))
     shares = [int(len(of) * most * v / n + 1e-9) if n else 0 for of in predicted]
-    assert segments.ar_at(predicted, truth, most) == pytest.approx(
-        slow_ar(predicted, truth, [most] * len(truth))
-    )
-    assert segments.ar_share_at(predicted, truth, most) == pytest.approx(slow_ar(predicted, truth, shares))
+    by_name = figures(predicted, truth)
+    assert by_name[f"ar_{most}"] == pytest.approx(slow_ar(predicted, truth, [most] * len(truth)))
+    assert by_name[f"ar_share_{most}"] == pytest.approx(slow_ar(predicted, truth, shares))
 
 
 def test_a_true_segment_is_taken_once_and_a_double_is_false() -> None:
     truth, twice = [[[0, 10]]], [[[0, 10, 0.9], [0, 10, 0.8]]]
-    assert segments.ap(twice, truth) == 1
-    assert segments.ap([[[0, 10, 0.9], [0, 10, 0.95]], []], [[[0, 10]], [[0, 10]]]) == 0.5
+    assert ap_at(twice, truth, 0.9) == 1
+    assert ap_at([[[0, 10, 0.9], [0, 10, 0.95]], []], [[[0, 10]], [[0, 10]]], 0.9) == 0.5
 
 
 def test_a_prediction_whose_best_segment_is_taken_takes_the_next_one_that_reaches_the_threshold() -> None:
     # Two true segments of half a prediction each: it reaches .5 with both.
     truth, predicted = [[[0, 10], [10, 20]]], [[[0, 10, 0.9], [0, 20, 0.8]]]
-    assert segments.ap_at(predicted, truth, 0.5) == 1
-    assert segments.ap_at(predicted, truth, 0.55) == 0.5
+    assert ap_at(predicted, truth, 0.5) == 1
+    assert ap_at(predicted, truth, 0.55) == 0.5
 
 
 def test_predictions_on_a_real_video_cost_precision() -> None:
     truth, predicted = [[[0, 10]], []], [[[0, 10, 0.5]], [[0, 10, 0.9]]]
-    assert segments.ap(predicted, truth) == 0.5
-    assert segments.ap(predicted[:1], truth[:1]) == 1
-    assert segments.ar_at(predicted, truth, 1) == 1, "recall is of videos with a true segment"
+    assert ap_at(predicted, truth, 0.9) == 0.5
+    assert ap_at(predicted[:1], truth[:1], 0.9) == 1
+    assert figures(predicted, truth)["ar_2"] == 1, "recall is of videos with a true segment"
 
 
 @pytest.mark.parametrize("percent", range(50, 100, 5))
 def test_an_overlap_of_just_the_threshold_reaches_it(percent: int) -> None:
     truth, just, below = [[[0, 100]]], [[[0, percent, 1]]], [[[0, percent - 1, 1]]]
     for threshold in (percent / 100, float(np.linspace(0.5, 0.95, 10)[(percent - 50) // 5])):
-        assert segments.ap_at(just, truth, threshold) == 1
-        assert segments.ap_at(below, truth, threshold) == 0
+        assert ap_at(just, truth, threshold) == 1
+        assert ap_at(below, truth, threshold) == 0
 
 
 @pytest.mark.parametrize(
@@ -136,36 +133,34 @@ def test_an_overlap_of_just_the_threshold_reaches_it(percent: int) -> None:
 )
 def test_seconds_reach_a_threshold_as_their_frames_do(percent: int, length: int) -> None:
     frames, seconds = np.array([0, length]), np.array([0, length * percent // 100])
-    overlap = segments.tiou([seconds / 30], [frames / 30])[0, 0]
+    overlap = tiou([seconds / 30], [frames / 30])[0, 0]
     assert overlap < percent / 100, "rounding takes it below"
     predicted = [[[*(seconds / 30), 1.0]]]
-    assert segments.ap_at(predicted, [[frames / 30]], percent / 100) == 1
+    assert ap_at(predicted, [[frames / 30]], percent / 100) == 1
 
 
 def test_a_share_leaves_a_video_of_few_without_any() -> None:
     predicted = [[[0, 10, 0.9]], [[n, n + 5, 0.1] for n in range(9)]]
     truth = [[[0, 10]], []]
-    assert segments.ar_at(predicted, truth, 2) == 1
-    assert segments.ar_share_at(predicted, truth, 2) == 0
-    assert segments.ar_share_at(predicted, truth, 10) == 1
+    by_name = figures(predicted, truth)
+    assert by_name["ar_2"] == 1
+    assert by_name["ar_share_2"] == by_name["ar_share_5"] == 0
 
 
 def test_nothing_predicted_finds_nothing_and_nothing_true_is_no_number() -> None:
-    assert segments.ap([[]], [[[0, 9]]]) == 0
-    assert segments.ar_at([[]], [[[0, 9]]], 5) == segments.ar_share_at([[]], [[[0, 9]]], 5) == 0
-    for figure in (segments.ap, lambda p, t: segments.ar_at(p, t, 2)):
-        assert math.isnan(figure([[[0, 5, 1]]], [[]]))
-        assert math.isnan(figure([], []))
+    assert set(figures([[]], [[[0, 9]]]).values()) == {0}
+    for nothing in (figures([[[0, 5, 1]]], [[]]), figures([], [])):
+        assert all(map(math.isnan, nothing.values()))
 
 
 def test_frames_are_told_apart_within_all_videos_together() -> None:
     scores, truth = [[0.1, 0.9, 0.8, 0.3], [0.2, 0.85]], [[[1, 3]], []]
-    assert segments.frame_auc(scores, truth) == pytest.approx(
+    assert frame_auc(scores, truth) == pytest.approx(
         roc_auc_score([0, 1, 1, 0, 0, 0], [0.1, 0.9, 0.8, 0.3, 0.2, 0.85])
     )
-    assert math.isnan(segments.frame_auc([[0.1]], [[]]))
+    assert math.isnan(frame_auc([[0.1]], [[]]))
     with pytest.raises(ValueError, match="not within 4 frames"):
-        segments.frame_auc(scores, [[[1, 5]], []])
+        frame_auc(scores, [[[1, 5]], []])
 
 
 @pytest.mark.parametrize(
@@ -179,13 +174,5 @@ def test_frames_are_told_apart_within_all_videos_together() -> None:
     ],
 )
 def test_what_is_no_segment_is_refused(predicted, truth, why: str) -> None:
-    for figure in (segments.ap, lambda p, t: segments.ar_at(p, t, 2)):
-        with pytest.raises(ValueError, match=why):
-            figure(predicted, truth)
-
-
-def test_all_figures_at_once_are_these_figures() -> None:
-    found = segments.figures(PREDICTED, TRUTH)
-    assert list(found) == ["ap_0.5", "ap_0.75", "ap_0.9", "ap", "ar_2", "ar_5", "ar_share_2", "ar_share_5"]
-    assert found["ap_0.75"] == pytest.approx(0.5)
-    assert found["ar_2"] == pytest.approx(0.65)
+    with pytest.raises(ValueError, match=why):
+        figures(predicted, truth)
