@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from memory import rows
 from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION
 from memory.index.index import Index
-from memory.intake import Arrival, Remembered, UnfitItemError, check, remember
+from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.retention import sweep
 from memory.store import Store, load_offsets, save_offsets
 from memory.worker import arrival_of
 
-Make = Callable[..., Arrival]
-Fill = Callable[..., Remembered]
 TOPIC = ("unknowns", 0)
 
 

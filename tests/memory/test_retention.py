@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -8,14 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory import retention
-from memory.intake import Arrival
 from memory.labels import LabelError, label, undo
 from memory.retention import Retention, sweep
 from memory.rows import select_exemplars
 from memory.store import Store
 
-Make = Callable[..., Arrival]
-Fill = Callable[..., object]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 30.0
 ROUND_S = 60.0

@@ -1,8 +1,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.slow
 
-OneChild = Callable[[], AbstractContextManager[tuple[Sandbox, psutil.Process]]]
 PLAN = MediaPlan(crops=CropPlan(patches=4))
 
 

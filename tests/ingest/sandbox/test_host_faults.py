@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import BytesIO
 
 import numpy as np
@@ -23,7 +22,6 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.slow
 
 PLAN = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
-OneChild = Callable[[], AbstractContextManager[tuple[Sandbox, psutil.Process]]]
 STAND_IN = """
 import os, signal, socket, time
 from ingest.sandbox import forks, wire

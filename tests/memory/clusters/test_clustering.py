@@ -21,13 +21,9 @@ from memory.clusters.review import (
     list_clusters,
     members_of,
 )
-from memory.intake import Arrival
 from memory.labels import label, undo
 from memory.rows import count_clusters, now_ms
 from memory.store import Store, StoreUnavailableError
-
-Make = Callable[..., Arrival]
-Fill = Callable[..., object]
 
 
 @pytest.fixture
