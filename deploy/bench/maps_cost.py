@@ -18,7 +18,7 @@ from detector.looks.map_look import MAX_CROPS, PictureMap, forgery_map
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import Contract
-from detector.release.map_contract import CELL_PX, OF_PICTURE
+from detector.release.crop_graphs import CELL_PX, OF_PICTURE
 from detector.release.tensors import CROPS, Request
 from detector.serving.session import ReleaseSession, Session, open_session
 from detector.settings import DetectorSettings

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.demo.claims import Phase, Sent
 from detector.records import VERDICTS, Verdict
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 

@@ -28,7 +28,7 @@ from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.settings import DeploySettings
 from detector.records import RELEASES
 from detector.settings import DetectorSettings
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.process.frame import WrongSettingError
 from ingest.records import MediaPlan
 from ingest.sandbox.sandbox import Sandbox

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from detector.features.forensics import ForensicFeatures
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from memory.index.ivf_index import IvfIndex
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, two_stages
