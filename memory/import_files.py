@@ -149,7 +149,7 @@ def write(
     """
     arrivals, done = prepared.arrivals, prepared.done
     new = [arrival for *_, arrival in arrivals.values()]
-    digests = crops.put_all([a.crops for a in new], [a.picture for a in new], [a.scan for a in new])
+    digests = crops.put_all([arrival.views for arrival in new])
     opened = dict(labels)
     by_family: dict[str, list[str]] = {}
     with store.write() as connection:
