@@ -17,8 +17,7 @@ import structlog
 from detector.records import Rollout
 from detector.release.artifact import FILES, MANIFEST, Artifact, version_of
 from detector.release.manifest import DamagedArtifactError
-from detector.serving.fetch import fetch
-from detector.serving.rollout_source import Wanted
+from detector.serving.rollout_source import Wanted, fetch
 from detector.serving.torchserve import MODEL_NAME, TorchServe, mar_name
 from detector.settings import DetectorSettings
 from ingest.durable import ASIDE, file_aside
