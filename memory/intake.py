@@ -1,4 +1,7 @@
-"""Items become exemplars: crops first, then rows, in a transaction that the caller ends."""
+"""Items become exemplars: crops first, then rows, in a transaction that the caller ends.
+
+And exemplars of an older feature version get the features of today's, computed anew from their stored crops.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

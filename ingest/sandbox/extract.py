@@ -137,7 +137,7 @@ _own = threading.local()
 
 
 def find_faces(picture: NDArray[np.uint8], most: int) -> tuple[Box, ...]:
-    """Find the largest faces of a picture.
+    """Find the largest frontal faces of a picture: dlib's histogram of gradients, on a copy of bounded size.
 
     picture is uint8 RGB (height, width, 3). Returns at most `most` boxes (left, top, width, height)
     in px of the picture, cut to it, the largest first.
