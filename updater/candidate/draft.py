@@ -40,10 +40,6 @@ FROZEN = "frozen"
 """folder of what frozen models made of pictures, in any run"""
 
 
-class Learnt(BaseModel):
-    """That the network, and the vote of its picture branch, are in place."""
-
-
 class Calibrated(BaseModel):
     """What calibration found; the reference set's arrays lie in the artifact."""
 
@@ -74,14 +70,13 @@ class Scanned(BaseModel):
 
 
 FILES: Mapping[type[BaseModel], str] = {
-    Learnt: "learnt.json",
     Calibrated: "calibrated.json",
     Power: "power.json",
     Exported: "exported.json",
     MapContract: "localized.json",
     Scanned: "scanned.json",
 }
-"""what each stage leaves for the next, by its type"""
+"""what a stage leaves for the next, by its type"""
 
 
 class Draft:
