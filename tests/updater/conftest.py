@@ -98,21 +98,27 @@ def crops(memory_settings):
     return CropStore(memory_settings.crops_url)
 
 
+@pytest.fixture(scope="session")
+def item_features():
+    """Features of items as the memory computes them: their graph is made once."""
+    from memory.features import ItemFeatures
+
+    return ItemFeatures(CROP_PX)
+
+
 @pytest.fixture
-def remember(store, crops, tmp_path):
+def remember(store, crops, item_features):
     """Remember and label `count` new exemplars of a family; returns their ids and the label's number.
 
     shown, frames: make an item's picture, uint8 [H, W, 3], and a video's crops, with a random generator.
     """
     from memory.crops.scans import packed
-    from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
+    from memory.features import FEATURE_VERSION, WIDTH
     from memory.intake import Arrival
     from memory.intake import remember as take_in
 
     index = Index(FEATURE_VERSION, WIDTH)
     made = iter(range(10**6))
-
-    features = ItemFeatures(CROP_PX)
 
     def remember(family, count, shown=None, frames=None):
         arrivals = []
@@ -126,7 +132,7 @@ def remember(store, crops, tmp_path):
                     media_digest=f"{number:064x}",
                     source="test",
                     crops=picture,
-                    features=features([picture])[0],
+                    features=item_features([picture])[0],
                     embedding=None,
                     group=f"scene-{number}",
                     release=None,
@@ -233,13 +239,22 @@ def short_recipes(monkeypatch):
 
 
 @pytest.fixture
-def scant_recipes(monkeypatch):
+def few_measured(monkeypatch):
+    """A few items are enough to be judged under distortions, and to prove a graph by."""
+    from updater.candidate import builder, robustness
+
+    monkeypatch.setattr(robustness, "MAX_ITEMS", 4)
+    monkeypatch.setattr(builder, "PROOF_ITEMS", 6)
+
+
+@pytest.fixture
+def scant_recipes(monkeypatch, few_measured):
     """Enough to go through every stage."""
     shorten(monkeypatch, 2, 2)
 
 
 @pytest.fixture
-def head_recipes(monkeypatch):
+def head_recipes(monkeypatch, few_measured):
     """Only the head is trained: a backbone stays what it began with."""
     shorten(monkeypatch, 0, 2)
 

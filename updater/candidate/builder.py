@@ -35,8 +35,8 @@ from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
 from updater.candidate.evaluate import Judge, batch, spread
 from updater.candidate.gates import make_gates
 from updater.candidate.localized import localized
-from updater.candidate.parent import live_calls
-from updater.candidate.picture import fit_head, vote_on
+from updater.candidate.picture import fit_head
+from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import measure_robustness
@@ -46,6 +46,7 @@ from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.records import Evaluation, Power, RealsMarked
 from updater.training import step
+from updater.training.frozen import vote_on
 from updater.training.weights import PICTURE
 
 PROBE_ITEMS = 4

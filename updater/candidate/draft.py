@@ -25,9 +25,8 @@ from detector.release.scan_contract import ScanContract
 from detector.release.tensors import CropGraph, Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
-from updater.candidate.parent import branch_of, load_network
 from updater.candidate.picture import new_branch, with_picture_features
-from updater.candidate.plan import Plan
+from updater.candidate.plan import Plan, branch_of, load_network
 from updater.progress import Progress
 from updater.records import Power, ScannerFound
 from updater.settings import UpdaterSettings
