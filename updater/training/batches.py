@@ -152,7 +152,7 @@ class Ready:
 
     drawn: Drawn
     parts: tuple[Tensor, ...]
-    """in a stage on crops images, float32 [., 3, S, S]: the items', and those of fresh pseudo-forgeries if any;
+    """in a stage on crops images, float32 [., 3, S, S]: the items', and fresh pseudo-forgeries' if any;
     in one on rows what the backbone made of each item, float32 [M, B]"""
     features: tuple[Tensor, ...]
     """float32 [., F] each: the raw forensic features of the same"""

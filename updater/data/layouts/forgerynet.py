@@ -45,29 +45,28 @@ class Approach(NamedTuple):
 
     name: str
     kind: Kind
-    subtype: str
     in_videos: bool
 
 
 APPROACHES: dict[int, Approach] = {
-    1: Approach("FaceShifter", "replaced", "swap", True),
-    2: Approach("FS-GAN", "replaced", "swap", True),
-    3: Approach("DeepFakes", "replaced", "swap", True),
-    4: Approach("BlendFace", "replaced", "transfer", True),
-    5: Approach("MMReplacement", "replaced", "transfer", True),
-    6: Approach("DeepFakes-StarGAN2-Stack", "replaced", "stacked", True),
-    7: Approach("Talking-head Video", "remained", "reenactment", True),
-    8: Approach("ATVG-Net", "remained", "reenactment", True),
-    9: Approach("StarGAN2-BlendFace-Stack", "replaced", "stacked", False),
-    10: Approach("First Order Motion", "remained", "reenactment", False),
-    11: Approach("StyleGAN2", "remained", "editing", False),
-    12: Approach("MaskGAN", "remained", "editing", False),
-    13: Approach("StarGAN2", "remained", "editing", False),
-    14: Approach("SC-FEGAN", "remained", "editing", False),
-    15: Approach("DiscoFaceGAN", "remained", "editing", False),
+    1: Approach("FaceShifter", "replaced", True),
+    2: Approach("FS-GAN", "replaced", True),
+    3: Approach("DeepFakes", "replaced", True),
+    4: Approach("BlendFace", "replaced", True),
+    5: Approach("MMReplacement", "replaced", True),
+    6: Approach("DeepFakes-StarGAN2-Stack", "replaced", True),
+    7: Approach("Talking-head Video", "remained", True),
+    8: Approach("ATVG-Net", "remained", True),
+    9: Approach("StarGAN2-BlendFace-Stack", "replaced", False),
+    10: Approach("First Order Motion", "remained", False),
+    11: Approach("StyleGAN2", "remained", False),
+    12: Approach("MaskGAN", "remained", False),
+    13: Approach("StarGAN2", "remained", False),
+    14: Approach("SC-FEGAN", "remained", False),
+    15: Approach("DiscoFaceGAN", "remained", False),
 }
-"""by the number of the directory, as the authors gave them to users of the data (section 3.2); that videos have
-the names of pictures is known of 1, 2, 4 and 8, and inferred for the others"""
+"""by the number of the directory, as the authors gave them to users of the data (section 3.2). That videos
+have the names of pictures is known of 1, 2, 4 and 8, and inferred for the others."""
 REAL_SOURCES: dict[int, str] = {16: "RAVDESS", 17: "CREMA-D", 18: "AVSpeech", 19: "VoxCeleb2"}
 FORGED_THROUGHOUT = (2, 8)
 """directories of which every frame of a video is forged: the lists give no segments, or no row at all"""
