@@ -265,7 +265,7 @@ def make_settings(tmp_path):
 
     def make(url, where="runner", **changed):
         database = f"sqlite:///{tmp_path / where / 'runs.sqlite'}"
-        usual = LENIENT | {"database_url": database, "backbone": "lcnet_050"}
+        usual = LENIENT | {"database_url": database, "backbone": "test_efficientnet"}
         return UpdaterSettings(
             work_dir=tmp_path / where,
             deploy_url=url,
@@ -290,7 +290,7 @@ def environment(memory_settings, tmp_path):
             "LEASE_S": "2",
             "THREADS": "1",
             "DEVICE": "cpu",
-            "BACKBONE": "lcnet_050",
+            "BACKBONE": "test_efficientnet",
             "MAX_REALS_WRONG": "1",
             "MAX_FORGOTTEN_POINTS": "100",
             "MAX_POWER_POINTS": "100",
