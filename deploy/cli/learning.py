@@ -152,7 +152,7 @@ def setup_of(chosen: Learning) -> "Setup":
     """The Setup of these options, without a device and without weights. Raises UsageError."""
     from detector.model.backbone import BackboneError, architecture_of
     from detector.model.network import Network
-    from detector.release.architecture import NO_BACKBONE
+    from detector.release.manifest import NO_BACKBONE
     from updater.benchmark.continual.scoring import scores_offered
     from updater.benchmark.continual.setup import Setup
     from updater.benchmark.learners.methods import LEARNERS

@@ -54,8 +54,7 @@ def topics(
 ) -> None:
     """Create the topics that are missing on the broker of the settings, as wide as they must be."""
     from deploy.layouts import all_topics
-    from ingest.kafka.access import barred
-    from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+    from ingest.kafka.access import REQUEST_TIMEOUT_S, barred, kafka_options
     from ingest.kafka.topics import ensure_topics
     from ingest.settings import IngestSettings
 

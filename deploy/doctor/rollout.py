@@ -12,7 +12,7 @@ from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.records import RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 
 _SERVING = "forgewatch_detector_serving"

@@ -17,8 +17,8 @@ from deploy.releases.artifacts import (
     ArtifactRefusedError,
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
-    EvidenceError,
 )
+from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
 from deploy.server import imports, memory, releases, status
 from deploy.server.services import LOOPBACK_NAMES, Services, authorised

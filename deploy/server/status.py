@@ -23,8 +23,7 @@ from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
 from detector.records import UNKNOWNS
-from ingest.kafka.access import barred
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import barred, kafka_options
 from memory.rows import counts
 from memory.store import load_offsets
 

@@ -14,10 +14,9 @@ from deploy.local.processes import free_port
 from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
-from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import TensorSpec
 from ingest.records import CropPlan
 from updater.records import Candidate, Evaluation

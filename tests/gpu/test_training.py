@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from detector.features.forensics import ForensicFeatures
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from memory.index.ivf_index import IvfIndex
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, two_stages
@@ -147,6 +147,7 @@ def test_training_hardly_waits_for_its_data(gpu, items, backbone):
     assert {stage: share for stage, share in shares.items() if share < 0.9} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["none", "lcnet_035"])
 def test_a_wait_for_data_would_be_seen(items, backbone, monkeypatch):
     """By a clock of its own: a step takes a second, and drawing a batch of rows takes none, or three."""

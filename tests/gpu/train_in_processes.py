@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.data.training_data import LabelledCrops
 from updater.training import processes, two_stages
 from updater.training.step import Recipe, Step

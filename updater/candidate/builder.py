@@ -25,8 +25,8 @@ from detector.release.artifact import (
     seal,
 )
 from detector.release.contract import crops_and_pooling, picture_and_pooling
+from detector.release.crop_graphs import MapContract
 from detector.release.manifest import ReferenceEntry
-from detector.release.map_contract import MapContract
 from detector.release.tensors import write_probe
 from detector.serving.session import Session, open_session
 from ingest.durable import rename_durably, write_durably

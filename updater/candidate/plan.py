@@ -11,9 +11,8 @@ from torch import Tensor
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network, PictureBranch
-from detector.release.architecture import FEATURE_VERSION, NO_BACKBONE, Architecture, Picture
-from detector.release.artifact import REFERENCE, WEIGHTS, Artifact
-from detector.release.reference import load_reference
+from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, load_reference
+from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture, Picture
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores

@@ -9,7 +9,7 @@ import numpy as np
 from detector.looks.scan_look import Segments
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
-from detector.release.scan_contract import ScanContract
+from detector.release.crop_graphs import ScanContract
 from detector.release.tensors import CROPS, Request
 from memory.records import REAL
 from updater.candidate.draft import Scanned, put_graph, take_graph_over

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not marked as exported
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from ingest.durable import file_aside
 from updater.data.stored_rows import StoredRows, described_rows
 from updater.data.training_data import LabelledCrops

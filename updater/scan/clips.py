@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from detector.features.cell_traces import FrameFeatures
 from detector.model.export import write_onnx
-from detector.release.scan_contract import FEATURES
+from detector.release.crop_graphs import FEATURES
 from detector.release.tensors import CROPS, ROWS, TensorSpec
 from detector.serving.session import open_graph
 from updater.filters import Picture

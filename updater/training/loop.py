@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.model.network import Network
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from updater import draws
 from updater.data.stored_rows import StoredRows, joined_rows
 from updater.measures import part_whitening

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.model.network import CosineHead, Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress, unsaid
 from updater.training.weights import Weights

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from makers import lay, picture
 from PIL import Image
+from published import lay, picture
 
 from deploy.client import importing
 from deploy.client.http import Client, ServerRefusedError, ServerUnavailableError

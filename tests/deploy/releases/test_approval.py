@@ -18,7 +18,7 @@ from deploy.releases.approval import (
     fold,
     next_state,
 )
-from deploy.releases.artifacts import EvidenceError
+from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import DamagedLedgerError, Move
 from deploy.releases.records import STATES, Action
 

@@ -7,8 +7,7 @@ from sklearn.covariance import LedoitWolf
 
 from detector.model.network import Network
 from detector.model.scores import SCORES, NetworkOutput
-from detector.release.architecture import Architecture
-from detector.release.manifest import decide
+from detector.release.manifest import Architecture, decide
 from updater.candidate.calibrate import (
     GateInputs,
     Targets,

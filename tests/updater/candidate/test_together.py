@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.candidate.together import load_step, save_step
 from updater.training.loop import _identity
 from updater.training.step import UPDATE, Learnt, Step

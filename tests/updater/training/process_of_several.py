@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners.teacher import interpolated
 from updater.data import stored_rows
 from updater.data.stored_rows import stored

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.draws import cumulative
 from updater.outliers.exposure import Exposure, expose
 from updater.training import two_stages

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.training import loop
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.fit import Checkpoint, Descent, Stage, by_schedule, fit, in_epochs

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from detector.model.scores import NetworkOutput
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import teacher
 from updater.training import losses, schemes
 from updater.training.loop import Batch, TrainingSet

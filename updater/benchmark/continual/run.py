@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out

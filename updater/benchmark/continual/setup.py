@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 from pydantic import JsonValue
 
-from detector.release.architecture import NO_BACKBONE, Architecture
+from detector.release.manifest import NO_BACKBONE, Architecture
 from ingest.records import PicturePlan
 from updater.training.step import Augment, Optimizer, Options, Recipe, Schedule
 from updater.training.weights import Weights

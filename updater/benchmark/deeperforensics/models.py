@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.backbone import BackboneError, architecture_of
-from detector.release.architecture import NO_BACKBONE, Architecture
+from detector.release.manifest import NO_BACKBONE, Architecture
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.deeperforensics.media import Reading, excerpts, under
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices

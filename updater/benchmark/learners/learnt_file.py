@@ -7,7 +7,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from ingest.durable import write_durably
 from updater.benchmark.learners.task_tokens import made
 from updater.training.step import Learnt

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 
 Columns = tuple[int, int]
 """the logits that a task's classifier speaks for: from, to"""

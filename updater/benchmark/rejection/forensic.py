@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.model.scores import NetworkOutput
-from detector.release.reference import Reference
+from detector.release.artifact import Reference
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, Score, checked
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
 from updater.measures import within_class_whitening

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.looks.scan_places import Corner, corners_along, most_restless
-from detector.release.architecture import FEATURE_WIDTH
+from detector.looks.scan_places import corners_along, most_restless
+from detector.release.manifest import FEATURE_WIDTH
+from detector.verdicts import Corner
 from ingest.sandbox.crops import Box, cut, grid
-from ingest.sandbox.faces import find_faces
+from ingest.sandbox.extract import find_faces
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
 from updater.scan.clips import SeenFrames

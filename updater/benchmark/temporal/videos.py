@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save
 
 from detector.features.cell_traces import CELL_VERSION
 from detector.looks.scan_look import best_score
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from ingest.settings import IngestSettings
 from updater.benchmark.measures import stretches as measures

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import bic
 from updater.training.step import FIRST, Options, Step
 

@@ -10,10 +10,9 @@ from safetensors.torch import save_file
 
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
-from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, load, seal
 from detector.release.contract import crops_and_pooling
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.learners import dytox

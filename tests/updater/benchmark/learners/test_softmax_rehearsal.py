@@ -8,7 +8,7 @@ import torch
 from scipy import ndimage
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.data.training_data import LabelledCrops
 from updater.training import two_stages
 from updater.training.losses import distillation

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import wa
 from updater.training.step import FIRST, Options, Step
 

@@ -10,7 +10,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
 from detector.model.scores import SCORES, nearest, own_distance
-from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
+from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic
 from updater.benchmark.rejection import gate as gate_scores
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known

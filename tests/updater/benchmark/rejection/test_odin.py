@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.rejection import odin
 from updater.benchmark.rejection.evidence import evidence_of, known_of
 from updater.data.training_data import LabelledCrops

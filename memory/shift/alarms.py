@@ -4,16 +4,15 @@ import json
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from memory.records import ShiftAlarm
+from memory.records import Raised, ShiftAlarm
 from memory.rows import now_ms
-from memory.schema import alarms, clusters, exemplars, watched, watched_releases
+from memory.schema import alarms, watched, watched_releases
 from memory.settings import MemorySettings
-from memory.shift_test import ShiftTest
+from memory.shift.shift_test import ShiftTest
 
 SEEN = 200
 """Newest items of a source that are remembered by where they are: suspects are sought among them."""
@@ -34,20 +33,6 @@ class Seen(BaseModel):
     score: float
     p: float | None = None
     """its p-value; None while the test gathered"""
-
-
-class Raised(BaseModel):
-    """What a test found. Fields are those of `memory.records.ShiftAlarm`."""
-
-    model_config = ConfigDict(frozen=True)
-
-    at: AwareDatetime
-    source: str
-    release: str
-    items: int
-    since: int
-    log_e: float
-    log_limit: float
 
 
 @dataclass
@@ -164,41 +149,9 @@ def put_announced(connection: Connection, ids: Iterable[int]) -> None:
     connection.execute(update(alarms).where(alarms.c.id.in_(list(ids))).values(announced=True))
 
 
-def evidence_of(connection: Connection, ids: Sequence[int]) -> dict[int, ShiftAlarm]:
-    """Return what alarms are about, of those that are shelved."""
-    query = select(alarms.c.id, alarms.c.evidence).where(
-        alarms.c.id.in_(list(ids)), alarms.c.evidence.is_not(None)
-    )
-    return {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(query)}
-
-
-def count_waiting(connection: Connection) -> int:
-    """Return how many alarms have a suspect that still waits for a person."""
-    lists = _clusters_of_alarms(connection)
-    if not lists:
-        return 0
-    waiting = set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
-    return sum(bool(waiting.intersection(members)) for members in lists)
-
-
-def suspects_of_alarms(connection: Connection) -> set[str]:
-    """Return the ids of all exemplars that were put before a person as suspects."""
-    return {member for members in _clusters_of_alarms(connection) for member in members}
-
-
-def _clusters_of_alarms(connection: Connection) -> list[list[str]]:
-    shown = connection.scalars(select(clusters.c.members).where(clusters.c.alarm.is_not(None)))
-    return [json.loads(members) for members in shown]
-
-
 def _dumped(some: Sequence[Seen]) -> str:
     return json.dumps([one.model_dump() for one in some])
 
 
 def _loaded(text: str) -> tuple[Seen, ...]:
     return tuple(Seen.model_validate(one) for one in json.loads(text))
-
-
-def now() -> datetime:
-    """Return the wall clock, in UTC."""
-    return datetime.now(UTC)

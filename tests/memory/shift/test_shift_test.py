@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import ndtri
 
-from memory.shift_test import SHIFTS, ShiftTest, began, log_bets, share_of_budget
+from memory.shift.shift_test import SHIFTS, ShiftTest, began, log_bets, share_of_budget
 
 
-def test_a_p_value_is_the_rank_among_the_kept_scores_with_the_new_one() -> None:
+def test_a_p_value_is_the_rank_among_the_kept_scores_with_the_new_one():
     test = ShiftTest(seed=1, gather=4, most=4)
     assert [test.observe(score) for score in (1.0, 2.0, 3.0, 4.0)] == [None] * 4
     p = test.observe(2.5)
@@ -19,7 +19,7 @@ def test_a_p_value_is_the_rank_among_the_kept_scores_with_the_new_one() -> None:
     assert 2 / 5 <= p <= 3 / 5
 
 
-def test_ties_are_broken_at_random_over_all_that_tie() -> None:
+def test_ties_are_broken_at_random_over_all_that_tie():
     p_values = []
     for seed in range(300):
         test = ShiftTest(seed, gather=4, most=4)
@@ -32,7 +32,7 @@ def test_ties_are_broken_at_random_over_all_that_tie() -> None:
 
 
 @pytest.mark.parametrize("place", range(len(SHIFTS)))
-def test_a_bet_pays_on_average_what_it_cost(place: int) -> None:
+def test_a_bet_pays_on_average_what_it_cost(place):
     paid, _ = quad(lambda z: math.exp(log_bets_of_normal(z)[place]) * normal(z), -12, 12)
     assert paid == pytest.approx(1, abs=1e-6)
 
@@ -46,13 +46,13 @@ def normal(z: float) -> float:
     return math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
-def test_a_bet_is_the_likelihood_ratio_of_a_shifted_normal_score() -> None:
+def test_a_bet_is_the_likelihood_ratio_of_a_shifted_normal_score():
     # At p = 0.1 the score lies 1.2816 deviations up; a shift of 1 makes it exp(1.2816 - 0.5) times as likely.
     assert log_bets(0.1)[SHIFTS.index(1.0)] == pytest.approx(1.2815516 - 0.5)
     assert log_bets(0.1) == pytest.approx(log_bets_of_normal(float(-ndtri(0.1))))
 
 
-def test_the_capital_after_one_bet_by_hand() -> None:
+def test_the_capital_after_one_bet_by_hand():
     test = ShiftTest(seed=3, gather=1, most=1)
     test.observe(0.0)
     p = test.observe(1.0)
@@ -63,7 +63,7 @@ def test_the_capital_after_one_bet_by_hand() -> None:
 
 
 @given(st.integers(1, 10**6))
-def test_the_shares_of_all_tests_together_are_the_budget(tests: int) -> None:
+def test_the_shares_of_all_tests_together_are_the_budget(tests):
     first = sum(share_of_budget(number) for number in range(1, min(tests, 500) + 1))
     assert 0 < first < 1
     assert share_of_budget(tests) > share_of_budget(tests + 1) > 0
@@ -72,9 +72,7 @@ def test_the_shares_of_all_tests_together_are_the_budget(tests: int) -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), max_size=40), st.integers(0, 40))
-def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(
-    scores: list[float], stop: int
-) -> None:
+def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(scores, stop):
     straight, interrupted = ShiftTest(7, 5, 8), ShiftTest(7, 5, 8)
     for score in scores[:stop]:
         assert straight.observe(score) == interrupted.observe(score)
@@ -108,14 +106,12 @@ def raised(test: ShiftTest, scores: np.ndarray, budget: float) -> int | None:
     "streams",
     [pytest.param(100, id="few"), pytest.param(2000, id="many", marks=pytest.mark.slow)],
 )
-def test_the_share_of_streams_without_a_shift_that_raise_an_alarm_is_bounded(streams: int) -> None:
+def test_the_share_of_streams_without_a_shift_that_raise_an_alarm_is_bounded(streams):
     # Looked at after each item; the reference is far smaller than the stream, and forgets.
     assert false_alarms(streams, items=150, budget=0.2) <= 0.2
 
 
-def test_ranks_without_the_new_score_among_them_would_raise_false_alarms(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ranks_without_the_new_score_among_them_would_raise_false_alarms(monkeypatch):
     def naive(self: ShiftTest, score: float) -> None:
         if len(self.kept) < self.gather:
             self.kept = np.append(self.kept, np.float32(score))
@@ -126,7 +122,7 @@ def test_ranks_without_the_new_score_among_them_would_raise_false_alarms(
     assert false_alarms(100, items=150, budget=0.2) > 0.3
 
 
-def test_a_shift_raises_an_alarm_soon_and_is_found_where_it_began() -> None:
+def test_a_shift_raises_an_alarm_soon_and_is_found_where_it_began():
     rng = np.random.default_rng(5)
     test = ShiftTest(5, gather=100, most=1000)
     assert raised(test, rng.normal(size=600), 0.01) is None
@@ -139,7 +135,7 @@ def test_a_shift_raises_an_alarm_soon_and_is_found_where_it_began() -> None:
     assert abs(began(np.array(p_values, float)) - 100) <= 8
 
 
-def test_what_is_kept_follows_a_source_that_drifts_slowly() -> None:
+def test_what_is_kept_follows_a_source_that_drifts_slowly():
     rng = np.random.default_rng(9)
     test = ShiftTest(9, gather=50, most=50)
     drifting = rng.normal(size=3000) + np.arange(3000) / 1500  # two deviations over 3,000 items

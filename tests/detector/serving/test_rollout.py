@@ -1,18 +1,22 @@
 """Deploy's word counts, whatever the releases topic says."""
 
 import json
+import math
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from detector.records import Rollout
 from detector.serving import rollout_source
 from detector.serving.fetch import FetchError
+from detector.serving.rollout import Route, in_share
 from detector.serving.rollout_source import STATES, Pause, Wanted
 from detector.settings import DetectorSettings
 
@@ -50,7 +54,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DetectorSetting
     return DetectorSettings(model_store_dir=tmp_path)
 
 
-def test_nothing_is_served_before_deploy_was_asked(settings: DetectorSettings) -> None:
+def test_nothing_is_served_before_deploy_was_asked(settings):
     wanted = Wanted(settings)
     assert wanted.due(rollout())
     assert wanted.rollout is None
@@ -59,7 +63,7 @@ def test_nothing_is_served_before_deploy_was_asked(settings: DetectorSettings) -
     assert state() == "unreachable"
 
 
-def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings: DetectorSettings) -> None:
+def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings):
     wanted = Wanted(settings)
     said(wanted, rollout(), rollout())
     assert (wanted.rollout, state()) == (rollout(), "confirmed")
@@ -71,9 +75,7 @@ def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings: De
     "forged",
     [rollout(B, 10**9), rollout(B, 3), rollout(B, 1, THEIRS), rollout(B, 10**9, THEIRS, 99)],
 )
-def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counted_once(
-    settings: DetectorSettings, forged: Rollout
-) -> None:
+def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counted_once(settings, forged):
     wanted = Wanted(settings)
     said(wanted, rollout(), rollout())
     before = unconfirmed()
@@ -85,14 +87,14 @@ def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counte
     assert state() == "confirmed"
 
 
-def test_a_topic_that_is_only_behind_is_no_forgery(settings: DetectorSettings) -> None:
+def test_a_topic_that_is_only_behind_is_no_forgery(settings):
     wanted = Wanted(settings)
     before = unconfirmed()
     said(wanted, rollout(), rollout(B, 6))
     assert (wanted.rollout, state(), unconfirmed()) == (rollout(B, 6), "confirmed", before)
 
 
-def test_a_restored_ledger_is_followed_though_its_sequence_is_lower(settings: DetectorSettings) -> None:
+def test_a_restored_ledger_is_followed_though_its_sequence_is_lower(settings):
     wanted = Wanted(settings)
     said(wanted, rollout(B, 60), rollout(B, 60))
     restored = rollout(A, 3, epoch=1)
@@ -103,7 +105,7 @@ def test_a_restored_ledger_is_followed_though_its_sequence_is_lower(settings: De
     assert (wanted.rollout, state()) == (anew, "confirmed")
 
 
-def test_a_deploy_that_lost_its_ledger_stops_nothing_and_is_told(settings: DetectorSettings) -> None:
+def test_a_deploy_that_lost_its_ledger_stops_nothing_and_is_told(settings):
     wanted = Wanted(settings)
     said(wanted, rollout(), rollout())
     said(wanted, rollout(B, 9), None)
@@ -111,9 +113,7 @@ def test_a_deploy_that_lost_its_ledger_stops_nothing_and_is_told(settings: Detec
 
 
 @pytest.mark.parametrize("answer", [FetchError("no answer"), None])
-def test_after_a_restart_what_was_served_last_is_served_while_deploy_says_nothing(
-    settings: DetectorSettings, answer: Exception | None
-) -> None:
+def test_after_a_restart_what_was_served_last_is_served_while_deploy_says_nothing(settings, answer):
     Wanted(settings).keep(rollout())
     wanted = Wanted(settings)
     assert wanted.rollout is None
@@ -124,15 +124,13 @@ def test_after_a_restart_what_was_served_last_is_served_while_deploy_says_nothin
 
 
 @pytest.mark.parametrize("kept", [b"", b"{}", json.dumps({"stable": "/etc"}).encode()])
-def test_a_damaged_file_of_what_was_served_is_as_good_as_none(
-    settings: DetectorSettings, kept: bytes
-) -> None:
+def test_a_damaged_file_of_what_was_served_is_as_good_as_none(settings, kept):
     (settings.model_store_dir / "rollout.json").write_bytes(kept)
     assert Wanted(settings).kept is None
 
 
 @given(st.floats(0.001, 10), st.floats(0.001, 1000), st.integers(1, 200))
-def test_pauses_double_up_to_the_longest(first_s: float, max_s: float, failures: int) -> None:
+def test_pauses_double_up_to_the_longest(first_s, max_s, failures):
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(now=0.0)
         patch.setattr(rollout_source, "time", SimpleNamespace(monotonic=lambda: clock.now))
@@ -152,3 +150,44 @@ def test_pauses_double_up_to_the_longest(first_s: float, max_s: float, failures:
         pause.rest(0.0)
         assert pause.due
         assert pause.failures == 0
+
+
+IDS = st.builds(
+    lambda topic, partition, offset: f"{topic}-{partition}-{offset}", st.text(), ints := st.integers(0), ints
+)
+SHARES = st.floats(0, 1)
+
+
+@given(IDS, SHARES, SHARES)
+def test_a_larger_share_holds_all_of_a_smaller_one(item_id, one, other):
+    assert in_share(item_id, min(one, other)) <= in_share(item_id, max(one, other))
+
+
+def test_an_id_has_the_same_place_in_every_process_and_version():
+    taken = [offset for offset in range(12) if in_share(f"forgewatch.media-0-{offset}", 0.25)]
+    assert taken == [2, 3, 5]
+
+
+@given(IDS)
+def test_no_share_takes_none_and_the_whole_takes_all(item_id):
+    assert not in_share(item_id, 0.0)
+    assert in_share(item_id, 1.0)
+
+
+@examples(max_examples=50, derandomize=True)
+@given(st.text(max_size=20), st.integers(0, 500), SHARES)
+def test_a_share_is_taken_within_binomial_bounds(topic, partition, share):
+    count = 4000
+    taken = sum(in_share(f"{topic}-{partition}-{offset}", share) for offset in range(count))
+    assert abs(taken - count * share) <= 5 * math.sqrt(count * share * (1 - share)) + 1
+
+
+def test_a_route_gives_the_canary_its_share_and_the_stable_release_the_rest():
+    stable: Any = SimpleNamespace(digest="a" * 64)
+    canary: Any = SimpleNamespace(digest="b" * 64)
+    ids = [f"media-0-{offset}" for offset in range(500)]
+    route = Route(stable, canary, 0.3)
+    assert [route.pick(each) is canary for each in ids] == [in_share(each, 0.3) for each in ids]
+    assert set(route.releases) == {stable.digest, canary.digest}
+    assert {id(Route(stable).pick(each)) for each in ids} == {id(stable)}
+    assert {id(Route(stable, canary, 0.0).pick(each)) for each in ids} == {id(stable)}
