@@ -20,17 +20,9 @@ from updater.jobs import carrying_as_jobs
 from updater.progress import terminal
 from updater.runs import Lease, utc_now
 from updater.schedule import labelled_since, suspects_labelled_since
+from updater.services import Services, open_services
 from updater.settings import UpdaterSettings
-from updater.worker import (
-    POLL_S,
-    Services,
-    carry_out,
-    carrying_here,
-    open_services,
-    run,
-    run_once,
-    runner_name,
-)
+from updater.worker import POLL_S, carry_out, carrying_here, run, run_once, runner_name
 
 _ERRORS = (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError)
 

@@ -31,10 +31,10 @@ from updater.progress import Progress
 from updater.records import Candidate, Evaluation, UpdateRun
 from updater.runs import Lease, LeaseLostError, RunTable
 from updater.schedule import known_label, labelled_since, newest_label
+from updater.services import Services
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
 from updater.training.weights import WeightsError
-from updater.worker import Services
 
 RELEASES = "releases"
 NO_MEMORY = (

@@ -9,55 +9,22 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from secrets import token_hex
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingest.process.health import Heartbeat
-from memory.crops.crop_store import CropStore
 from memory.database import cause_of
 from memory.settings import MemorySettings
-from memory.store import ExemplarMemoryError, Store
+from memory.store import ExemplarMemoryError
 from updater import metrics, torchrun
-from updater.deploy_client import DeployClient
 from updater.progress import Progress, terminal
 from updater.records import UpdateRun
-from updater.runs import Lease, LeaseLostError, RunTable, open_runs
+from updater.runs import Lease, LeaseLostError
 from updater.schedule import labelled_since
+from updater.services import Services, open_services
 from updater.settings import UpdaterSettings
-
-
-@dataclass(frozen=True)
-class Services:
-    """Opened once a process."""
-
-    settings: UpdaterSettings
-    memory: MemorySettings
-    store: Store
-    crops: CropStore
-    table: RunTable
-    deploy: DeployClient
-
-
-@contextmanager
-def open_services(settings: UpdaterSettings, memory: MemorySettings) -> Iterator[Services]:
-    """Open the databases, the crops and the way to deploy.
-
-    Raises ExemplarMemoryError, SQLAlchemyError, OSError or ImportError where a database does not open.
-    """
-    store = Store(memory.database_url)
-    try:
-        table = open_runs(settings)
-        try:
-            with DeployClient(settings) as deploy:
-                yield Services(settings, memory, store, CropStore(memory.crops_url), table, deploy)
-        finally:
-            table.close()
-    finally:
-        store.close()
-
 
 POLL_S = 1.0
 """between two looks for a run: two small queries"""

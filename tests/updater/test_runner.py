@@ -15,8 +15,9 @@ from updater import runner
 from updater.candidate.plan import CandidateRefusedError
 from updater.records import Candidate
 from updater.runner import work
+from updater.services import open_services
 from updater.training.crop_rows import DeviceMemoryError
-from updater.worker import open_services, run_once
+from updater.worker import run_once
 
 
 def approve(url, candidate):

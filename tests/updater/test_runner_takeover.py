@@ -20,7 +20,8 @@ from memory.database import open_engine
 from updater.candidate import plan
 from updater.runner import work
 from updater.runs import LeaseLostError, RunTable, utc_now
-from updater.worker import open_services, run_once
+from updater.services import open_services
+from updater.worker import run_once
 
 
 class Killed(BaseException):

@@ -1,0 +1,42 @@
+"""What the updater's processes work with: two databases, the crops, and the way to deploy."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from memory.crops.crop_store import CropStore
+from memory.settings import MemorySettings
+from memory.store import Store
+from updater.deploy_client import DeployClient
+from updater.runs import RunTable, open_runs
+from updater.settings import UpdaterSettings
+
+
+@dataclass(frozen=True)
+class Services:
+    """Opened once a process."""
+
+    settings: UpdaterSettings
+    memory: MemorySettings
+    store: Store
+    crops: CropStore
+    table: RunTable
+    deploy: DeployClient
+
+
+@contextmanager
+def open_services(settings: UpdaterSettings, memory: MemorySettings) -> Iterator[Services]:
+    """Open the databases, the crops and the way to deploy.
+
+    Raises ExemplarMemoryError, SQLAlchemyError, OSError or ImportError where a database does not open.
+    """
+    store = Store(memory.database_url)
+    try:
+        table = open_runs(settings)
+        try:
+            with DeployClient(settings) as deploy:
+                yield Services(settings, memory, store, CropStore(memory.crops_url), table, deploy)
+        finally:
+            table.close()
+    finally:
+        store.close()
