@@ -22,10 +22,10 @@ from deploy.cli.output import (
 )
 from deploy.client.http import ClientError
 from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
-from deploy.client.records import ProcessHealth, Status
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive
 from deploy.local.supervisor import Kept
+from deploy.records import ProcessHealth, Status
 from deploy.settings import DeploySettings
 
 Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]

@@ -4,9 +4,9 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.client.http import Client, ClientError
-from deploy.client.records import LedgerEntry
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api
+from deploy.records import LedgerEntry
 from deploy.releases.publish import RECHECK_INTERVAL_S, PublishError, read_topic
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings

@@ -10,11 +10,11 @@ from kafka.errors import KafkaError
 
 from deploy.client.http import Client, ClientError
 from deploy.client.prometheus import PrometheusError, firing_alerts
-from deploy.client.records import PartitionLag
 from deploy.doctor.host import CheckError
 from deploy.layouts import all_topics
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, kept_alive
+from deploy.records import PartitionLag
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.release.artifact import version_of

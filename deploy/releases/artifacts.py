@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -100,11 +100,11 @@ class ArtifactStore:
             self._require_complete(digest)
             self._use(digest)
             try:
-                self._objects.download(f"{digest}/{MANIFEST}", folder / MANIFEST)
+                self._bring(digest, MANIFEST, folder)
                 for each in load(folder).manifest.files:
-                    self._objects.download(f"{digest}/{each}", folder / each)
+                    self._bring(digest, each, folder)
                 artifact = verify(folder)
-            except (ArtifactError, FileNotFoundError) as error:
+            except ArtifactError as error:
                 self._require_complete(digest)
                 raise ArtifactRefusedError(f"artifact {digest} is damaged: {error}") from error
             evaluation = (folder / EVALUATION).read_bytes()
@@ -179,14 +179,18 @@ class ArtifactStore:
             try:
                 names = load(folder).manifest.files
                 for name in names:
-                    self._objects.download(f"{_INCOMING}/{digest}/{name}", folder / name)
+                    self._bring(f"{_INCOMING}/{digest}", name, folder)
                 verify(folder, digest)
-            except (ArtifactError, FileNotFoundError) as error:
+            except ArtifactError as error:
                 if self._objects.holds(f"{digest}/{MANIFEST}"):
                     return  # another server was quicker, and took the files that it had
                 raise ArtifactRefusedError(f"the artifact is not complete: {error}") from error
             for name in (*names, MANIFEST):
                 self._objects.upload(folder / name, f"{digest}/{name}")
+
+    def _bring(self, place: str, name: str, folder: Path) -> None:
+        with suppress(FileNotFoundError):  # which the verification that follows names
+            self._objects.download(f"{place}/{name}", folder / name)
 
     def _require_complete(self, digest: str) -> None:
         if not self._objects.holds(f"{digest}/{MANIFEST}"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from deploy.releases.records import Release
+from deploy.records import Release
 from updater.candidate.gates import make_gates
 from updater.records import Candidate, Evaluation, Gate
 from updater.settings import UpdaterSettings

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.records import STATES, Action
 from deploy.releases import approval
 from deploy.releases.approval import (
     LIFE,
@@ -20,7 +21,6 @@ from deploy.releases.approval import (
 )
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import DamagedLedgerError, Move
-from deploy.releases.records import STATES, Action
 
 A, B, C, D = (letter * 64 for letter in "abcd")
 LEDGER = "0" * 32

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from deploy.records import Release
 from deploy.releases.evidence import Evidence, EvidenceError, require_gates
-from deploy.releases.records import Release
 from updater.records import Candidate, Evaluation, Gate
 from updater.settings import UpdaterSettings
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from memory.records import REAL
 from updater.data.layouts.entries import Entry
-from updater.data.layouts.forgerynet import Medium
-from updater.data.layouts.forgerynet_classes import APPROACHES, Kind
+from updater.data.layouts.forgerynet import APPROACHES, Kind, Medium
 
 Kinds = Mapping[str, Kind]
 """families in the order of their directories, each with what becomes of the identity"""

@@ -11,8 +11,9 @@ cosine head. "bc" has no new logit, and nothing to align. Heeds every option.
 import torch
 from torch import Tensor
 
+from updater.benchmark.learners.teacher import interpolated
 from updater.training import two_stages
-from updater.training.losses import classification, interpolated
+from updater.training.losses import classification
 from updater.training.step import Learnt, Step, with_head
 
 

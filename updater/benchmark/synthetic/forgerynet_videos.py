@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from updater.benchmark.synthetic.clips import ClipSample, make_clips, numbers_of
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet_pictures import directory_of
-from updater.data.layouts.forgerynet_classes import classes_of
+from updater.data.layouts.forgerynet import classes_of
 
 COUNTS: dict[str, int] = {"train": 240, "stream": 64, "after": 96}
 _PARTS = {

@@ -14,8 +14,7 @@ from updater.benchmark.synthetic.forgerynet_pictures import (
 )
 from updater.benchmark.synthetic.local_stills import make_local, numbers_of
 from updater.benchmark.synthetic.stream import REAL
-from updater.data.layouts.forgerynet import load_forgerynet
-from updater.data.layouts.forgerynet_classes import APPROACHES
+from updater.data.layouts.forgerynet import APPROACHES, load_forgerynet
 
 COUNTS = {"train": 30, "stream": 12, "after": 12}
 FAMILY_OF = {APPROACHES[number].name: family for family, number in DIRECTORIES.items()}
