@@ -90,7 +90,7 @@ def test_exif_orientation_is_applied(orientation):
     exif[0x0112] = orientation
     image = Image.fromarray(upright)
     if back:
-        image = image.transpose({2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}[back])  # type: ignore[arg-type]
+        image = image.transpose({2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}[back])
     for container in ("JPEG", "PNG", "WEBP", "TIFF"):
         found = pixels(encode(image, container, exif=exif))
         assert found.shape == upright.shape
