@@ -65,12 +65,16 @@ def report_json(runs: Sequence[Run]) -> str:
     """Return every figure over the seeds, those of each seed, and what to repeat them by.
 
     Of a stream the figures stand as numbers, a mean under its name, and by the same names under `sd` and
-    `interval`; of other benchmarks each is {mean, sd, n}.
+    `interval`; of the newcomer's way each is {items, mean, low, high} before and after, `items` of all seeds;
+    of other benchmarks each is {mean, sd, n}.
     """
     first = runs[0]
     about: dict[str, Any] = first.model_dump(mode="json", include={"benchmark", "command", "options"})
     about |= {"versions": first.versions, "device": first.device, "seeds": [run.seed for run in runs]}
-    report = _of_stream(runs, about) if first.outcome.matrix else _of_task(runs, about)
+    if first.benchmark == "newcomer":
+        report = _of_newcomers(runs)
+    else:
+        report = _of_stream(runs, about) if first.outcome.matrix else _of_task(runs, about)
     return json.dumps(report, indent=1, allow_nan=False) + "\n"
 
 
@@ -174,6 +178,27 @@ def _of_task(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
             }
             for run in runs
         ],
+    }
+
+
+def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
+    outcomes = [run.outcome for run in runs]
+
+    def both(each: Sequence[Values]) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for full, figure in over_seeds(each).items():
+            name, _, when = full.rpartition("_")
+            items = sum(values[full].n or 0 for values in each if full in values)
+            low, high = figure.interval or (None, None)
+            found.setdefault(name, {})[when] = {"items": items, "mean": figure.mean, "low": low, "high": high}
+        return found
+
+    sources = sorted({source for outcome in outcomes for source in outcome.families})
+    return {
+        "seeds": len(runs),
+        "unknown_thresholds": [outcome.about["unknown_thresholds"] for outcome in outcomes],
+        "whole": both([outcome.figures for outcome in outcomes]),
+        "by_source": {source: both([o.families.get(source, {}) for o in outcomes]) for source in sources},
     }
 
 
