@@ -50,8 +50,7 @@ def forgerynet(
     ] = False,
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""
-    from updater.benchmark.forgerynet.choices import Choices, checked, groups_named
-    from updater.benchmark.forgerynet.families import families_of
+    from updater.benchmark.forgerynet.choices import Choices, checked, families_of, groups_named
     from updater.benchmark.forgerynet.run import TASKS, benchmark, read
     from updater.training.weights import read_weights
 

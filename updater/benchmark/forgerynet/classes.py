@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from updater.benchmark.forgerynet.choices import Job
+from updater.benchmark.forgerynet.choices import KINDS, Job, class_names, class_of, in_group
 from updater.benchmark.forgerynet.classifiers import Classifier, of_pictures, of_videos
-from updater.benchmark.forgerynet.families import KINDS, class_names, class_of, in_group
 from updater.benchmark.forgerynet.sights import Sight, sights
 from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.measures import images

@@ -7,8 +7,7 @@ the training in turn and tested beside all reals.
 
 from collections.abc import Sequence
 
-from updater.benchmark.forgerynet.choices import ChoiceError, Job
-from updater.benchmark.forgerynet.families import in_group
+from updater.benchmark.forgerynet.choices import ChoiceError, Job, in_group
 from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.benchmark.temporal.method import Method
 from updater.benchmark.temporal.methods import METHODS

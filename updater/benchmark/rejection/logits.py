@@ -5,7 +5,7 @@ from pytorch_ood.detector import KLMatching, MaxLogit, MaxSoftmax, ReAct
 from torch import Tensor, nn
 
 from detector.model.scores import energy
-from updater.benchmark.rejection.evidence import Known, Score, checked, float64
+from updater.benchmark.rejection.evidence import Known, Score, as_score, float64
 
 
 def fit_msp(known: Known, *, temperature: float = 1.0) -> Score:
@@ -18,7 +18,7 @@ def fit_msp(known: Known, *, temperature: float = 1.0) -> Score:
 
     Nothing is fitted.
     """
-    return checked(known, lambda evidence: MaxSoftmax.score(float64(evidence.logits), temperature))
+    return as_score(lambda evidence: MaxSoftmax.score(float64(evidence.logits), temperature))
 
 
 def fit_max_logit(known: Known) -> Score:
@@ -31,7 +31,7 @@ def fit_max_logit(known: Known) -> Score:
 
     Nothing is fitted.
     """
-    return checked(known, lambda evidence: MaxLogit.score(float64(evidence.logits)))
+    return as_score(lambda evidence: MaxLogit.score(float64(evidence.logits)))
 
 
 def fit_gen(known: Known, *, gamma: float = 0.1, largest: int = 100) -> Score:
@@ -52,7 +52,7 @@ def fit_gen(known: Known, *, gamma: float = 0.1, largest: int = 100) -> Score:
         p = torch.softmax(logits, 1).topk(min(largest, logits.shape[1]), dim=1).values
         return (p * (1 - p)).pow(gamma).sum(1)
 
-    return checked(known, lambda evidence: formula(float64(evidence.logits)))
+    return as_score(lambda evidence: formula(float64(evidence.logits)))
 
 
 def fit_klm(known: Known) -> Score:
@@ -68,7 +68,7 @@ def fit_klm(known: Known) -> Score:
     Fit the d_k.
     """
     detector = KLMatching(model=None).fit_logits(float64(known.evidence.logits))
-    return checked(known, lambda evidence: detector.predict_logits(float64(evidence.logits)))
+    return as_score(lambda evidence: detector.predict_logits(float64(evidence.logits)))
 
 
 def fit_react(known: Known, *, quantile: float = 0.9) -> Score:
@@ -85,4 +85,4 @@ def fit_react(known: Known, *, quantile: float = 0.9) -> Score:
     """
     detector = ReAct(backbone=nn.Identity(), head=known.head, percentile=quantile, detector=energy)
     detector.fit_feature_maps(float64(known.evidence.embedding), torch.tensor(known.targets))
-    return checked(known, lambda evidence: detector.predict_feature_maps(float64(evidence.embedding)))
+    return as_score(lambda evidence: detector.predict_feature_maps(float64(evidence.embedding)))
