@@ -116,7 +116,7 @@ def memory(
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Measure the memory's index on generated exemplars: adding, searching, saving, starting, and recall."""
-    from updater.benchmark.costs.benchmark import costs_json, measure_all
+    from updater.benchmark.memory_costs import costs_json, measure_all
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -169,7 +169,7 @@ def shift(
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Simulate how many items of a shifted source raise an alarm, for how far single items shift."""
-    from updater.benchmark.costs.shift_power import AUCS, SIGMAS, bar, measure, power_json
+    from updater.benchmark.shift_power import AUCS, SIGMAS, bar, measure, power_json
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:

@@ -5,15 +5,143 @@ is seen from its first annotated frame to its last. With the protocol `cross`, e
 the training in turn and tested beside all reals.
 """
 
-from collections.abc import Sequence
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
+
+from detector.features.cell_traces import CELL_VERSION
+from detector.looks.scan_look import best_score
+from detector.release.architecture import FEATURE_VERSION
+from ingest.durable import write_durably
+from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import ChoiceError, Job, in_group
 from updater.benchmark.report.outcome import Outcome, Values, values
-from updater.benchmark.temporal.method import Method
+from updater.benchmark.temporal.method import Answer, Method
 from updater.benchmark.temporal.methods import METHODS
-from updater.benchmark.temporal.videos import Told, Video, by_family, figures, videos
-from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.entries import Entry, LayoutError, Segment, SegmentsError, with_frames
 from updater.data.layouts.listed import Tally
+from updater.distortions.clip import ClipError
+from updater.measures import auroc
+from updater.scan import measures
+from updater.scan.clips import ScannedClip, scanned
+from updater.scan.features import CROP_PX, SeenFrames, frame_features
+
+_NAME = "features"
+
+
+@dataclass(frozen=True)
+class Video:
+    """A listed video, and what is seen of it."""
+
+    entry: Entry
+    clip: ScannedClip
+
+
+def videos(
+    entries: Sequence[Entry],
+    cache: Path,
+    tally: Tally,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Video]:
+    """Return the videos whose stretches are known: from the first annotated frame to the last.
+
+    Left out and counted: those that are labelled as a whole only, those of one frame or none, those that
+    cannot be decoded, and those whose list tells of frames that they do not have.
+    """
+    features = SeenFrames(CROP_PX)
+    known = [entry for entry in entries if entry.annotated is not None]
+    for entry in entries:
+        if entry.annotated is None:
+            tally.add("videos are labelled as a whole, and left out of the temporal task", entry.path)
+    found = []
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        read = threads.map(lambda entry: _read(entry, features, cache), known)
+        for done, (entry, rows) in enumerate(zip(known, read, strict=True), start=1):
+            if isinstance(rows, str):
+                tally.add(rows, entry.path)
+            else:
+                found.append(Video(entry, _seen(entry, rows)))
+            progress(done, len(known))
+    return found
+
+
+def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
+    """Return the features of a video's annotated frames, or what is wrong with it."""
+    first, end = entry.annotated or Segment(0, 1)
+    try:
+        key = hashlib.sha256(entry.path.read_bytes())
+    except OSError:
+        return "videos cannot be read, and are left out"
+    key.update(f"{first} {end} {CROP_PX} {FEATURE_VERSION} {CELL_VERSION}".encode())
+    kept = cache / f"{key.hexdigest()}.safetensors"
+    if kept.is_file():
+        return np.asarray(load_file(kept)[_NAME], np.float32)
+    try:
+        rows = frame_features(entry.path, features, first, end, IngestSettings().max_pixels)
+        with_frames(entry, first + len(rows))
+    except ClipError:
+        return "videos cannot be decoded, or change their size, and are left out"
+    except SegmentsError:
+        return "videos have fewer frames than their list tells of, and are left out"
+    if len(rows) < 2:
+        return "videos have one annotated frame, and are left out"
+    write_durably(kept, save({_NAME: rows}))
+    return rows
+
+
+def _seen(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
+    start = entry.annotated.first if entry.annotated is not None else 0
+    return scanned(rows, [(first - start, end - start) for first, end in entry.segments])
+
+
+@dataclass(frozen=True)
+class Told:
+    """A video with its truth and what a method says of it."""
+
+    family: str
+    clip: ScannedClip
+    answer: Answer
+
+    @property
+    def is_forged(self) -> bool:
+        """Whether any of its frames is."""
+        return len(self.clip.segments) > 0
+
+
+def figures(told: Sequence[Told]) -> dict[str, float]:
+    """Return the figures of these videos, reals among them; nan where there is nothing to measure by.
+
+    Beside the paper's: `frame_auc`, and how well the whole video is told, `clip_auc_mean` by the mean of its
+    frames' scores and `clip_auc_best` by its best segment.
+    """
+    answers, truth = [one.answer for one in told], [one.clip.segments for one in told]
+    forged = np.array([one.is_forged for one in told], bool)
+    mean = np.array([one.frame_scores.mean() for one in answers])
+    best = np.array([best_score(one.segments) for one in answers])
+    return {
+        **measures.figures([one.segments for one in answers], truth),
+        "frame_auc": measures.frame_auc([one.frame_scores for one in answers], truth),
+        "clip_auc_mean": auroc(mean[forged], mean[~forged]),
+        "clip_auc_best": auroc(best[forged], best[~forged]),
+    }
+
+
+def by_family(told: Sequence[Told]) -> Mapping[str, dict[str, float]]:
+    """Return the figures of each family's forged videos beside all reals."""
+    reals = [one for one in told if not one.is_forged]
+    families = sorted({one.family for one in told if one.is_forged})
+    return {
+        family: figures([*reals, *(one for one in told if one.is_forged and one.family == family)])
+        for family in families
+    }
+
 
 _CACHE = "frame-features"
 

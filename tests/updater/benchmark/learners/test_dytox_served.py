@@ -17,8 +17,7 @@ from detector.release.manifest import GateParameters, Manifest, Term
 from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.learners import dytox
-from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
-from updater.benchmark.learners.task_tokens import TaskTokens, made
+from updater.benchmark.learners.task_tokens import TaskTokens, load_learnt, made, save_learnt
 from updater.candidate.parent import load_parent
 from updater.candidate.plan import CandidateRefusedError
 from updater.training import softmax_rehearsal

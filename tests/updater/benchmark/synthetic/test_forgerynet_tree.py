@@ -21,9 +21,10 @@ SPLITS = {"train": "train", "stream": "val", "after": "test"}
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Every sample that is written, with its split; clips of 24 frames."""
     samples: list[tuple[str, Any]] = []
-    for name in ("make_locals", "make_clips"):
+    makers = {name: getattr(forgerynet, name) for name in ("make_locals", "make_clips")}
+    for name, make in makers.items():
 
-        def spy(seed: int, split: str, wanted: object, make=getattr(forgerynet, name), **how: Any):
+        def spy(seed: int, split: str, wanted: object, make=make, **how: Any):
             for sample in make(seed, split, wanted, **how):
                 samples.append((split, sample))
                 yield sample

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from detector.features.cell_traces import CELL_WIDTH
-from updater.benchmark.temporal import videos as module
+from updater.benchmark.forgerynet import temporal as module
+from updater.benchmark.forgerynet.temporal import Told, by_family, figures, videos
 from updater.benchmark.temporal.bmn import (
     POINTS,
     BoundaryMatching,
@@ -18,10 +19,8 @@ from updater.benchmark.temporal.bmn import (
     sampling,
 )
 from updater.benchmark.temporal.bsn import _weights
-from updater.benchmark.temporal.frames import segments_of
 from updater.benchmark.temporal.method import by_segments
-from updater.benchmark.temporal.methods import METHODS
-from updater.benchmark.temporal.videos import Told, by_family, figures, videos
+from updater.benchmark.temporal.methods import METHODS, segments_of
 from updater.data.layouts.entries import Entry, Segment
 from updater.data.layouts.listed import Tally
 from updater.distortions.clip_writing import to_h264
