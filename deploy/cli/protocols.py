@@ -117,9 +117,8 @@ def deeperforensics(
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
     from updater.benchmark.deeperforensics import models
-    from updater.benchmark.deeperforensics.data import Choices, read
     from updater.benchmark.deeperforensics.media import Reading
-    from updater.benchmark.deeperforensics.run import benchmark
+    from updater.benchmark.deeperforensics.run import Choices, benchmark, read
     from updater.data.layouts.listed import Tally
 
     if (data is None) == (not synthetic):

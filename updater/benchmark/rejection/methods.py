@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from updater.benchmark.rejection import augmix, embedding, forensic, heads, logits, odin
+from updater.benchmark.rejection import augmix, embedding, forensic, heads, logits
 from updater.benchmark.rejection.energy_margins import fit_ber
 from updater.benchmark.rejection.evidence import Fit, Known, Score
 from updater.benchmark.rejection.virtual_outliers import fit_npos, fit_vos
@@ -22,7 +22,7 @@ same score. Raises EvidenceError."""
 
 POST_HOC: dict[str, Fit] = {
     "msp": logits.fit_msp,
-    "odin": odin.fit,
+    "odin": logits.fit_odin,
     "max_logit": logits.fit_max_logit,
     "gen": logits.fit_gen,
     "react": logits.fit_react,

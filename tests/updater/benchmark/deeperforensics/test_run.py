@@ -12,10 +12,9 @@ from sklearn import metrics
 
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.deeperforensics import run as runs
-from updater.benchmark.deeperforensics.data import Choices, Data, read
 from updater.benchmark.deeperforensics.media import SMALL, Reading
 from updater.benchmark.deeperforensics.models import model_of
-from updater.benchmark.deeperforensics.run import benchmark, figures
+from updater.benchmark.deeperforensics.run import Choices, Data, benchmark, figures, read
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER
 from updater.benchmark.forgerynet import training
 from updater.benchmark.report.harness import run_seeds

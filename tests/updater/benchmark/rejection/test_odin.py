@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from detector.release.architecture import Architecture
-from updater.benchmark.rejection import odin
 from updater.benchmark.rejection.evidence import evidence_of, known_of
+from updater.benchmark.rejection.logits import fit_odin, odin_scores
 from updater.data.training_data import LabelledCrops
 
 SIDE = 32
@@ -44,7 +44,7 @@ def test_a_linear_networks_score_is_worked_by_hand() -> None:
     # The step is towards the answer: one epsilon up where the mean is above 100, and one down below.
     moved = np.array([m - 100 + 5 * np.sign(m - 100) for m in means])
     expected = -softmax(np.stack([moved, -moved], 1) / 1000, axis=1).max(1)
-    assert odin.scores(LinearNetwork(), items, epsilon=5.0) == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
+    assert odin_scores(LinearNetwork(), items, epsilon=5.0) == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def test_a_networks_score_is_that_of_a_step_along_the_gradient(network: Network)
     (gradient,) = torch.autograd.grad(-logits.log_softmax(1).max(), images)
     with torch.no_grad():
         moved = network(images - 0.357 * gradient.sign(), pooling).logits.double() / 1000
-    assert odin.scores(network, items) == pytest.approx(-moved.softmax(1).max(1).values.numpy(), rel=1e-6)
-    assert odin.scores(network, items) != pytest.approx(odin.scores(network, items, epsilon=0.0), rel=1e-6)
+    assert odin_scores(network, items) == pytest.approx(-moved.softmax(1).max(1).values.numpy(), rel=1e-6)
+    assert odin_scores(network, items) != pytest.approx(odin_scores(network, items, epsilon=0.0), rel=1e-6)
 
 
 def test_without_a_step_it_is_the_temperature_alone_and_needs_no_crops(network: Network) -> None:
@@ -71,20 +71,20 @@ def test_without_a_step_it_is_the_temperature_alone_and_needs_no_crops(network: 
     with torch.no_grad():
         output = network(torch.tensor(items.crops).permute(0, 3, 1, 2).float(), pooling)
     evidence = evidence_of(network, output)
-    score = odin.fit(known_of(network, evidence, np.array([0, 1])))
-    assert score(evidence) == pytest.approx(odin.scores(network, items, epsilon=0.0), abs=1e-7)
+    score = fit_odin(known_of(network, evidence, np.array([0, 1])))
+    assert score(evidence) == pytest.approx(odin_scores(network, items, epsilon=0.0), abs=1e-7)
     assert score(evidence) == pytest.approx(-softmax(evidence.logits / 1000, axis=1).max(1), rel=1e-6)
 
 
 def test_a_small_step_makes_an_item_more_familiar(network: Network) -> None:
     items = labelled([1, 1, 1])
-    assert (odin.scores(network, items, epsilon=0.01) < odin.scores(network, items, epsilon=0.0)).all()
+    assert (odin_scores(network, items, epsilon=0.01) < odin_scores(network, items, epsilon=0.0)).all()
 
 
 def test_an_item_scores_the_same_alone_and_in_company(network: Network) -> None:
     items = labelled([1, 2, 1, 1, 2])
-    together = odin.scores(network, items)
-    alone = np.concatenate([odin.scores(network, items.take([i])) for i in range(5)])
+    together = odin_scores(network, items)
+    alone = np.concatenate([odin_scores(network, items.take([i])) for i in range(5)])
     assert together.dtype == np.float64
     # Where a gradient is nearly 0 the size of a batch may turn its sign: 1e-6 of a score that moves by 1e-4.
     assert together == pytest.approx(alone, abs=1e-6)
@@ -92,11 +92,11 @@ def test_an_item_scores_the_same_alone_and_in_company(network: Network) -> None:
 
 def test_no_item_gives_no_score_and_progress_counts_items(network: Network) -> None:
     seen: list[tuple[int, int]] = []
-    assert odin.scores(network, labelled([]).take([])).shape == (0,)
-    odin.scores(network, labelled([1] * 5), progress=lambda *at: seen.append(at))
+    assert odin_scores(network, labelled([]).take([])).shape == (0,)
+    odin_scores(network, labelled([1] * 5), progress=lambda *at: seen.append(at))
     assert seen == [(4, 5), (5, 5)]
 
 
 def test_the_networks_own_gradients_stay_empty(network: Network) -> None:
-    odin.scores(network, labelled([1]))
+    odin_scores(network, labelled([1]))
     assert all(parameter.grad is None for parameter in network.parameters())
