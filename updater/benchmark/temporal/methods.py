@@ -11,6 +11,7 @@ network; ours is a perceptron on the forensic features of the frame's crop.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch import nn
 from detector.features.cell_traces import CELL_WIDTH
 from detector.looks.scan_look import MOST, Segments, runs, stretches
 from detector.model.scanner import CLIPPED_AT
-from updater.benchmark.temporal.bmn import HIDDEN, SMALL, with_hidden
+from updater.benchmark.temporal.bmn import SMALL, bmn
 from updater.benchmark.temporal.bsn import bsn
 from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress
 from updater.scan.clips import ScannedClip
@@ -95,6 +96,6 @@ METHODS: dict[str, Method] = {
     "convolutions": convolutions,
     "frames": frames,
     "bsn": bsn,
-    "bmn": with_hidden(HIDDEN),
-    "bmn:small": with_hidden(SMALL),
+    "bmn": bmn,
+    "bmn:small": partial(bmn, hidden=SMALL),
 }

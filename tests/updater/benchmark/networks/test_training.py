@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from updater.benchmark.forgerynet import training
 from updater.benchmark.forgerynet.training import Recipe
+from updater.benchmark.networks import deeperforensics
 from updater.benchmark.networks.images import make_image_network
 from updater.benchmark.networks.maps import make_map_network, map_of
 from updater.benchmark.networks.videos import make_video_network, sampling_of
@@ -85,6 +86,8 @@ def test_a_network_that_was_interrupted_ends_with_the_same_weights(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
+    # C3D's two wide layers are 60 million weights, of which each checkpoint would hold two copies.
+    monkeypatch.setattr(deeperforensics, "_WIDE", 64)
     file, left = tmp_path / "unbroken", tmp_path / "interrupted"
     steps: list[int] = []
 
