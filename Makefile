@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Two processes, a file at a time, each in one thread: on a test's small tensors two take twice the processor's time.
-PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
+# They keep what they compile: else each process, and each that a test starts, compiles every module anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope \
+	--no-loadscope-reorder
 
 .PHONY: demo up down check fast test tests lint chart-check chart-e2e gpu-check images lock readme dashboards clean
 

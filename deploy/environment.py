@@ -42,6 +42,6 @@ def load_stack_environment(path: Path = STACK_ENVIRONMENT) -> None:
 
 
 def check_settings() -> None:
-    """Read every room's settings. Raises one of ingest.process.settings.UNREADABLE."""
+    """Read every room's settings. Raises one of ingest.process.frame.UNREADABLE."""
     for room in SETTINGS:
         room()

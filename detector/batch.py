@@ -7,24 +7,22 @@ fails alone is judged with the error that becomes its dead letter.
 import errno
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 
 import structlog
 
-from detector.looks.judged_item import JudgedItem, evidence_of
 from detector.looks.scan_places import clips, judged_apart
 from detector.records import Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
-from detector.release.contract import PICTURE, request_for
+from detector.release.contract import PICTURE, body_bytes, request_for
 from detector.release.tensors import ModelOutput, Request
-from detector.requests import MOST_CROPS, Ready, request_bytes, requests
-from detector.routing import Route
+from detector.serving.rollout import Route
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
 from detector.unknowns import encode
-from detector.verdicts import Origin, build
+from detector.verdicts import JudgedItem, Origin, build, evidence_of
 from ingest.dead_letters import about
 from ingest.envelope import open_envelope, trace_of
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
@@ -32,10 +30,11 @@ from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 
-VERDICT_TYPE = "io.forgewatch.verdict"
-
 Score = Callable[[Artifact, Request], ModelOutput]
 Again = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
+
+MOST_CROPS = 256
+"""Of one request, unless one item has more: small crops, whose scores take longer than their bytes."""
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -65,10 +64,7 @@ class Media:
 
     def __call__(self) -> bytes:
         """Give the bytes; `item` says from then on what they are. Raises EnvelopeError."""
-        at = self._record
-        self.item, media = open_envelope(
-            at.topic, at.partition, at.offset, at.timestamp_ms, at.headers, at.value, self._settings
-        )
+        self.item, media = open_envelope(self._record, self._settings)
         return media
 
 
@@ -130,8 +126,45 @@ def open_batch(
     return Batch(tuple(opened(record) for record in records))
 
 
-def _as_seen(_artifact: Artifact, seen: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
-    return seen
+@dataclass(frozen=True)
+class Ready:
+    """An item that waits for its scores: its place in the batch, who scores it, what it is.
+
+    media opens it again, for a second look.
+    """
+
+    place: int
+    record: InRecord
+    artifact: Artifact
+    item: MediaItem
+    decoded: Decoded
+    decode_s: float
+    media: Callable[[], bytes]
+
+
+def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator[list[Ready]]:
+    """Split items into requests, each to one release and within both limits, or of a single item.
+
+    The items of one release stay in their order.
+    """
+    for digest in dict.fromkeys(item.artifact.digest for item in ready):
+        part: list[Ready] = []
+        for item in (item for item in ready if item.artifact.digest == digest):
+            longer = [*part, item]
+            if part and (_crops(longer) > max_crops or request_bytes(longer) > max_bytes):
+                yield part
+                longer = [item]
+            part = longer
+        yield part
+
+
+def request_bytes(part: Sequence[Ready]) -> int:
+    """Bound from above the body of a request, bytes."""
+    return body_bytes([item.decoded for item in part], part[0].artifact.manifest.contract)
+
+
+def _crops(part: Sequence[Ready]) -> int:
+    return sum(len(item.decoded.crops) for item in part)
 
 
 def judge(
@@ -140,7 +173,7 @@ def judge(
     settings: DetectorSettings,
     unknown_bytes: int,
     beat: Callable[[], None] = lambda: None,
-    again: Again = _as_seen,
+    again: Again = lambda _artifact, items: items,
 ) -> list[Judged]:
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
@@ -171,25 +204,6 @@ def judge(
     for part in requests(ready, MOST_CROPS, settings.max_request_bytes):
         judged |= _judge_apart(part, score, again, unknown_bytes)
     return [judged[place] for place in range(len(batch.opened))]
-
-
-def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[str, bytes]]:
-    """The attributes of the CloudEvent (Kafka binding, binary mode) whose data is the verdict's JSON.
-
-    The producer's place in a trace is among them as the item came with it (CloudEvents' extension distributed
-    tracing). trace is the place that the verdict itself has, which goes into the headers of W3C.
-    """
-    attributes = {
-        "ce_specversion": "1.0",
-        "ce_id": verdict.id,
-        "ce_source": f"/forgewatch/releases/{verdict.release}",
-        "ce_type": VERDICT_TYPE,
-        "ce_subject": verdict.item.media_id or verdict.id,
-        "content-type": "application/json",
-    }
-    named = [(name, value.encode()) for name, value in attributes.items()]
-    begun = verdict.item.trace
-    return named + (begun.headers("ce_") if begun else []) + (trace.headers() if trace else [])
 
 
 def _judge_apart(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:

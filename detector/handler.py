@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.looks.judged_item import JudgedItem, evidence_of
 from detector.looks.scan_places import clips, judged_apart
 from detector.records import Timings
 from detector.release.artifact import verify
@@ -20,7 +19,7 @@ from detector.second_look import looked_again, second_looks
 from detector.serving.session import ReleaseSession
 from detector.serving.shared_request import SHARED_TYPE, SharedRequestError, read_shared, shared_folder
 from detector.settings import DetectorSettings
-from detector.verdicts import Origin, build
+from detector.verdicts import JudgedItem, Origin, build, evidence_of
 from ingest.records import MediaError, MediaItem
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings

@@ -8,15 +8,13 @@ from kafka.errors import KafkaError
 from prometheus_client import REGISTRY
 
 from detector import metrics
-from detector.serving.holdings import Holdings
-from detector.serving.loading import Loader
+from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout import Serving
 from detector.serving.rollout_source import ReleaseFollower, Wanted
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 from detector.worker import Worker
-from ingest.kafka.access import absent, require_entry
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options, own_transactional_id
+from ingest.kafka.access import REQUEST_TIMEOUT_S, absent, kafka_options, own_transactional_id, require_entry
 from ingest.kafka.sink import CommitError, SinkRefusedError, TransactionalSink
 from ingest.kafka.source import Source
 from ingest.process.frame import Process, failing_on
@@ -82,6 +80,6 @@ def unready(torchserve: TorchServe, serving: Serving, timeout_s: float | None = 
     except TorchServeError as error:
         return f"TorchServe does not answer: {error}"
     for artifact in route.releases.values() if route else ():
-        if artifact.version not in served or not served[artifact.version].ready:
+        if not served.get(artifact.version):
             return f"TorchServe has no worker ready for the release {artifact.version}"
     return None

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
-from detector.looks.judged_item import Ask, JudgedItem, SecondLook
 from detector.looks.map_look import MAX_REQUEST_BYTES, MapLook
 from detector.looks.scan_look import ScanLook, StretchLook
 from detector.release.artifact import Artifact
 from detector.serving.torchserve import TorchServeUnavailableError
+from detector.verdicts import Ask, JudgedItem
 from ingest.records import Decoded, Plan
 from ingest.sandbox.sandbox import SandboxUnavailableError
 
@@ -27,6 +27,32 @@ log = structlog.get_logger()
 
 Look = Callable[[Callable[[], bytes], Plan], "Future[Decoded]"]
 """Media and where to look → what is decoded of it: `Sandbox.submit`."""
+
+
+class SecondLook(Protocol):
+    """One thing that a release can say by looking at an item again."""
+
+    @property
+    def adds(self) -> str:
+        """What it adds to a verdict, for the log; so many seconds it took by the timings' field `…_s`."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it may be left out while records wait."""
+
+    @property
+    def most_crops(self) -> int:
+        """Most crops of the items that are asked about in one request; 0: each item alone."""
+
+    def looks_at(self, item: JudgedItem) -> bool:
+        """Whether an item is looked at."""
+
+    def plan(self, item: JudgedItem) -> Plan:
+        """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
+
+    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+        """Return the items with what was seen there. Raises whatever goes wrong with any of them."""
+
 
 _CREDIT_S = 60.0
 """What second looks may take beyond the first ones: so a short burst is looked at as if nothing waited."""

@@ -1,17 +1,67 @@
-"""From a model's output to verdicts. Pure."""
+"""From a model's output to verdicts, and `JudgedItem`: an item with its verdict so far. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from detector.records import Label, Neighbour, RegionPrediction, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.manifest import decide
-from detector.release.tensors import ModelOutput
+from detector.release.tensors import ModelOutput, Request
 from ingest.records import Decoded, MediaItem
+from ingest.trace_context import TraceContext
+
+VERDICT_TYPE = "io.forgewatch.verdict"
+
+Corner = tuple[int, int]
+"""left and top of a crop, px"""
+
+Ask = Callable[[Request], ModelOutput]
+"""What one of the release's graphs says of a request."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a label was said of: the media as it was decoded, and the model's rows of that as a whole.
+
+    features float32 (F,), raw forensic features; embedding float32 (D,). Where the label is unknown, this is
+    what a person reviews, and what an update learns from.
+    """
+
+    decoded: Decoded
+    features: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+
+
+def evidence_of(items: Sequence[Decoded], output: ModelOutput) -> list[Evidence]:
+    """Return the evidence of each of a request's items, whose rows are the output's first."""
+    rows = zip(items, output["features"], output["embedding"], strict=False)
+    return [Evidence(*row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What the first look knows of a video beside its verdict."""
+
+    length: int
+    """how many frames the container holds"""
+    elsewhere: Corner
+    """where to look where no face was found"""
+
+
+@dataclass(frozen=True)
+class JudgedItem:
+    """An item after a look: what is said of it and by what, and its media to decode again."""
+
+    verdict: Verdict
+    evidence: Evidence
+    media: Callable[[], bytes]
+    clip: Clip | None = None
+    """None: no video, or the release has no scanner"""
 
 
 @dataclass(frozen=True)
@@ -73,13 +123,7 @@ def build(
 
 def fake_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """1 - P(real) of each row of logits (M, K), whose class 0 is real; float64 (M,)."""
-    return 1 - _softmax(logits)[:, 0]
-
-
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    exponentials = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
-    probabilities: NDArray[np.float64] = exponentials / exponentials.sum(1, keepdims=True)
-    return probabilities
+    return np.asarray(1 - softmax(logits.astype(np.float64), 1)[:, 0])
 
 
 def _rows(
@@ -90,7 +134,7 @@ def _rows(
     of_video: whether it is of a video. So many leading rows as are suspected are not called real.
     """
     manifest = artifact.manifest
-    probabilities = _softmax(output["logits"])
+    probabilities = softmax(output["logits"].astype(np.float64), 1)
     families = 1 + probabilities[:, 1:].argmax(1)
     rows = []
     for i, (family, video) in enumerate(zip(families, of_video, strict=False)):
@@ -125,3 +169,22 @@ def _neighbours(output: ModelOutput, items: int, artifact: Artifact) -> list[tup
         )
         for i in range(items)
     ]
+
+
+def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[str, bytes]]:
+    """The attributes of the CloudEvent (Kafka binding, binary mode) whose data is the verdict's JSON.
+
+    The producer's place in a trace is among them as the item came with it (CloudEvents' extension distributed
+    tracing). trace is the place that the verdict itself has, which goes into the headers of W3C.
+    """
+    attributes = {
+        "ce_specversion": "1.0",
+        "ce_id": verdict.id,
+        "ce_source": f"/forgewatch/releases/{verdict.release}",
+        "ce_type": VERDICT_TYPE,
+        "ce_subject": verdict.item.media_id or verdict.id,
+        "content-type": "application/json",
+    }
+    named = [(name, value.encode()) for name, value in attributes.items()]
+    begun = verdict.item.trace
+    return named + (begun.headers("ce_") if begun else []) + (trace.headers() if trace else [])

@@ -19,9 +19,7 @@ from detector.batch import (
     UnscorableError,
     judge,
     open_batch,
-    verdict_headers,
 )
-from detector.looks.judged_item import JudgedItem
 from detector.records import UNKNOWNS, VERDICTS
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
@@ -32,6 +30,7 @@ from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdict_log import count_committed, log_verdict
+from detector.verdicts import JudgedItem, verdict_headers
 from ingest.dead_letters import dead_letter
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import Source

@@ -30,9 +30,9 @@ _PR_SET_DUMPABLE = 4
 
 def main() -> None:
     """Fork children until the parent is gone, or has no more use for them."""
-    charge = wire.Charge.model_validate_json(sys.argv[1])
+    parent_id, max_pixels = map(int, sys.argv[1:])
     with socket.socket(fileno=0) as control:
-        _die_with(charge.parent)
+        _die_with(parent_id)
         _warm_up()
         try:
             _keep_apart()
@@ -41,7 +41,7 @@ def main() -> None:
             forks.serve(control, lambda parent: wire.send_greeting(parent, refusal))
             return
         own = os.getpid()
-        forks.serve(control, lambda parent: decode_items(parent, own, charge.max_pixels))
+        forks.serve(control, lambda parent: decode_items(parent, own, max_pixels))
 
 
 def decode_items(parent: socket.socket, forked_by: int, max_pixels: int) -> None:

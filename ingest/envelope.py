@@ -11,7 +11,7 @@ from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, fro
 
 from ingest import claim_check
 from ingest.dead_letters import told
-from ingest.records import MediaError, MediaItem
+from ingest.records import InRecord, MediaError, MediaItem
 from ingest.settings import IngestSettings
 from ingest.trace_context import TRACEPARENT, TRACESTATE, TraceContext, of_headers, trace_context
 
@@ -41,15 +41,7 @@ class EnvelopeError(MediaError):
     """A record that carries no media in a form that is understood; reason is an EnvelopeReason."""
 
 
-def open_envelope(
-    topic: str,
-    partition: int,
-    offset: int,
-    timestamp_ms: int,
-    headers: Headers,
-    value: bytes | None,
-    settings: IngestSettings,
-) -> tuple[MediaItem, bytes]:
+def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem, bytes]:
     """Take the media out of a record, fetching it where the record only refers to it.
 
     A content type of application/cloudevents… makes the value a structured event; otherwise a ce_…
@@ -62,10 +54,11 @@ def open_envelope(
 
     Raises EnvelopeError, with one clear reason, and nothing else.
     """
+    headers, value = record.headers, record.value
     named = _event_headers(headers)
     content_type = named.get("content-type")
     if content_type is not None and content_type.lower().startswith(_STRUCTURED):
-        event, media = _structured(_essence(content_type), value)
+        event, media = _structured(content_type.lower().partition(";")[0].strip(), value)
         content_type = None
     elif any(name.startswith("ce_") for name in named):
         event, media = _binary(named), value
@@ -74,7 +67,7 @@ def open_envelope(
     else:
         event, media = None, value
     if event is None:
-        media_id, source, declared, dataref = None, topic, content_type, None
+        media_id, source, declared, dataref = None, record.topic, content_type, None
     else:
         media_id, source = event.get_id(), event.get_source()
         declared = event.get_datacontenttype() or content_type
@@ -85,10 +78,10 @@ def open_envelope(
     trace = trace_of(headers, event)
     media = _media(media, dataref, settings)
     item = MediaItem(
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        timestamp_ms=timestamp_ms,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
         media_id=media_id,
         source=source,
         declared_type=declared,
@@ -206,7 +199,3 @@ def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:
         # CloudEvents 1.0.2, type system: a String has neither.
         code = f"U+{ord(found[0]):04X}"
         raise EnvelopeError(reason, f"the {attribute} holds {code}, a control character or a surrogate")
-
-
-def _essence(content_type: str) -> str:
-    return content_type.lower().partition(";")[0].strip()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +146,15 @@ def migrate(connection: Connection, package: str, first_table: str) -> tuple[str
 
 def _config(connection: Connection, package: str) -> Config:
     config = Config()
-    config.set_main_option("script_location", _option(str(files("memory.migrations"))))
+    room, *below = package.split(".")
+    config.set_main_option("script_location", _option(files("memory").joinpath("migrations")))
     config.set_main_option("path_separator", "newline")
-    config.set_main_option("version_locations", _option(str(files(f"{package}.versions"))))
+    config.set_main_option("version_locations", _option(files(room).joinpath(*below, "versions")))
     config.attributes["connection"] = connection
-    config.attributes["version_table"] = f"{package.split('.')[0]}_layout"
+    config.attributes["version_table"] = f"{room}_layout"
     return config
 
 
-def _option(value: str) -> str:
+def _option(folder: Traversable) -> str:
     # The options are interpolated as an ini file's would be.
-    return value.replace("%", "%%")
+    return str(folder).replace("%", "%%")

@@ -10,8 +10,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from detector.model.feature_graph import feature_graph
-from detector.release.architecture import FEATURE_VERSION
-from detector.release.architecture import FEATURE_WIDTH as WIDTH
+from detector.release.manifest import FEATURE_VERSION
+from detector.release.manifest import FEATURE_WIDTH as WIDTH
 
 __all__ = ["FEATURE_VERSION", "WIDTH", "ItemFeatures", "features_of"]
 

@@ -11,8 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ingest.metrics import Lag
-from memory.alarms import count_waiting
-from memory.rows import count_clusters, counts
+from memory.rows import count_alarms, count_clusters, counts
 from memory.store import Store, StoreUnavailableError
 
 CONSUMED = Counter("forgewatch_memory_consumed", "Messages taken from the unknowns topic and committed.")
@@ -106,7 +105,7 @@ class Fill(Collector):
         try:
             with self._store.read() as connection:
                 found, waiting = counts(connection), count_clusters(connection)
-                alarms = count_waiting(connection)
+                alarms = count_alarms(connection)
         except StoreUnavailableError:
             return
         for (shelf, family), n in {("unknown", None): 0, **found}.items():

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from ingest.kafka.access import BrokerRefusedError, absent, require_entry
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, BrokerRefusedError, absent, kafka_options, require_entry
 from ingest.kafka.sink import SinkError
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import Disks, serve_health

@@ -56,12 +56,11 @@ MAX_ALARM_BYTES = 65_536
 """A record of the alarms topic with its key and headers: the source in both, and little else."""
 
 
-class ShiftAlarm(BaseModel):
-    """What was found of a source whose items called real have shifted, with the cluster of the suspects."""
+class Raised(BaseModel):
+    """What a test found of a source whose items called real have shifted."""
 
     model_config = ConfigDict(frozen=True)
 
-    id: int = Field(description="the alarm's number in this memory")
     at: AwareDatetime
     source: str = Field(description="the CloudEvents' source, or the Kafka key of bare values")
     release: str = Field(description="digest of the release that called them real")
@@ -71,6 +70,12 @@ class ShiftAlarm(BaseModel):
     log_limit: float = Field(
         description="what that must reach; by chance it does with probability exp(-log_limit) at most"
     )
+
+
+class ShiftAlarm(Raised):
+    """An alarm: what the test found, with the cluster of the suspects."""
+
+    id: int = Field(description="the alarm's number in this memory")
     suspects: int = Field(description="of the items since then, those that seem least familiar")
     missing: int = Field(description="suspects whose media the topic has no more, or that cannot be read")
     cohesion: float | None = Field(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from memory.features import Scaling
 from memory.records import REAL, Exemplar, Split
 from memory.rows import select_exemplars, select_features

@@ -231,6 +231,22 @@ def count_clusters(connection: Connection) -> int:
     return connection.scalar(select(func.count()).where(listed)) or 0
 
 
+def count_alarms(connection: Connection) -> int:
+    """Return how many alarms about shifted sources have a suspect that still waits for a person."""
+    waiting = set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
+    return sum(bool(waiting.intersection(members)) for members in _clusters_of_alarms(connection))
+
+
+def suspects_of_alarms(connection: Connection) -> set[str]:
+    """Return the ids of all exemplars that were put before a person as suspects."""
+    return {member for members in _clusters_of_alarms(connection) for member in members}
+
+
+def _clusters_of_alarms(connection: Connection) -> list[list[str]]:
+    shown = connection.scalars(select(clusters.c.members).where(clusters.c.alarm.is_not(None)))
+    return [json.loads(members) for members in shown]
+
+
 def crops_in_use(connection: Connection, digests: Collection[str]) -> set[str]:
     """Return those digests that a row still points to."""
     used: set[str] = set()

@@ -115,7 +115,7 @@ watched = Table(
     Column("release", String(64), primary_key=True),
     Column("source", String(1000), primary_key=True),
     Column("number", Integer, nullable=False),  # of its test among all of the release, which says its share
-    Column("test", LargeBinary, nullable=False),  # memory.shift_test.ShiftTest, as safetensors
+    Column("test", LargeBinary, nullable=False),  # memory.shift.shift_test.ShiftTest, as safetensors
     Column("seen", Text, nullable=False),  # JSON list of the newest items, oldest first
     Column("seen_ms", BigInteger, nullable=False, index=True),
 )
@@ -131,7 +131,7 @@ alarms = Table(
     "alarms",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("raised", Text, nullable=False),  # JSON of what the test found: memory.alarms.Raised
+    Column("raised", Text, nullable=False),  # JSON of what the test found: memory.records.Raised
     Column("suspects", Text, nullable=False),  # JSON list: the items that are to be looked at
     Column("others", Text, nullable=False),  # JSON list: items of the source from before it began
     Column("evidence", Text),  # JSON of the event: memory.records.ShiftAlarm; NULL until they are shelved

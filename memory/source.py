@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka import ConsumerRebalanceListener
 from kafka.errors import (
     AuthorizationError,
     LogTruncationError,
@@ -16,10 +15,9 @@ from kafka.errors import (
 from prometheus_client import Counter, Gauge
 
 from detector.records import UNKNOWNS
-from ingest.kafka.access import refused
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
 from ingest.kafka.positions import fresh_topic_id, read_on
-from ingest.kafka.source import SESSION_TIMEOUT_MS, in_records
+from ingest.kafka.source import committed_reader, in_records
 from ingest.metrics import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
@@ -82,27 +80,13 @@ class StoredSource:
         self.topic_id: str | None = None
         """The broker's id of the topic that was read last; None where it gives none."""
         self._misplaced = False
-        self._consumer = KafkaConsumer(
-            **self._options,
-            group_id=reading.group_id,
-            enable_auto_commit=False,
-            auto_offset_reset="none",  # else the client steps over deleted messages without a word
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-            bootstrap_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
-            max_partition_fetch_bytes=4 * ingest.max_record_bytes,
-        )
+        self._consumer = committed_reader(ingest, reading.group_id, 4 * ingest.max_record_bytes)
         self._consumer.subscribe([reading.topic], listener=_Assigned(self))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     def poll(self) -> list[InRecord]:

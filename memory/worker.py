@@ -27,8 +27,7 @@ from memory.clusters.clustering import keep_clustered
 from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index, Renewal
-from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
-from memory.reextract import reextract
+from memory.intake import Arrival, UnfitItemError, UnfitReason, check, reextract, remember
 from memory.retention import Retention, sweep
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -64,7 +65,10 @@ def packages(source: str) -> set[str]:
     return found - {*ROOMS}
 
 
-ARROWS = {name: imported(path.read_text()) - {name} for name, path in MODULES.items()}
+@cache
+def arrows() -> dict[str, set[str]]:
+    """What each module imports."""
+    return {name: imported(path.read_text()) - {name} for name, path in MODULES.items()}
 
 
 def folder(module: str) -> str:
@@ -73,10 +77,10 @@ def folder(module: str) -> str:
     return package if "." in package else module
 
 
-def circle(arrows: dict[str, set[str]]) -> list[str] | None:
-    """A circle among the arrows, or None."""
+def circle(graph: dict[str, set[str]]) -> list[str] | None:
+    """A circle of imports, or None."""
     try:
-        TopologicalSorter(arrows).prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
         found: list[str] = error.args[1]
         return found
@@ -90,7 +94,7 @@ def reached_from(module: str, without: dict[str, set[str]] | None = None) -> set
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += ARROWS[name] - (without or {}).get(name, set())
+            waiting += arrows()[name] - (without or {}).get(name, set())
     return seen
 
 
@@ -102,22 +106,22 @@ def loaded_by(module: str) -> set[str]:
 
 
 def test_every_import_names_a_module_that_is_there():
-    assert set().union(*ARROWS.values()) <= MODULES.keys()
+    assert set().union(*arrows().values()) <= MODULES.keys()
 
 
 def test_rooms_import_only_upstream():
-    for name, others in ARROWS.items():
+    for name, others in arrows().items():
         level = ROOMS.index(name.split(".")[0])
         assert {other for other in others if ROOMS.index(other.split(".")[0]) > level} == set(), name
 
 
 def test_no_circle_among_modules():
-    assert circle(ARROWS) is None
+    assert circle(arrows()) is None
 
 
 def test_no_circle_among_the_folders_of_a_room():
     folders: dict[str, set[str]] = {}
-    for name, others in ARROWS.items():
+    for name, others in arrows().items():
         folders.setdefault(folder(name), set()).update(folder(other) for other in others)
     assert circle({name: others - {name} for name, others in folders.items()}) is None
 
@@ -136,7 +140,7 @@ def test_no_process_of_production_loads_the_laboratory(process):
 def test_nothing_but_commands_and_the_demonstration_imports_the_laboratory():
     entered = {
         name: {other for other in others if other.startswith(LABORATORY)}
-        for name, others in ARROWS.items()
+        for name, others in arrows().items()
         if not name.startswith((LABORATORY, "deploy.cli."))
     }
     doors = {name: others for name, others in entered.items() if others}

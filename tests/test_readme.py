@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings
 
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
-from ingest.process.settings import ProcessSettings
+from ingest.process.frame import ProcessSettings
 from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings

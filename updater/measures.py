@@ -1,69 +1,10 @@
-"""The measures of continual learning and of rejection, as pure functions of numpy arrays.
-
-Scores follow one sign: higher means more likely to be of the positive class, and every function
-says which class that is. B is the matrix of CDDB (Li et al. 2023): B[i, j] is the accuracy on task
-i after training on task j, in points, meaningful for i <= j.
-"""
+"""Weighted quantiles, bounds and areas, as pure functions of numpy arrays; and whitenings."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-
-def aa(matrix: ArrayLike) -> float:
-    """Return the average accuracy: the mean over tasks i of B[i, n-1]. In B's unit."""
-    return float(_square(matrix)[:, -1].mean())
-
-
-def af(matrix: ArrayLike) -> float:
-    """Return the average forgetting as CDDB's published code counts it; negative means forgotten.
-
-    The mean over i < n-1 (from 0) of B[i, n-1] - B[i, i]. In B's unit; nan for a single task.
-    """
-    b = _square(matrix)
-    if len(b) < 2:
-        return math.nan
-    return float((b[:-1, -1] - b.diagonal()[:-1]).mean())
-
-
-def af_paper(matrix: ArrayLike) -> float:
-    """Return the average forgetting as CDDB's paper prints it; negative means forgotten.
-
-    The mean over i of BWT_i = 1/(n-i-1) * sum over j in i+1..n of (B[i, j] - B[i, i]), i and j from 1.
-    Where i = n-1 the printed divisor is zero: that task is left out of the mean, so there are n-2
-    terms. In B's unit; nan for fewer than three tasks.
-    """
-    b = _square(matrix)
-    n = len(b)
-    if n < 3:
-        return math.nan
-    return float(np.mean([(b[i - 1, i:] - b[i - 1, i - 1]).sum() / (n - i - 1) for i in range(1, n - 1)]))
-
-
-def aa_m(predicted: Sequence[ArrayLike], targets: Sequence[ArrayLike]) -> float:
-    """Return the average recognition accuracy AA-M of CDDB (section 3.3), in points, 0..100.
-
-    predicted, targets: for each task the classes, 1-D and of one length, that its test items were called
-    and are, after the last task. The mean over tasks of the share called by their very class, so that a
-    fake named as another source's fake is wrong here and right in `aa`. nan for a task of no items.
-    """
-    shares = [
-        float(np.mean(np.asarray(called) == np.asarray(is_))) if np.size(is_) else math.nan
-        for called, is_ in zip(predicted, targets, strict=True)
-    ]
-    return 100 * float(np.mean(shares))
-
-
-def mean_ap(fakes: Sequence[ArrayLike], reals: Sequence[ArrayLike]) -> float:
-    """Return CDDB's mAP (section 3.3), in points, 0..100: the mean over tasks of the AP of their fakes.
-
-    fakes, reals: for each task the scores, higher = more likely fake, of its fakes (the positive class)
-    and of its reals. nan where a task has none of either.
-    """
-    pairs = zip(fakes, reals, strict=True)
-    return 100 * float(np.mean([average_precision(fake, real) for fake, real in pairs]))
+from sklearn.covariance import ledoit_wolf
 
 
 def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
@@ -77,46 +18,6 @@ def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
     below = np.searchsorted(lower, higher, "left")
     not_above = np.searchsorted(lower, higher, "right")
     return float((below + not_above).mean() / (2 * len(lower)))
-
-
-def fpr95(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Return the share of negatives at or above the highest threshold that keeps 95 % of the positives.
-
-    The positive class is the one that the caller names: the same scores give another figure when it
-    is the unknown media than when it is the known ones with the sign turned. nan where one is empty.
-    """
-    kept, other = np.asarray(positive, np.float64), np.asarray(negative, np.float64)
-    if not len(kept) or not len(other):
-        return math.nan
-    threshold = np.sort(kept)[::-1][math.ceil(0.95 * len(kept)) - 1]
-    return float((other >= threshold).mean())
-
-
-def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Return the mean over the positives of the precision at the threshold that just catches each.
-
-    So it is the area below the stepped curve of precision over recall. The positive class is the one
-    that the caller names, and at chance it is the positives' share. nan where one is empty.
-    """
-    higher, lower = np.sort(np.asarray(positive, np.float64)), np.sort(np.asarray(negative, np.float64))
-    if not len(higher) or not len(lower):
-        return math.nan
-    caught = len(higher) - np.searchsorted(higher, higher, "left")
-    false = len(lower) - np.searchsorted(lower, higher, "left")
-    return float((caught / (caught + false)).mean())
-
-
-def caught_at(unknown: ArrayLike, known: ArrayLike, false_share: float = 0.05) -> float:
-    """Return the share of the unknown that is above the lowest threshold that turns away few known.
-
-    That is the lowest with at most `false_share` of the known scores above it; it is picked on these
-    scores, so the deployed one will not do as well. nan where one is empty.
-    """
-    turned_away, kept = np.asarray(unknown, np.float64), np.asarray(known, np.float64)
-    if not len(turned_away) or not len(kept):
-        return math.nan
-    threshold = weighted_quantile(kept, np.ones(len(kept)), 1 - false_share)
-    return float((turned_away > threshold).mean())
 
 
 def weighted_quantile(values: ArrayLike, weights: ArrayLike, share: float) -> float:
@@ -160,8 +61,45 @@ def balanced_weights(names: ArrayLike, groups: ArrayLike | None = None) -> NDArr
     return np.asarray(1 / size[pair_of] / groups_of_name[of] / (of.max() + 1))
 
 
-def _square(matrix: ArrayLike) -> NDArray[np.float64]:
-    b = np.asarray(matrix, np.float64)
-    if b.ndim != 2 or b.shape[0] != b.shape[1] or not len(b):
-        raise ValueError(f"the matrix of accuracies must be square, not {b.shape}")
-    return b
+_LEAST = 1e-6
+"""of a variance, in units of a feature's own"""
+
+
+def within_class_whitening(
+    features: NDArray[np.float32], families: NDArray[np.str_]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the mean [F] and a matrix [F, F] so that (x - mean) @ matrix has within-class covariance 1.
+
+    features: one row an item, float32 [n, F]; families: their classes, str [n]. The covariance is shrunk
+    (Ledoit and Wolf 2004), so that the matrix can be inverted for any number of items.
+    """
+    scale, values, vectors = _within_class(features, families)
+    whitening = (vectors / np.sqrt(values)) / scale[:, None]
+    return features.mean(0).astype(np.float32), whitening.astype(np.float32)
+
+
+def part_whitening(
+    features: NDArray[np.float32], families: NDArray[np.str_], share: float
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the mean [F] and a matrix [F, F] that whitens only part of the way.
+
+    A direction whose within-class variance is v, in units of each feature's own, gets v^(1 - share): a
+    share of 0 leaves the features standardised, 1 makes all directions alike. Arguments as above.
+    """
+    scale, values, vectors = _within_class(features, families)
+    whitening = (vectors * values ** (-share / 2)) @ vectors.T / scale[:, None]
+    return features.mean(0).astype(np.float32), whitening.astype(np.float32)
+
+
+def _within_class(
+    features: NDArray[np.float32], families: NDArray[np.str_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return each feature's scale [F] and, in it, the shrunk covariance's eigenvalues [F] and vectors."""
+    centred = features.astype(np.float64)
+    for family in np.unique(families):
+        centred[families == family] -= centred[families == family].mean(0)
+    scale = np.maximum(centred.std(0), 1e-3)  # Ledoit-Wolf shrinks towards a sphere: one unit for all
+    covariance, _ = ledoit_wolf(centred / scale, assume_centered=True)
+    values, vectors = np.linalg.eigh(covariance)
+    # Of features that are the same in all items nothing is left to divide by.
+    return scale, np.maximum(values, _LEAST), vectors

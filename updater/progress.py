@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from ingest.process.settings import ProcessSettings
+from ingest.process.frame import ProcessSettings
 
 Progress = Callable[[str, int, int], None]
 """Called with (stage, done, total); total is 0 where it is not known."""

@@ -14,7 +14,7 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy import func, select
 
-from memory.alarms import suspects_of_alarms
+from memory.rows import suspects_of_alarms
 from memory.schema import exemplars, labelled, labels
 from memory.store import Store
 from updater.records import UpdateRun

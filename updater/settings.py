@@ -7,7 +7,7 @@ from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from detector.release.architecture import NO_BACKBONE, Architecture
+from detector.release.manifest import NO_BACKBONE, Architecture
 
 TIMM = Path("timm")
 """as a checkpoint: timm's own weights"""

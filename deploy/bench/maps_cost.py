@@ -2,14 +2,13 @@
 
 import random
 import statistics
-import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
 
 from deploy.bench.model_cost import in_turn, six_crops
+from deploy.bench.rate import await_release, bare, streamed
 from deploy.bench.stock import go_back, go_live, without_maps
 from deploy.demo import plan
 from deploy.demo.operator import Story
@@ -19,15 +18,15 @@ from detector.looks.map_look import MAX_CROPS, PictureMap, forgery_map
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import Contract
-from detector.release.map_contract import CELL_PX, OF_PICTURE
+from detector.release.crop_graphs import CELL_PX, OF_PICTURE
 from detector.release.tensors import CROPS, Request
 from detector.serving.session import ReleaseSession, Session, open_session
+from detector.settings import DetectorSettings
 from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_locals
 from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
 
 IMAGES, FORGED_SHARE = 256, 0.05
-_ROUNDS = 6
 
 
 class Growth(BaseModel):
@@ -39,7 +38,9 @@ class Growth(BaseModel):
 
 
 class MapsCost(BaseModel):
-    """Medians over the rounds. The crop's times are of a processor, on one thread, six crops at a time."""
+    """Medians over the rounds. bare: of a loop over the detector alone, to which bare_ratio is with_maps.
+
+    The crop's times are of a processor, on one thread, six crops at a time."""
 
     ratio: float
     ratios: list[float]
@@ -48,6 +49,9 @@ class MapsCost(BaseModel):
     images: int
     forged: int
     mapped: int
+    bare: float
+    bare_ratio: float
+    bare_ratios: list[float]
     crop_ratio: float
     crop_low: float
     crop_high: float
@@ -56,40 +60,49 @@ class MapsCost(BaseModel):
     growth: Growth
 
 
-def maps_cost(story: Story, stack: Stack, traffic: Traffic, artifact: Artifact) -> MapsCost:
-    """Measure the live release, which has a localizer, against itself without one.
+def maps_cost(
+    story: Story, stack: Stack, traffic: Traffic, artifact: Artifact, session: Session[Contract], rounds: int
+) -> MapsCost:
+    """Measure the live release, which has a localizer, against itself without one, and a bare loop.
 
     The release is the live one again at the end. Raises TrafficError, DeployError and LedgerError.
     """
     samples = five_in_a_hundred_forged(story.seed)
-    bare = without_maps(artifact, stack.run / "without-maps")
-    rates: dict[str, list[float]] = {artifact.digest: [], bare.digest: []}
+    without = without_maps(artifact, stack.run / "without-maps")
+    rates: dict[str, list[float]] = {artifact.digest: [], without.digest: []}
+    alone: list[float] = []
     said: list[Verdict] = []
     live = artifact.digest
-    for number in range(_ROUNDS):
+    for number in range(rounds):
         # First one, then the other, and the other way round in the next: the machine's speed drifts.
-        for digest in (live, bare.digest if live == artifact.digest else artifact.digest):
+        for digest in (live, without.digest if live == artifact.digest else artifact.digest):
             if digest != live:
-                go_live(bare, stack.settings) if digest == bare.digest else go_back(stack.settings)
+                go_live(without, stack.settings) if digest == without.digest else go_back(stack.settings)
                 live = digest
             await_release(story, traffic, samples, digest)
             rate = streamed(story, traffic, samples, digest)
             rates[digest].append(rate.per_second)
             said = rate.verdicts if digest == artifact.digest else said
-        pair = rates[artifact.digest][-1], rates[bare.digest][-1]
-        story.say(f"round {number + 1}: {pair[0]:.1f} images/s with maps, {pair[1]:.1f} without")
+        alone.append(bare(session, samples, DetectorSettings().max_batch_items).per_second)
+        pair = rates[artifact.digest][-1], rates[without.digest][-1]
+        said_rates = f"{pair[0]:.1f} images/s with maps, {pair[1]:.1f} without, bare {alone[-1]:.1f}"
+        story.say(f"round {number + 1}: {said_rates}")
     contract = artifact.manifest.localizer
     assert contract is not None
     pairs = crop_pairs(ReleaseSession(artifact, threads=1), open_session(artifact, threads=1), samples)
     crop_ratios = [one / other for one, other in pairs]
     low, *_, high = statistics.quantiles(crop_ratios, n=10)
     ratios = [one / other for one, other in zip(*rates.values(), strict=True)]
+    bare_ratios = [one / other for one, other in zip(rates[artifact.digest], alone, strict=True)]
     mapped = [verdict for verdict in said if verdict.map is not None]
     return MapsCost(
         ratio=statistics.median(ratios),
         ratios=ratios,
         with_maps=statistics.median(rates[artifact.digest]),
-        without=statistics.median(rates[bare.digest]),
+        without=statistics.median(rates[without.digest]),
+        bare=statistics.median(alone),
+        bare_ratio=statistics.median(bare_ratios),
+        bare_ratios=bare_ratios,
         images=len(samples),
         forged=sum(one.family != REAL for one in samples),
         mapped=len(mapped),
@@ -148,31 +161,3 @@ def growth(mapped: Sequence[Verdict], threshold: float, crop_px: int) -> Growth:
 
 def _bytes(verdict: Verdict) -> int:
     return len(verdict.model_dump_json())
-
-
-WARM_UP = 64
-
-
-class Rate(NamedTuple):
-    """Images per second, 0 where another release spoke than the one that was meant; and what was said."""
-
-    per_second: float
-    verdicts: list[Verdict]
-
-
-def streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> Rate:
-    """Stream the samples once through the release of this digest. Raises TrafficError."""
-    started = time.perf_counter()
-    sent = traffic.send(samples, "before")
-    with story.bar("streamed") as bar:
-        traffic.wait(sent, bar)
-    seconds = traffic.newest_s - started
-    verdicts = [traffic.verdicts[message.id] for message in sent]
-    of_it = all(verdict.release == digest for verdict in verdicts)
-    return Rate(len(samples) / seconds if of_it else 0.0, verdicts)
-
-
-def await_release(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> None:
-    """Stream the first samples until the release of this digest answers them all. Raises TrafficError."""
-    while not streamed(story, traffic, samples[:WARM_UP], digest).per_second:
-        pass

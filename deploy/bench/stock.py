@@ -16,7 +16,6 @@ from deploy.releases.ledger import Event, Ledger, Move
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
-from detector.release.architecture import Architecture
 from detector.release.artifact import (
     EVALUATION,
     LOCALIZER,
@@ -28,7 +27,7 @@ from detector.release.artifact import (
     seal,
 )
 from detector.release.contract import crops_and_pooling
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.records import CropPlan

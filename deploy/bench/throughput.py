@@ -1,7 +1,6 @@
 """`forgewatch throughput`: images per second from topic to committed verdict, and in a bare loop."""
 
 import statistics
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from pathlib import Path
 from pydantic import BaseModel
 from rich.console import Console
 
-from deploy.bench.maps_cost import WARM_UP, MapsCost, await_release, maps_cost, streamed
+from deploy.bench.latency import Latency, latency
+from deploy.bench.maps_cost import MapsCost, maps_cost
 from deploy.bench.model_cost import ModelCost, model_cost
+from deploy.bench.rate import WARM_UP, await_release, bare, streamed
 from deploy.bench.stock import go_live_with_stock
 from deploy.demo import plan
 from deploy.demo.operator import Operator, Story
@@ -20,12 +21,9 @@ from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
-from detector.release.contract import Contract, request_for
-from detector.release.tensors import CROPS
 from detector.serving.fetch import fetch
-from detector.serving.session import Session, open_session
+from detector.serving.session import open_session
 from detector.settings import DetectorSettings
-from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample, make_many
 from updater.terminal import print_grid
@@ -33,7 +31,8 @@ from updater.terminal import print_grid
 HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES
 """Of the model, on both sides. Decoding has one on both: dlib's detector is not made to be shared."""
-IMAGES, ROUNDS = 256, 3
+IMAGES, ROUNDS = 256, 6
+MOST = DetectorSettings().max_batch_items
 STOCK_REPEATS = 5
 """How often the same images go through the stock network in one round, which would last half a second."""
 
@@ -55,6 +54,7 @@ class ThroughputReport(BaseModel):
     threads: int
     crops_an_image: float
     model_cost: ModelCost
+    latency: Latency
     maps: MapsCost
 
 
@@ -84,20 +84,25 @@ def main(report: Path | None) -> None:
 
 
 def _show(console: Console, found: ThroughputReport) -> None:
+    stock = found.stock_images_per_second, found.stock_bare_images_per_second, found.stock_ratios
     rows = (
-        ("release 0", found.images_per_second, found.bare_images_per_second, found.ratio),
-        (
-            "stock network",
-            found.stock_images_per_second,
-            found.stock_bare_images_per_second,
-            found.stock_ratio,
-        ),
+        ("release 0", found.images_per_second, found.bare_images_per_second, found.ratios),
+        ("stock network", *stock),
     )
     print_grid(
         console,
         f"images per second, medians of {ROUNDS} rounds",
-        ("model", "topic to committed verdict", "bare loop", "ratio"),
-        [(name, f"{streamed:.1f}", f"{bare:.1f}", f"{ratio:.2f}") for name, streamed, bare, ratio in rows],
+        ("model", "topic to committed verdict", "bare loop", "ratio", "least, most"),
+        [
+            (
+                name,
+                f"{streamed:.1f}",
+                f"{alone:.1f}",
+                f"{statistics.median(ratios):.2f}",
+                f"{min(ratios):.2f}-{max(ratios):.2f}",
+            )
+            for name, streamed, alone, ratios in rows
+        ],
     )
     cost = found.model_cost
     print_grid(
@@ -113,10 +118,29 @@ def _show(console: Console, found: ThroughputReport) -> None:
             )
         ],
     )
+    _show_latency(console, found.latency)
     _show_maps(console, found.maps)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
     console.print(
         f"of release 0's busy seconds: {shares}; {found.overhead_ms:.1f} ms an image beyond the bare loop"
+    )
+
+
+def _show_latency(console: Console, found: Latency) -> None:
+    print_grid(
+        console,
+        f"from produced to verdict at {found.per_second:.1f} images a second, half of the most, "
+        f"{found.items} images",
+        ("p50", "p99", "p99 of the rounds", "decoded and scored alone", "p99 / alone"),
+        [
+            (
+                f"{found.p50_ms:.0f} ms",
+                f"{found.p99_ms:.0f} ms",
+                f"{min(found.p99s_ms):.0f}-{max(found.p99s_ms):.0f} ms",
+                f"{found.alone_ms:.1f} ms",
+                f"{found.ratio:.1f}",
+            )
+        ],
     )
 
 
@@ -125,7 +149,7 @@ def _show_maps(console: Console, cost: MapsCost) -> None:
         console,
         f"what maps cost: {cost.forged} of {cost.images} pictures forged, {cost.mapped} mapped; "
         f"medians of {len(cost.ratios)} rounds",
-        ("", "with maps", "without", "ratio", "least, most"),
+        ("", "with maps", "without", "ratio", "least, most", "bare loop", "with maps / bare", "least, most"),
         [
             (
                 "images per second",
@@ -133,6 +157,9 @@ def _show_maps(console: Console, cost: MapsCost) -> None:
                 f"{cost.without:.1f}",
                 f"{cost.ratio:.2f}",
                 f"{min(cost.ratios):.2f}-{max(cost.ratios):.2f}",
+                f"{cost.bare:.1f}",
+                f"{cost.bare_ratio:.2f}",
+                f"{min(cost.bare_ratios):.2f}-{max(cost.bare_ratios):.2f}",
             )
         ],
     )
@@ -175,8 +202,12 @@ def _measure(story: Story) -> ThroughputReport:
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         digest = operator.approve_newest()
         default = _rounds(story, stack, traffic, digest, samples)
-        maps = maps_cost(story, stack, traffic, _fetched(stack, digest))
-        cost = model_cost(open_session(_fetched(stack, digest), threads=1), samples, stack.run)
+        artifact = _fetched(stack, digest)
+        session = open_session(artifact, THREADS)
+        half = statistics.median(default.streamed) / 2
+        waited = latency(story, traffic, session, samples, half, ROUNDS)
+        maps = maps_cost(story, stack, traffic, artifact, session, ROUNDS)
+        cost = model_cost(open_session(artifact, threads=1), samples, stack.run)
         digest = go_live_with_stock(stack.run / "stock", stack.settings)
         stock = _rounds(story, stack, traffic, digest, samples * STOCK_REPEATS)
     rate, bare = statistics.median(default.streamed), statistics.median(default.bare)
@@ -195,6 +226,7 @@ def _measure(story: Story) -> ThroughputReport:
         threads=THREADS,
         crops_an_image=default.crops_an_image,
         model_cost=cost,
+        latency=waited,
         maps=maps,
     )
 
@@ -208,21 +240,19 @@ def _rounds(
     story: Story, stack: Stack, traffic: Traffic, digest: str, samples: Sequence[MediaSample]
 ) -> Measured:
     """Stream and bare in turn, so that a machine whose speed drifts is as slow for one as for the other."""
-    artifact = _fetched(stack, digest)
-    session = open_session(artifact, THREADS)
+    session = open_session(_fetched(stack, digest), THREADS)
     # Until the new release answers, and a whole round for the caches and compilers: neither is measured.
     await_release(story, traffic, samples, digest)
     streamed(story, traffic, samples, digest)
-    _bare(artifact, session, samples[:WARM_UP])
-    rates, bare, model_s, crops = [], [], 0.0, 0
+    bare(session, samples[:WARM_UP], MOST)
+    rates, alone = [], []
     before = _busy(stack)
     for round_ in range(ROUNDS):
         rates.append(streamed(story, traffic, samples, digest).per_second)
-        rate, seconds, count = _bare(artifact, session, samples)
-        bare.append(rate)
-        model_s, crops = model_s + seconds, crops + count
-        story.say(f"round {round_ + 1}: streamed {rates[-1]:.1f} images/s, bare {bare[-1]:.1f}")
+        alone.append(bare(session, samples, MOST))
+        story.say(f"round {round_ + 1}: streamed {rates[-1]:.1f} images/s, bare {alone[-1].per_second:.1f}")
     busy = {name: seconds - before[name] for name, seconds in _busy(stack).items()}
+    model_s = sum(one.model_s for one in alone)
     busy_s = {
         "decode": busy["decode"],
         "model": model_s,
@@ -230,24 +260,8 @@ def _rounds(
         "second look": busy["second look"],
         "kafka": busy["transaction"],
     }
-    return Measured(rates, bare, busy_s, crops / (ROUNDS * len(samples)))
-
-
-def _bare(
-    artifact: Artifact, session: Session[Contract], samples: Sequence[MediaSample]
-) -> tuple[float, float, int]:
-    """The same bytes decoded, cropped and scored here: images per second, seconds in the model, crops."""
-    contract, limit = artifact.manifest.contract, IngestSettings().max_pixels
-    size = DetectorSettings().max_batch_items
-    model_s, crops, started = 0.0, 0, time.perf_counter()
-    for first in range(0, len(samples), size):
-        batch = samples[first : first + size]
-        request = request_for([extract(one.data, contract.media_plan, limit) for one in batch], contract)
-        before = time.perf_counter()
-        session.score(request)
-        model_s += time.perf_counter() - before
-        crops += len(request[CROPS])
-    return len(samples) / (time.perf_counter() - started), model_s, crops
+    crops = sum(one.crops for one in alone)
+    return Measured(rates, [one.per_second for one in alone], busy_s, crops / (ROUNDS * len(samples)))
 
 
 def _busy(stack: Stack) -> dict[str, float]:

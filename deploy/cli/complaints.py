@@ -10,7 +10,7 @@ from deploy.client.http import ClientError
 from deploy.client.kafka import StreamError
 from deploy.environment import SETTINGS
 from deploy.local.processes import StackError
-from ingest.process.settings import ROOMS, UNREADABLE, explain
+from ingest.process.frame import ROOMS, UNREADABLE, explain
 from memory.store import ExemplarMemoryError
 
 _FAILURES = (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError)

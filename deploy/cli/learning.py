@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from updater.benchmark.continual.setup import Setup
-    from updater.training.schedules import Augment, Schedule
-    from updater.training.step import Optimizer
+    from updater.training.step import Augment, Optimizer, Schedule
 
 _METHOD, _NETWORK, _RUN = "What is compared", "The network and its training", "The run"
 _PICTURE_PX = 224
@@ -153,7 +152,7 @@ def setup_of(chosen: Learning) -> "Setup":
     """The Setup of these options, without a device and without weights. Raises UsageError."""
     from detector.model.backbone import BackboneError, architecture_of
     from detector.model.network import Network
-    from detector.release.architecture import NO_BACKBONE
+    from detector.release.manifest import NO_BACKBONE
     from updater.benchmark.continual.scoring import scores_offered
     from updater.benchmark.continual.setup import Setup
     from updater.benchmark.learners.methods import LEARNERS

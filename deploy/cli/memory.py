@@ -21,7 +21,7 @@ from deploy.cli.output import (
     warn,
 )
 from deploy.client.http import Client, ServerUnavailableError
-from deploy.client.records import ClusterSummary
+from deploy.records import ClusterSummary
 from memory.records import ShiftAlarm, is_cluster_id
 from updater.records import UpdateRun
 

@@ -14,7 +14,7 @@ from deploy.cli.output import (
     say,
     short,
 )
-from deploy.releases.records import Release
+from deploy.records import Release
 from detector.release.artifact import EVALUATION, MODEL_CARD
 
 Digest = Annotated[str, typer.Argument(help="a release's digest, or its beginning")]

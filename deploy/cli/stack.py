@@ -22,10 +22,10 @@ from deploy.cli.output import (
 )
 from deploy.client.http import ClientError
 from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
-from deploy.client.records import ProcessHealth, Status
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive
 from deploy.local.supervisor import Kept
+from deploy.records import ProcessHealth, Status
 from deploy.settings import DeploySettings
 
 Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]
@@ -54,8 +54,7 @@ def topics(
 ) -> None:
     """Create the topics that are missing on the broker of the settings, as wide as they must be."""
     from deploy.layouts import all_topics
-    from ingest.kafka.access import barred
-    from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+    from ingest.kafka.access import REQUEST_TIMEOUT_S, barred, kafka_options
     from ingest.kafka.topics import ensure_topics
     from ingest.settings import IngestSettings
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
-from deploy.client.records import (
+from deploy.records import (
     ClusterDetail,
     Clustering,
     ClusterSummary,
@@ -15,10 +15,10 @@ from deploy.client.records import (
     LabelDone,
     LabelEntry,
     LedgerEntry,
+    Release,
     ReleaseDetail,
     Status,
 )
-from deploy.releases.records import Release
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from updater.records import UpdateRun

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from deploy.client.http import Client, ClientError, ServerRefusedError
-from deploy.client.records import ImportDone, SkippedFile
+from deploy.records import ImportDone, SkippedFile
 from memory.labels import LabelError, conflict, place
 
 _PART_FILES = 64

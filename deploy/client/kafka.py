@@ -17,8 +17,7 @@ from kafka.errors import AuthorizationError, KafkaError
 from pydantic import ValidationError
 
 from detector.records import Verdict
-from ingest.kafka.access import absent, refused, require_entry
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import absent, kafka_options, refused, require_entry
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 
 EVENT_TYPE = "io.forgewatch.media"

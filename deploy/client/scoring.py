@@ -13,17 +13,17 @@ from deploy.client.http import Client
 from deploy.client.kafka import event_headers
 from deploy.settings import DeploySettings
 from detector.batch import judge, open_batch
-from detector.looks.judged_item import JudgedItem
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.manifest import ArtifactError
 from detector.release.tensors import ModelOutput, Request
-from detector.routing import Route
 from detector.second_look import looked_again, second_looks
 from detector.serving.fetch import FetchError, fetch
+from detector.serving.rollout import Route
 from detector.serving.session import ReleaseSession
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
+from detector.verdicts import JudgedItem
 from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings

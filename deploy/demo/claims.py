@@ -40,6 +40,8 @@ class Sent:
     id: str
     family: str | None
     phase: Phase
+    handed_s: float = 0.0
+    """when the producer took it, by time.perf_counter()"""
 
 
 class Shares(BaseModel):

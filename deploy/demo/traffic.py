@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.demo.claims import Phase, Sent
 from detector.records import VERDICTS, Verdict
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 
@@ -30,8 +30,8 @@ class TrafficError(RuntimeError):
 class Traffic:
     """Sends media as CloudEvents and collects what comes back, read_committed and without a group.
 
-    Every answer is kept, the second one too: verdict_ids and dead_letter_ids are lists. newest_s is when
-    the newest of them came, by time.perf_counter().
+    Every answer is kept, the second one too: verdict_ids and dead_letter_ids are lists. answered_s is when
+    the first verdict of each message could be read, by time.perf_counter().
     """
 
     def __init__(self, settings: IngestSettings) -> None:
@@ -39,7 +39,7 @@ class Traffic:
         self.verdicts: dict[str, Verdict] = {}
         self.verdict_ids: list[str] = []
         self.dead_letter_ids: list[str] = []
-        self.newest_s = 0.0
+        self.answered_s: dict[str, float] = {}
         self._topic = settings.media_topic
         self._verdicts_topic = settings.topic(VERDICTS)
         options = kafka_options(settings)
@@ -88,21 +88,24 @@ class Traffic:
                 ("ce_type", b"forgewatch.media"),
                 ("content-type", (mimetypes.guess_type(sample.name)[0] or "").encode()),
             ]
-            futures.append((sample.family, self._producer.send(self._topic, sample.data, headers=headers)))
+            handed_s = time.perf_counter()
+            future = self._producer.send(self._topic, sample.data, headers=headers)
+            futures.append((sample.family, handed_s, future))
         return self._sent(futures, phase)
 
     def send_hostile(self, values: Iterable[bytes | None]) -> list[Sent]:
         """Send values that are no media, as they are."""
         # With a key, since the client refuses a record that has neither.
-        futures = [(None, self._producer.send(self._topic, value, key=b"hostile")) for value in values]
+        futures = [(None, 0.0, self._producer.send(self._topic, value, key=b"hostile")) for value in values]
         return self._sent(futures, "hostile")
 
-    def _sent(self, futures: Sequence[tuple[str | None, Any]], phase: Phase) -> list[Sent]:
+    def _sent(self, futures: Sequence[tuple[str | None, float, Any]], phase: Phase) -> list[Sent]:
         self._producer.flush()
         sent = []
-        for family, future in futures:
+        for family, handed_s, future in futures:
             position = future.get(timeout=30)
-            sent.append(Sent(f"{position.topic}-{position.partition}-{position.offset}", family, phase))
+            name = f"{position.topic}-{position.partition}-{position.offset}"
+            sent.append(Sent(name, family, phase, handed_s))
         self.sent += sent
         return sent
 
@@ -130,11 +133,11 @@ class Traffic:
         while not self._stop.is_set():
             polled, now_s = self._consumer.poll(timeout_ms=int(POLL_S * 1000)), time.perf_counter()
             for partition, records in polled.items():
-                self.newest_s = now_s
                 for record in records:
                     if partition.topic == self._verdicts_topic:
                         verdict = Verdict.model_validate_json(record.value)
                         self.verdict_ids.append(verdict.id)
+                        self.answered_s.setdefault(verdict.id, now_s)
                         self.verdicts.setdefault(verdict.id, verdict)
                     else:
                         errors = {

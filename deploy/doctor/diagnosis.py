@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from deploy.doctor import host, rollout, stack
 from deploy.doctor.host import CheckError
 from deploy.environment import SETTINGS
-from ingest.process.settings import UNREADABLE, explain
+from ingest.process.frame import UNREADABLE, explain
 
 CHECKS: dict[str, Callable[[], str]] = {
     "settings": host.settings,

@@ -14,9 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
-from ingest.process.frame import WrongSettingError
+from ingest.process.frame import ProcessSettings, WrongSettingError, find_problems
 from ingest.process.health import existing
-from ingest.process.settings import ProcessSettings, find_problems
 from memory.crops.object_store import ObjectStore, local_folder, require_files
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings

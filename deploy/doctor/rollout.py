@@ -4,15 +4,15 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.client.http import Client, ClientError
-from deploy.client.records import LedgerEntry
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api
+from deploy.records import LedgerEntry
 from deploy.releases.publish import RECHECK_INTERVAL_S, PublishError, read_topic
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.records import RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 
 _SERVING = "forgewatch_detector_serving"

@@ -10,18 +10,17 @@ from kafka.errors import KafkaError
 
 from deploy.client.http import Client, ClientError
 from deploy.client.prometheus import PrometheusError, firing_alerts
-from deploy.client.records import PartitionLag
 from deploy.doctor.host import CheckError
 from deploy.layouts import all_topics
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, kept_alive
+from deploy.records import PartitionLag
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.release.artifact import version_of
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
-from ingest.kafka.access import barred
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import barred, kafka_options
 from ingest.settings import IngestSettings
 
 _WATCH_LAG_S = 3.0
@@ -101,7 +100,7 @@ def torchserve() -> str:
     if rollout is None:
         return "answers; no release is live yet"
     wanted = version_of(rollout.stable)
-    if wanted not in versions or not versions[wanted].ready:
+    if not versions.get(wanted):
         raise CheckError(
             f"the live release {wanted} has no ready worker",
             "see the detector's log and TorchServe's model log",

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from deploy.releases.artifacts import Evidence, require_gates, require_same_bytes
+from deploy.records import Action, Release, State
+from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
 from deploy.releases.ledger import DamagedLedgerError, Event, Move
-from deploy.releases.records import Action, Release, State
 from detector.records import Rollout
 from updater.records import Candidate
 from updater.settings import UpdaterSettings

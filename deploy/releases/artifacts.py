@@ -1,126 +1,38 @@
-"""What a store of release artifacts takes and refuses, and what a candidate is judged by: the stored bytes.
+"""The store of release artifacts, a folder or an object store: complete and verified, or not there.
 
-A store has one folder a digest, complete and verified, or none. There are two: of a folder (artifact_folder)
-and of an object store (artifact_bucket). The updater says that its gates hold. Deploy believes the
-evaluation's bytes alone, whose digest an approval binds, and computes every gate from them.
+    DIGEST/NAME             a file of an artifact, which is there as a whole once DIGEST/manifest.json is
+    .incoming/DIGEST/NAME   a file on its way in, whichever of the servers took it
+    .used/DIGEST            when somebody last put the artifact, or looked at its evidence
+
+A folder has the layout of an object store, so the one is copied into the other as it is. There is no lock:
+only bytes that were verified against DIGEST are ever written below it, so any number of servers write the
+same there, and the manifest last. What is collected loses its manifest first.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import IO
 
-from pydantic import ValidationError
-
-from deploy.releases.records import Release
-from detector.release.artifact import EVALUATION, FILES, verify
+from deploy.releases.evidence import Evidence
+from detector.release.artifact import EVALUATION, FILES, MANIFEST, load, verify
 from detector.release.manifest import ArtifactError
-from updater.candidate.gates import make_gates
-from updater.records import Candidate, Evaluation, Gate
-from updater.settings import UpdaterSettings
-
-
-class EvidenceError(Exception):
-    """The stored bytes do not bear the candidate out; fatal for the request, nothing was written."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What lies in the artifact store now. Digests are SHA-256, hexadecimal."""
-
-    digest: str
-    evaluation_digest: str
-    parent: str | None
-    """Of the manifest: digest of the release that it was trained from."""
-    classes: tuple[str, ...]
-    """Of the manifest, by logit."""
-    evaluation: bytes
-    """Of evaluation.json."""
-
-
-def require_same_bytes(evidence: Evidence, digest: str, evaluation_digest: str) -> None:
-    """Raise EvidenceError where the stored bytes are not those of these two digests."""
-    if evidence.digest != digest:
-        raise EvidenceError(f"the stored artifact's bytes give {evidence.digest}, not {digest}")
-    if evidence.evaluation_digest != evaluation_digest:
-        raise EvidenceError(
-            f"the stored evaluation's bytes give {evidence.evaluation_digest}, not {evaluation_digest}"
-        )
-
-
-def require_gates(
-    candidate: Candidate, evidence: Evidence, live: Release | None, bounds: UpdaterSettings
-) -> None:
-    """Raise EvidenceError unless the bytes are the candidate's and every gate holds that follows from them.
-
-    live is the candidate's parent, or None where nothing is live. bounds are the gates' by deploy's own
-    environment.
-    """
-    require_same_bytes(evidence, candidate.digest, candidate.evaluation_digest)
-    if not candidate.gates:
-        raise EvidenceError("it comes without gates, so nothing says that it may go live")
-    computed = _computed(candidate, evidence, live, bounds)
-    if candidate.gates != computed:
-        raise EvidenceError(_difference(candidate.gates, computed))
-    if missed := [gate.name for gate in computed if not gate.holds]:
-        raise EvidenceError(f"these gates do not hold: {', '.join(missed)}")
-
-
-def _computed(
-    candidate: Candidate, evidence: Evidence, live: Release | None, bounds: UpdaterSettings
-) -> tuple[Gate, ...]:
-    try:
-        evaluation = Evaluation.model_validate_json(evidence.evaluation)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise EvidenceError(f"evaluation.json is no evaluation: {where or 'it'}: {first['msg']}") from error
-    for where, parent, classes in (
-        ("manifest", evidence.parent, evidence.classes),
-        ("evaluation", evaluation.parent, evaluation.classes),
-    ):
-        if (parent, classes) != (candidate.parent, candidate.classes):
-            raise EvidenceError(f"its {where} names another parent or other classes than the proposal")
-    known = live.candidate.classes if live else ()
-    if lost := [name for name in known if name not in candidate.classes]:
-        raise EvidenceError(f"the live release knows {', '.join(lost)}, which it does not know")
-    new = tuple(name for name in candidate.classes[1:] if name not in known)
-    if set(evaluation.new) != set(new):
-        raise EvidenceError("its evaluation takes other classes for new than those that are")
-    if (evaluation.before is None) != (live is None):
-        raise EvidenceError("its evaluation does not compare it with what is live")
-    try:
-        return make_gates(bounds, candidate.classes, evaluation.new, evaluation.before, evaluation.after)
-    except KeyError as error:
-        raise EvidenceError(f"its evaluation did not measure {error}") from error
-    except ValueError as error:
-        raise EvidenceError(f"its gates cannot be computed: {error}") from error
-
-
-def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
-    ours = {gate.name: gate for gate in computed}
-    for gate in proposed:
-        here = ours.pop(gate.name, None)
-        if here is None:
-            return f"the gate {gate.name!r} does not follow from its evaluation"
-        if here.bound != gate.bound:
-            return (
-                f"the gate {gate.name!r} has the bound {gate.bound:g} in the updater and {here.bound:g} "
-                "here: give both processes the same FORGEWATCH_UPDATER_ settings of the gates"
-            )
-        if here != gate:
-            return f"the gate {gate.name!r} says {gate.value:g}, its evaluation gives {here.value:g}"
-    return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"
-
+from ingest.durable import make_folder
+from memory.crops.object_store import Found, ObjectStore, local_folder
 
 KEPT_S = 24 * 3600
 """Seconds that an unfinished upload, or an artifact that no release names, is kept after its last use."""
 
-PIECE_BYTES = 2**22
-"""So much of a file is read at once."""
-
+_PIECE_BYTES = 2**22
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_INCOMING, _USED, _CLOCK = ".incoming", ".used", ".clock"
 
 
 class StoreError(Exception):
@@ -151,36 +63,211 @@ class Stored:
     pieces: Iterator[bytes]
 
 
-def check_name(digest: str, name: str) -> None:
-    """Raise ArtifactRefusedError where one is no digest, or the other no name of an artifact's file."""
-    if not is_digest(digest):
+class ArtifactStore:
+    """Artifacts below one folder or URL, for any number of threads, processes and hosts."""
+
+    def __init__(self, url: str, max_file_bytes: int) -> None:
+        """Open or create a folder; raises OSError. A bucket that is away for a while stops no server."""
+        self._objects = ObjectStore(url)
+        self._folder = local_folder(url)
+        self._max_file_bytes = max_file_bytes
+        if self._folder is not None:
+            make_folder(self._folder)
+
+    def read(self, digest: str, name: str) -> Stored:
+        """One file of a complete artifact, in pieces.
+
+        Raises ArtifactRefusedError, ArtifactMissingError, ArtifactsUnavailableError.
+        """
+        _check_name(digest, name)
+        with _failing():
+            self._require_complete(digest)
+            try:
+                size = self._objects.size(f"{digest}/{name}")
+            except FileNotFoundError as error:
+                raise ArtifactMissingError(f"no file {name} in artifact {digest}") from error
+        return Stored(size, self._pieces(f"{digest}/{name}", size))
+
+    def evidence(self, digest: str) -> Evidence:
+        """Read every byte of an artifact anew and say what it is now. It is kept for KEPT_S from here on.
+
+        Raises ArtifactRefusedError where a file is not what the manifest says, ArtifactMissingError,
+        ArtifactsUnavailableError.
+        """
+        _check_name(digest, MANIFEST)
+        with tempfile.TemporaryDirectory() as name, _failing():
+            folder = Path(name)
+            self._require_complete(digest)
+            self._use(digest)
+            try:
+                self._bring(digest, MANIFEST, folder)
+                for each in load(folder).manifest.files:
+                    self._bring(digest, each, folder)
+                artifact = verify(folder)
+            except ArtifactError as error:
+                self._require_complete(digest)
+                raise ArtifactRefusedError(f"artifact {digest} is damaged: {error}") from error
+            evaluation = (folder / EVALUATION).read_bytes()
+        manifest = artifact.manifest
+        evaluation_digest = hashlib.sha256(evaluation).hexdigest()
+        return Evidence(artifact.digest, evaluation_digest, manifest.parent, manifest.classes, evaluation)
+
+    @contextmanager
+    def upload(self, digest: str, name: str) -> Iterator["Upload"]:
+        """Receive one file: write its bytes, then commit; leaving without a commit drops it.
+
+        Raises ArtifactRefusedError.
+        """
+        _check_name(digest, name)
+        with tempfile.NamedTemporaryFile() as stream:
+            yield Upload(self, digest, name, stream, self._max_file_bytes)
+
+    def collect(self, named: Container[str]) -> list[str]:
+        """Remove what was not used for KEPT_S: unfinished uploads, and artifacts that are not `named`.
+
+        named: the digests of every release in the ledger. Ages are by the store's own clock. An artifact
+        that is named in the very moment of its removal is refused where it is used, and can be put again.
+        Returns the digests of what was removed. Raises ArtifactsUnavailableError.
+        """
+        with _failing():
+            # Some stores make a bucket that they lack of the first write: a mistyped URL would pass.
+            self._require_there()
+            self._objects.write(_CLOCK, b"")
+            before = self._objects.modified(_CLOCK) - timedelta(seconds=KEPT_S)
+            self._objects.abort_uploads(before)
+            removed = []
+            for digest, objects in _by_digest(self._objects.found()).items():
+                if max(item.modified for item in objects) >= before:
+                    continue
+                staged = [item for item in objects if item.name.startswith(_INCOMING)]
+                unnamed = digest not in named and self._unused(digest, before)
+                going = objects if unnamed else staged
+                # Without its manifest, what is left of an artifact is not there.
+                for item in sorted(going, key=lambda item: item.name != f"{digest}/{MANIFEST}"):
+                    self._objects.delete(item.name)
+                if going:
+                    removed.append(digest)
+        return removed
+
+    def hindrance(self) -> str | None:
+        """Give in one line why no artifact can be read or stored now; None: they can."""
+        problem = self._gone() or self._objects.hindrance()
+        return f"no artifact can be stored: {problem}" if problem else None
+
+    def take(self, digest: str, name: str, path: Path) -> None:
+        """Take in a file whose bytes lie at path; after manifest.json, verify the artifact and complete it.
+
+        A file of an artifact that is already complete is dropped: its name says what it holds. Raises
+        ArtifactRefusedError where the artifact is not what its manifest and digest say,
+        ArtifactsUnavailableError.
+        """
+        with _failing():
+            self._require_folder()
+            complete = self._objects.holds(f"{digest}/{MANIFEST}")
+            self._use(digest)
+            if not complete and name != MANIFEST:
+                return self._objects.upload(path, f"{_INCOMING}/{digest}/{name}")
+            if not complete:
+                self._complete(digest, path)
+            for staged in self._objects.names(f"{_INCOMING}/{digest}"):
+                self._objects.delete(staged)
+
+    def _complete(self, digest: str, manifest: Path) -> None:
+        with tempfile.TemporaryDirectory() as staged:
+            folder = Path(staged)
+            shutil.copyfile(manifest, folder / MANIFEST)
+            try:
+                names = load(folder).manifest.files
+                for name in names:
+                    self._bring(f"{_INCOMING}/{digest}", name, folder)
+                verify(folder, digest)
+            except ArtifactError as error:
+                if self._objects.holds(f"{digest}/{MANIFEST}"):
+                    return  # another server was quicker, and took the files that it had
+                raise ArtifactRefusedError(f"the artifact is not complete: {error}") from error
+            for name in (*names, MANIFEST):
+                self._objects.upload(folder / name, f"{digest}/{name}")
+
+    def _bring(self, place: str, name: str, folder: Path) -> None:
+        with suppress(FileNotFoundError):  # which the verification that follows names
+            self._objects.download(f"{place}/{name}", folder / name)
+
+    def _require_complete(self, digest: str) -> None:
+        if not self._objects.holds(f"{digest}/{MANIFEST}"):
+            self._require_there()
+            raise ArtifactMissingError(f"no artifact {digest}")
+
+    def _require_there(self) -> None:
+        self._require_folder()
+        self._objects.require_there()
+
+    def _require_folder(self) -> None:
+        # A write would make it anew, and what it held would be lost in silence.
+        if gone := self._gone():
+            raise OSError(gone)
+
+    def _gone(self) -> str | None:
+        if self._folder is None or self._folder.is_dir():
+            return None
+        return f"the folder {self._folder} is gone"
+
+    def _use(self, digest: str) -> None:
+        self._objects.write(f"{_USED}/{digest}", b"")
+
+    def _unused(self, digest: str, before: datetime) -> bool:
+        # Looked at again: since the listing began, somebody may have begun to propose it.
+        try:
+            return self._objects.modified(f"{_USED}/{digest}") < before
+        except FileNotFoundError:
+            return True
+
+    def _pieces(self, name: str, size: int) -> Iterator[bytes]:
+        for start in range(0, size, _PIECE_BYTES):
+            with _failing():
+                piece = self._objects.read(name, start, min(start + _PIECE_BYTES, size))
+            yield piece
+
+
+class Upload:
+    """One file on its way in."""
+
+    def __init__(
+        self, store: ArtifactStore, digest: str, name: str, stream: IO[bytes], max_bytes: int
+    ) -> None:
+        self._store, self._digest, self._name = store, digest, name
+        self._stream, self._max_bytes = stream, max_bytes
+
+    def write(self, chunk: bytes) -> None:
+        """Take the next bytes; raises ArtifactTooLargeError."""
+        if self._stream.tell() + len(chunk) > self._max_bytes:
+            raise ArtifactTooLargeError(f"a file has at most {self._max_bytes} bytes")
+        self._stream.write(chunk)
+
+    def commit(self) -> None:
+        """Store the file; raises what ArtifactStore.take raises."""
+        self._stream.flush()
+        self._store.take(self._digest, self._name, Path(self._stream.name))
+
+
+def _check_name(digest: str, name: str) -> None:
+    if not _DIGEST.fullmatch(digest):
         raise ArtifactRefusedError("a digest is 64 hexadecimal digits in lower case")
     if name not in FILES:
         raise ArtifactRefusedError(f"an artifact has no such file; it may have {', '.join(sorted(FILES))}")
 
 
-def is_digest(text: str) -> bool:
-    """Whether a text is a SHA-256 as artifacts are named by."""
-    return _DIGEST.fullmatch(text) is not None
+def _by_digest(found: list[Found]) -> dict[str, list[Found]]:
+    objects = defaultdict(list)
+    for item in found:
+        for part in item.name.split("/")[:2]:
+            if _DIGEST.fullmatch(part):
+                objects[part].append(item)
+    return objects
 
 
-def require_room(size: int, max_bytes: int) -> None:
-    """Raise ArtifactTooLargeError where a file has more bytes than it may."""
-    if size > max_bytes:
-        raise ArtifactTooLargeError(f"a file has at most {max_bytes} bytes")
-
-
-def evidence_in(folder: Path, digest: str) -> Evidence:
-    """Read every byte of an artifact in a folder. Raises ArtifactRefusedError where one is not as it was."""
+@contextmanager
+def _failing() -> Iterator[None]:
     try:
-        artifact = verify(folder)
-        evaluation = (folder / EVALUATION).read_bytes()
-    except (ArtifactError, OSError) as error:
-        raise ArtifactRefusedError(f"artifact {digest} is damaged: {error}") from error
-    return Evidence(
-        artifact.digest,
-        hashlib.sha256(evaluation).hexdigest(),
-        artifact.manifest.parent,
-        artifact.manifest.classes,
-        evaluation,
-    )
+        yield
+    except OSError as error:
+        raise ArtifactsUnavailableError(f"the store of artifacts: {error}") from error

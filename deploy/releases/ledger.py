@@ -5,14 +5,14 @@ tables are the same on SQLite and PostgreSQL; changes are in migrations/. Trigge
 append-only, so that a slip of the hand in a SQL shell fails too. Each row's hash covers the row and the hash
 before: who drops a trigger and changes a row makes every later hash wrong. Each reading proves the chain, so
 no changed row is ever acted upon. What it cannot show is that the newest rows are missing: the releases
-topic then names a later rollout than the ledger (see deploy.releases.epoch).
+topic then names a later rollout than the ledger (see deploy.releases.publish).
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from deploy.releases.records import Action
+from deploy.records import Action
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 from updater.records import Candidate
 
@@ -183,29 +183,16 @@ def _read(connection: Connection, ledger_id: str) -> tuple[tuple[Event, ...], st
 
 
 def _to_row(event: Event) -> dict[str, Any]:
-    move = event.move
-    return {
+    candidate = event.move.candidate
+    return vars(event.move) | {
         "sequence": event.sequence,
         "at": event.at.isoformat(),
-        "actor": move.actor,
-        "action": move.action,
-        "digest": move.digest,
-        "evaluation_digest": move.evaluation_digest,
-        "reason": move.reason,
-        "candidate": move.candidate.model_dump_json() if move.candidate else None,
-        "epoch": move.epoch,
+        "candidate": candidate and candidate.model_dump_json(),
     }
 
 
 def _from_row(row: dict[str, Any]) -> Event:
     candidate = Candidate.model_validate_json(row["candidate"]) if row["candidate"] else None
-    move = Move(
-        actor=row["actor"],
-        action=row["action"],
-        digest=row["digest"],
-        evaluation_digest=row["evaluation_digest"],
-        reason=row["reason"],
-        candidate=candidate,
-        epoch=row["epoch"],
-    )
+    columns = {field.name: row[field.name] for field in fields(Move)}
+    move = Move(**columns | {"candidate": candidate})
     return Event(row["sequence"], datetime.fromisoformat(row["at"]), move)

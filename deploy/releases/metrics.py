@@ -10,10 +10,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from pydantic import ValidationError
 
+from deploy.records import STATES, Action, Release
 from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.ledger import Event, LedgerError
-from deploy.releases.records import STATES, Action, Release
 from detector.release.artifact import version_of
 from updater.candidate.report import Measure, figures
 from updater.records import Evaluation

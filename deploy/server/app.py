@@ -17,10 +17,10 @@ from deploy.releases.artifacts import (
     ArtifactRefusedError,
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
-    EvidenceError,
 )
+from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
-from deploy.server import imports, memory, releases, status
+from deploy.server import memory, releases, status
 from deploy.server.services import LOOPBACK_NAMES, Services, authorised
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -69,7 +69,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     if settings.token is None:
         # A page of another origin whose name was made to resolve to loopback is no loopback caller.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))
-    for router in (releases.router, memory.router, imports.router, status.router):
+    for router in (releases.router, memory.router, status.router):
         app.include_router(router, dependencies=[Depends(authorised)])
 
     @app.get("/healthz", tags=["status"])

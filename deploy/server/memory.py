@@ -1,23 +1,37 @@
-"""The API's part about what the memory holds: clusters, contact sheets, labels."""
+"""The API's part about what the memory holds: clusters, contact sheets, labels, labelled folders."""
 
+import tarfile
+from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from tempfile import SpooledTemporaryFile
+from typing import IO, Annotated
 
 import structlog
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
 
-from deploy.client.records import (
+from deploy.records import (
     ClusterDetail,
     Clustering,
     ClusterSummary,
+    ImportDone,
     LabelDone,
     LabelEntry,
     LabelRequest,
+    MediaDigests,
+    SkippedFile,
 )
-from deploy.server.services import Actor, Opened
+from deploy.releases.approval import fold
+from deploy.server.services import Actor, Opened, Services
+from detector.release.artifact import MANIFEST
+from detector.release.contract import PICTURE
+from detector.release.manifest import read_manifest
+from ingest.records import MediaPlan
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
-from memory.labels import history, label, undo
+from memory.import_files import LabelledFile, labels_of_media
+from memory.labels import LabelError, history, label, undo
 
 log = structlog.get_logger()
 router = APIRouter()
@@ -103,3 +117,99 @@ def list_labels(services: Opened) -> list[LabelEntry]:
         )
         for entry in history(services.memory)
     ]
+
+
+MAX_PART_BYTES = 2**28
+"""Of a labelled folder in one request: eight times what `forgewatch import` sends; a larger file is alone."""
+_HEAD_BYTES = 2**16  # of one file in an archive, with a long name
+
+Name = Annotated[
+    str,
+    Path(min_length=1, max_length=200, description="the folder's name, which becomes the files' source"),
+]
+Labels = Annotated[
+    list[int], Query(alias="label", description="labels that earlier parts of this import began")
+]
+
+_MEMORY_BYTES = 2**24
+
+
+@router.post("/known-media", tags=["memory"])
+def known_media(services: Opened, body: MediaDigests) -> dict[str, str]:
+    """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
+    with services.memory.read() as connection:
+        return labels_of_media(connection, body.digests)
+
+
+@router.post("/imports/{name}", tags=["memory"])
+async def add_files(
+    services: Opened,
+    actor: Actor,
+    name: Name,
+    request: Request,
+    labels: Labels = [],  # noqa: B006 - FastAPI copies it
+) -> ImportDone:
+    """Take a part of a labelled folder: a tar archive (not compressed) of FAMILY/[GROUP/]FILE.
+
+    Files are known by their content: what the memory holds already is counted and left alone, so a part
+    may be sent again. All of a part is remembered and labelled, or nothing. 413 over the size limit, 422
+    where it is no such archive, 409 where a label given is none that may be extended.
+    """
+    with SpooledTemporaryFile(max_size=_MEMORY_BYTES) as archive:
+        size, limit = 0, max(MAX_PART_BYTES, services.ingest.max_fetched_bytes + _HEAD_BYTES)
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise HTTPException(413, f"a part has at most {limit} bytes")
+            archive.write(chunk)
+        archive.seek(0)
+        return await run_in_threadpool(_take, services, actor, name, archive, labels)
+
+
+def _take(services: Services, actor: str, name: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
+    try:
+        files = list(_files(archive))
+    except (tarfile.TarError, ValueError, OSError, EOFError) as error:
+        raise HTTPException(422, f"no tar archive of plain files: {error}") from error
+    labels = _labels(services, numbers) if numbers else {}
+    done = services.importer.take(files, name, _plan(services), actor=actor, labels=labels)
+    log.info("files imported", source=name, new=sum(done.new.values()), already=done.already, actor=actor)
+    return ImportDone(
+        new=dict(done.new),
+        already=done.already,
+        skipped=[SkippedFile(**asdict(skipped)) for skipped in done.skipped],
+        labels=done.labels,
+    )
+
+
+def _files(archive: IO[bytes]) -> Iterator[LabelledFile]:
+    with tarfile.open(fileobj=archive, mode="r:") as opened:
+        for member in opened:
+            if member.isdir():
+                continue
+            content = opened.extractfile(member) if member.isreg() and not member.sparse else None
+            if content is None:
+                raise ValueError(f"{member.name!r} is no plain file")
+            yield LabelledFile(member.name.removeprefix("./"), content.read())
+
+
+def _labels(services: Services, numbers: list[int]) -> dict[str, int]:
+    what = {entry.id: entry.what for entry in history(services.memory)}
+    if wrong := [number for number in numbers if what.get(number) is None]:
+        raise LabelError(f"there is no label {wrong[0]} to extend")
+    return {str(what[number]): number for number in numbers}
+
+
+def _plan(services: Services) -> MediaPlan:
+    """The live release's, which every later release inherits; before the first one, crops alone.
+
+    Where it looks at no whole picture, the settings say whether one is kept for a later release that does.
+    """
+    wanted = services.memory_settings.picture_plan
+    kept = MediaPlan(pictures={} if wanted is None else {PICTURE: wanted})
+    live = fold(services.ledger.events()).live
+    if live is None:
+        return kept
+    manifest = b"".join(services.artifacts.read(live.digest, MANIFEST).pieces)
+    shown = read_manifest(manifest).contract.media_plan
+    return shown.model_copy(update={"pictures": shown.pictures or kept.pictures})

@@ -8,11 +8,10 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from deploy.client.records import Approve, Because, LedgerEntry, ReleaseDetail
+from deploy.records import Approve, Because, LedgerEntry, Release, ReleaseDetail
 from deploy.releases import approval, metrics
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Decide, Event, Move
-from deploy.releases.records import Release
 from deploy.server.services import Actor, Opened, Services
 from detector.records import Rollout
 from updater.records import Candidate, UpdateRun

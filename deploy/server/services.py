@@ -22,20 +22,18 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 
-from deploy.releases.artifact_bucket import ArtifactBucket
-from deploy.releases.artifact_folder import ArtifactFolder
+from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.settings import DeploySettings
 from detector.records import RELEASES
 from detector.settings import DetectorSettings
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.process.frame import WrongSettingError
 from ingest.records import MediaPlan
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory.crops.crop_store import CropStore
-from memory.crops.object_store import local_folder
 from memory.database import UnknownLayoutError, open_engine
 from memory.import_files import Imported, LabelledFile, prepare, write
 from memory.index.index import Index, Renewal
@@ -117,21 +115,12 @@ class ServicesError(Exception):
     """Something that the server needs cannot be opened; fatal at start."""
 
 
-Artifacts = ArtifactFolder | ArtifactBucket
-
-
-def open_artifacts(url: str, max_file_bytes: int) -> Artifacts:
-    """The store of artifacts at a folder or a URL. Raises OSError where a folder cannot be made."""
-    folder = local_folder(url)
-    return ArtifactBucket(url, max_file_bytes) if folder is None else ArtifactFolder(folder, max_file_bytes)
-
-
 @dataclass(frozen=True)
 class Services:
     """What one deploy server has open."""
 
     ledger: Ledger
-    artifacts: Artifacts
+    artifacts: ArtifactStore
     publisher: Publisher
     memory: Store
     memory_settings: MemorySettings
@@ -161,7 +150,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             engine = open_engine(updater.database_url)
             stack.callback(engine.dispose)
             runs = RunTable(engine, lease_s=updater.lease_s)
-            artifacts = open_artifacts(settings.artifacts_url, settings.max_file_bytes)
+            artifacts = ArtifactStore(settings.artifacts_url, settings.max_file_bytes)
         except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
             raise ServicesError(str(error).splitlines()[0]) from error
         importer = Importer(store, crops, memory, ingest)

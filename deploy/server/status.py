@@ -8,23 +8,20 @@ from typing import Any
 
 import httpx
 from fastapi import APIRouter, Request
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.admin import OffsetSpec
-from kafka.errors import KafkaError, RetriableError
-from kafka.protocol.consumer.offsets import IsolationLevel
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from deploy.client.records import PartitionLag, ProcessHealth, Shelved, Status
+from deploy.records import PartitionLag, ProcessHealth, Shelved, Status
 from deploy.releases.approval import fold
-from deploy.releases.epoch import recent_raises
+from deploy.releases.publish import recent_raises
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
 from detector.records import UNKNOWNS
-from ingest.kafka.access import barred
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import barred, kafka_options
 from memory.rows import counts
 from memory.store import load_offsets
 
@@ -182,31 +179,32 @@ def group_lag(
         raise LagError(problem)
     timeout_ms = int(timeout_s * 1000)
     try:
-        admin = KafkaAdminClient(
+        consumer = KafkaConsumer(
             **options,
+            group_id=group if known is None else None,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
             bootstrap_timeout_ms=timeout_ms,
-            request_timeout_ms=timeout_ms,
-            client_id="forgewatch-lag",
+            max_partition_fetch_bytes=65_536,
         )
     except KafkaError as error:
         raise LagError(f"cannot reach the broker: {error}") from error
     try:
-        (found,) = admin.describe_topics([topic])
-        if found["error_code"]:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        if not partitions:
             raise LagError(f"there is no topic {topic}")
-        partitions = [TopicPartition(topic, part["partition_index"]) for part in found["partitions"]]
         if known is None:
-            books = _books(admin, group, partitions, timeout_s)
-            known = {part.partition: entry.offset for part, entry in books.items() if entry.offset >= 0}
-        ends = _offsets(admin, partitions, OffsetSpec.LATEST)
-        starts = _offsets(admin, partitions, OffsetSpec.EARLIEST)
+            asked = {part.partition: consumer.committed(part, timeout_ms=timeout_ms) for part in partitions}
+            known = {number: offset for number, offset in asked.items() if offset is not None}
+        starts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
+        ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+        left = {part: max(known.get(part.partition, 0), starts[part]) for part in partitions}
+        left = {part: position for part, position in left.items() if position < ends[part]}
+        held = _with_records(consumer, left, ends, min(_PROBE_S, timeout_s)) if left else set()
     except KafkaError as error:
         raise LagError(f"cannot ask the broker: {error}") from error
     finally:
-        admin.close()
-    left = {part: max(known.get(part.partition, 0), starts[part]) for part in partitions}
-    left = {part: position for part, position in left.items() if position < ends[part]}
-    held = _with_records(options, left, ends, timeout_s) if left else set()
+        consumer.close(autocommit=False, timeout_ms=1000)
     return [
         PartitionLag(
             group=group,
@@ -221,58 +219,20 @@ def group_lag(
 
 
 def _with_records(
-    options: Mapping[str, Any],
-    left: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    timeout_s: float,
+    consumer: Any, left: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], timeout_s: float
 ) -> set[TopicPartition]:
     """Those partitions in which a record lies between the position `left` and the end.
 
-    Where the time runs out before that is known, the partition counts as one of them.
+    Where the time runs out before that is known, the partition counts as one of them. Raises KafkaError.
     """
-    try:
-        consumer = KafkaConsumer(
-            **options,
-            group_id=None,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            bootstrap_timeout_ms=int(timeout_s * 1000),
-            max_partition_fetch_bytes=65_536,
-        )
-    except KafkaError as error:
-        raise LagError(f"cannot reach the broker: {error}") from error
-    open_, held = set(left), set()
-    deadline = time.monotonic() + min(_PROBE_S, timeout_s)
-    try:
-        consumer.assign(list(left))
-        for part, position in left.items():
-            consumer.seek(part, position)
-        while open_ and time.monotonic() < deadline:
-            found = set(consumer.poll(timeout_ms=100))
-            held |= found
-            consumer.pause(*found)
-            open_ = {part for part in open_ - found if consumer.position(part) < ends[part]}
-        return held | open_
-    except KafkaError as error:
-        raise LagError(f"cannot ask the broker: {error}") from error
-    finally:
-        consumer.close(autocommit=False, timeout_ms=1000)
-
-
-def _books(admin: Any, group: str, partitions: list[TopicPartition], timeout_s: float) -> dict[Any, Any]:
+    consumer.assign(list(left))
+    for part, position in left.items():
+        consumer.seek(part, position)
+    unknown, held = set(left), set()
     deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            found: dict[Any, Any] = admin.list_group_offsets({group: partitions}).get(group, {})
-            return found
-        except RetriableError:  # a broker that never had a group makes room for it first, then loads it
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
-def _offsets(admin: Any, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-    found = admin.list_partition_offsets(
-        dict.fromkeys(partitions, spec), isolation_level=IsolationLevel.READ_COMMITTED
-    )
-    return {part: entry.offset for part, entry in found.items()}
+    while unknown and time.monotonic() < deadline:
+        polled = set(consumer.poll(timeout_ms=100))
+        held |= polled
+        consumer.pause(*polled)
+        unknown = {part for part in unknown - polled if consumer.position(part) < ends[part]}
+    return held | unknown

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.filters import SQUARE_3, SQUARE_5
-from detector.features.forensics import ForensicFeatures
+from detector.features.forensics import ForensicFeatures, residual_kernels
 
 CELLS, TRACES = 8, 6
 CELL_WIDTH = TRACES * CELLS**2
@@ -34,7 +33,7 @@ class CellTraces(nn.Module):
 
     def __init__(self, crop_px: int) -> None:
         super().__init__()
-        self.register_buffer("kernels", _kernels(), persistent=False)
+        self.register_buffer("kernels", residual_kernels()[2:], persistent=False)
         self.register_buffer("rows", _shares(crop_px), persistent=False)
         self.register_buffer("half_rows", _shares(crop_px // 2), persistent=False)
 
@@ -83,15 +82,6 @@ def _shares(side: int) -> Tensor:
     of_pixel = torch.arange(side) * CELLS // side
     within = F.one_hot(of_pixel, CELLS).float()
     return within / within.sum(0)
-
-
-def _kernels() -> Tensor:
-    kernels = torch.zeros(4, 1, 5, 5)
-    kernels[0, 0, 2, 1:4] = torch.tensor([1.0, -2.0, 1.0])
-    kernels[1, 0, 1:4, 2] = torch.tensor([1.0, -2.0, 1.0])
-    kernels[2, 0, 1:4, 1:4] = torch.tensor(SQUARE_3).float() / 2
-    kernels[3, 0] = torch.tensor(SQUARE_5).float() / 6
-    return kernels
 
 
 REACHES = (8, 4)

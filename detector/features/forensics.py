@@ -10,10 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.filters import SQUARE_3, SQUARE_5
 from detector.features.local_noise import EdgeDetail, LocalFilters, LocalNoise, NoiseLevels
 from detector.features.spectrum import Spectrum
-from detector.release.architecture import FEATURE_WIDTH
+from detector.release.manifest import FEATURE_WIDTH
+
+_SQUARE_3 = ((-1, 2, -1), (2, -4, 2), (-1, 2, -1))
+_SQUARE_5 = (
+    (-1, 2, -2, 2, -1),
+    (2, -6, 8, -6, 2),
+    (-2, 8, -12, 8, -2),
+    (2, -6, 8, -6, 2),
+    (-1, 2, -2, 2, -1),
+)
+"""Residuals of rich models (Fridrich and Kodovsky 2012): free of brightness and of slopes."""
 
 
 class Colour(nn.Module):
@@ -104,7 +113,7 @@ class ForensicFeatures(nn.Module):
         if crop_px % 8 or crop_px < 32:
             raise ValueError(f"a crop's side must be a multiple of 8 and at least 32 px, not {crop_px}")
         self.crop_px = crop_px
-        kernels = _residual_kernels()
+        kernels = residual_kernels()
         self._constant("residual_kernels", kernels)
         self._constant(
             "ycc", torch.tensor([[0.299, 0.587, 0.114], [-0.1687, -0.3313, 0.5], [0.5, -0.4187, -0.0813]])
@@ -184,14 +193,18 @@ def _lagged_products(residuals: Tensor, side: int) -> Tensor:
     return sums.reshape(-1, 6, len(_LAGS)) / sums.new_tensor(counts)
 
 
-def _residual_kernels() -> Tensor:
+def residual_kernels() -> Tensor:
+    """Return six linear residuals, float32 [6, 1, 5, 5], the last ones free of brightness and of slopes.
+
+    First differences across and down, second ones across and down, and squares of 3 x 3 and of 5 x 5.
+    """
     kernels = torch.zeros(6, 1, 5, 5)
     kernels[0, 0, 2, 2:4] = torch.tensor([-1.0, 1.0])
     kernels[1, 0, 2:4, 2] = torch.tensor([-1.0, 1.0])
     kernels[2, 0, 2, 1:4] = torch.tensor([1.0, -2.0, 1.0])
     kernels[3, 0, 1:4, 2] = torch.tensor([1.0, -2.0, 1.0])
-    kernels[4, 0, 1:4, 1:4] = torch.tensor(SQUARE_3).float() / 2
-    kernels[5, 0] = torch.tensor(SQUARE_5).float() / 6
+    kernels[4, 0, 1:4, 1:4] = torch.tensor(_SQUARE_3).float() / 2
+    kernels[5, 0] = torch.tensor(_SQUARE_5).float() / 6
     return kernels
 
 

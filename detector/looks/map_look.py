@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from detector.looks.judged_item import Ask, JudgedItem
 from detector.records import ForgeryMap, Verdict
-from detector.release.map_contract import CELL_PX, CELLS, OF_PICTURE, MapContract
+from detector.release.crop_graphs import CELL_PX, CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import CROPS, Request
+from detector.verdicts import Ask, JudgedItem
 from ingest.records import Decoded, Place, PlacesPlan
 from ingest.sandbox.crops import Box, grid
 

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from detector.looks.judged_item import Ask, JudgedItem, evidence_of
 from detector.looks.scan_places import places_along
 from detector.records import Scan, Segment
 from detector.release.artifact import Artifact
 from detector.release.contract import request_for
-from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.release.crop_graphs import FRAME_SCORE, ScanContract
 from detector.release.tensors import CROPS
-from detector.verdicts import Origin, build
+from detector.verdicts import Ask, JudgedItem, Origin, build, evidence_of
 from ingest.records import Decoded, MediaPlan, PlacesPlan, Region
 from ingest.sandbox.decode import sample
 

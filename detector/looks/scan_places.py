@@ -1,35 +1,23 @@
 """Which crop of which frame of a video is scanned: on the largest face, or where it changes most. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detector.records import RegionPrediction
 from detector.release.manifest import Manifest
+from detector.verdicts import Clip, Corner
 from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Region
 from ingest.sandbox.crops import Box, face_grid, grid
 from ingest.sandbox.decode import sample
 
-Corner = tuple[int, int]
-"""left and top of a crop, px"""
 Apart = list[tuple[int, Region]]
 """Single crops that are judged beside the items' regions: the item's place, and the crop as a region."""
 
 _MOST_PIXELS = 600_000_000
 """of all frames that are scanned together, unless they are as few as the first look's"""
 _FEWEST = 8
-
-
-@dataclass(frozen=True)
-class Clip:
-    """What the first look knows of a video beside its verdict."""
-
-    length: int
-    """how many frames the container holds"""
-    elsewhere: Corner
-    """where to look where no face was found"""
 
 
 def judged_apart(items: Sequence[Decoded], manifest: Manifest) -> Apart:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from detector.release.architecture import NO_BACKBONE, Architecture, Channels
+from detector.release.manifest import NO_BACKBONE, Architecture, Channels
 
 _LEVELS = 255.0
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.release.contract import Contract, Input
+from detector.release.crop_graphs import CropGraph
 from detector.release.tensors import (
     ROWS,
-    CropGraph,
     GraphContract,
     ModelOutput,
     Request,

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from detector.model.network import Network, PictureBranch
 from detector.model.scores import NEIGHBOURS, SCORES, NetworkOutput, fitted, fused, nearest_rows, search
+from detector.release.artifact import Reference as Reference
 from detector.release.manifest import GateParameters
-from detector.release.reference import Reference as Reference
 
 _LEAN = 2.0
 """weight of the surroundings' log odds beside the network's own, which is too sure of what it has not seen"""

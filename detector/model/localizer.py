@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.filters import SQUARE_3, SQUARE_5
+from detector.features.forensics import residual_kernels
 
 _WIDE = 64
 _MIDDLE = 32
@@ -152,15 +152,9 @@ class Residuals(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        first = torch.zeros(_SIDE, _SIDE)
-        first[2, 2:4] = torch.tensor([-1.0, 1])
-        second = torch.zeros(_SIDE, _SIDE)
-        second[2, 1:4] = torch.tensor([0.5, -1, 0.5])
-        square = torch.zeros(_SIDE, _SIDE)
-        square[1:4, 1:4] = torch.tensor(SQUARE_3).float() / 4
-        wide = torch.tensor(SQUARE_5).float()
-        planes = [(plane, _LUMINANCE) for plane in (first, first.T, second, second.T, square, wide / 12)]
-        planes += [(square, _BLUE), (square, _RED)]
+        of_luminance = residual_kernels()[:, 0] / torch.tensor([1, 1, 2, 2, 2, 2])[:, None, None]
+        planes = [(plane, _LUMINANCE) for plane in of_luminance]
+        planes += [(of_luminance[4], _BLUE), (of_luminance[4], _RED)]
         kernels = torch.stack([torch.tensor(colours)[:, None, None] * plane for plane, colours in planes])
         self.weight = nn.Parameter(torch.cat([kernels / level for level in _LEVELS]))
         self.bias = nn.Parameter(torch.zeros(len(self.weight)))

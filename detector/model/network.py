@@ -4,17 +4,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.filters import SQUARE_3, SQUARE_5
-from detector.features.forensics import ForensicFeatures
+from detector.features.forensics import ForensicFeatures, residual_kernels
 from detector.model.backbone import make_backbone
 from detector.model.scores import NetworkOutput
-from detector.release.architecture import Architecture as Architecture
-from detector.release.architecture import Channels, Picture
+from detector.release.manifest import Architecture as Architecture
+from detector.release.manifest import Channels, Picture
 
 _WHITENED_CLIP = 6.0
 _COSINE_SCALE = 10.0
 _IMAGENET: tuple[Channels, Channels] = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-_MIDDLE: tuple[Channels, Channels] = (127.5,) * 3, (127.5,) * 3
+_MIDDLE: Channels = (127.5, 127.5, 127.5)
 
 
 class ResidualFrontEnd(nn.Module):
@@ -26,25 +25,17 @@ class ResidualFrontEnd(nn.Module):
 
     channels = 12
     kernels: Tensor
-    mean: Tensor
-    deviation: Tensor
 
     def __init__(self, mean: Channels | None = None, deviation: Channels | None = None) -> None:
         super().__init__()
-        self.register_buffer("mean", _column(mean or _MIDDLE[0]), persistent=False)
-        self.register_buffer("deviation", _column(deviation or _MIDDLE[1]), persistent=False)
-        first = torch.zeros(5, 5)
-        first[2, 2:4] = torch.tensor([-1.0, 1.0])
-        square = torch.zeros(5, 5)
-        square[1:4, 1:4] = torch.tensor(SQUARE_3).float() / 4
-        wide = torch.tensor(SQUARE_5).float()
-        kernels = torch.stack([first, square, wide / 12])[:, None].repeat(3, 1, 1, 1)
-        self.register_buffer("kernels", kernels, persistent=False)
+        self.rgb = PlainFrontEnd(mean or _MIDDLE, deviation or _MIDDLE)
+        kernels = residual_kernels()[[0, 4, 5]] / torch.tensor([1, 2, 2])[:, None, None, None]
+        self.register_buffer("kernels", kernels.repeat(3, 1, 1, 1), persistent=False)
 
     def forward(self, crops: Tensor) -> Tensor:
         """Return float32 [N, 12, S, S]: residuals within -1..1, RGB by the mean and the deviation."""
         residuals = F.conv2d(crops, self.kernels, padding=2, groups=3)
-        return torch.cat([residuals.clamp(-3, 3) / 3, (crops - self.mean) / self.deviation], 1)
+        return torch.cat([residuals.clamp(-3, 3) / 3, self.rgb(crops)], 1)
 
 
 class PlainFrontEnd(nn.Module):
@@ -165,22 +156,17 @@ class PictureBranch(nn.Module):
     backbone that knows scenes finds a new source unfamiliar, and a forgery of a known one not.
     """
 
-    mean: Tensor
-    deviation: Tensor
-
     def __init__(self, picture: Picture, classes: int) -> None:
         super().__init__()
         self.picture = picture
         self.backbone, width = make_backbone(picture.backbone, 3, picture.side_px)
         self.head = nn.Linear(width, classes)
-        for name in ("mean", "deviation"):
-            column = torch.tensor(getattr(picture, name))[:, None, None]
-            self.register_buffer(name, column, persistent=False)
+        self.rgb = PlainFrontEnd(picture.mean, picture.deviation)
         self.eval().requires_grad_(False)
 
     def features(self, pictures: Tensor) -> Tensor:
         """float32 [N, 3, S, S] in 0..255 → the backbone's features, float32 [N, B]."""
-        found: Tensor = self.backbone((pictures - self.mean) / self.deviation)
+        found: Tensor = self.backbone(self.rgb(pictures))
         return found
 
     def forward(self, pictures: Tensor, pooling: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters
-from detector.release.reference import Reference
 
 NEIGHBOURS = 5
 

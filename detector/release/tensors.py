@@ -2,7 +2,7 @@
 
 Every array has a name, a dtype and a shape in which a number is a fixed size and a name is an open axis, of
 the same size wherever that name stands. Requests and replies are safetensors, which nothing executes. A
-further graph is a file with its `GraphContract`, a field of the manifest and a line in
+further graph is a `GraphContract` in `crop_graphs.py`, a field of the manifest and a line in
 `detector.release.artifact.GRAPHS`: session, export, proof, probe and requests are the same.
 """
 
@@ -126,92 +126,30 @@ class GraphContract(Protocol):
     @property
     def inputs(self) -> Sequence[TensorSpec]:
         """What a request has."""
-        ...
 
     @property
     def outputs(self) -> Sequence[TensorSpec]:
         """What an answer has, by rows."""
-        ...
 
     @property
     def file_inputs(self) -> Sequence[TensorSpec]:
         """What one run of the ONNX file takes."""
-        ...
 
     @property
     def file_outputs(self) -> Sequence[TensorSpec]:
         """What one run of the ONNX file gives."""
-        ...
 
     def answered(self, run: Run, request: Request) -> ModelOutput:
         """Answer a request by runs of the file; the request is as `inputs` say, and has rows."""
-        ...
 
     def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
         """Return how far apart two answers are, of each output of floating point in b.
 
         Infinite where a has it not, the shapes differ or a value is not finite.
         """
-        ...
 
     def tolerance(self, name: str) -> float:
         """Return the largest difference of an output with which two answers count as equal."""
-        ...
-
-
-class CropGraph(BaseModel):
-    """A graph beside the detector: from crops to probabilities, which a threshold reads.
-
-    Two answers are equal where no probability differs by more than 2/255: what a map as a picture of 8 bits
-    hardly shows.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    crop_px: int
-    threshold: float = Field(gt=0, le=1)
-    reals: int = Field(gt=0, description="on how many held-back reals its false alarms were measured")
-    export_difference: float = Field(
-        0.0, ge=0, description="largest difference of a probability, onnx against torch"
-    )
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """The crops, uint8 RGB, with what else a request has."""
-        return (TensorSpec(name=CROPS, dtype="uint8", shape=(ROWS, self.crop_px, self.crop_px, 3)),)
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """The probabilities; each graph has its own."""
-        raise NotImplementedError
-
-    @property
-    def file_inputs(self) -> tuple[TensorSpec, ...]:
-        """As a request, unless the file takes more."""
-        return self.inputs
-
-    @property
-    def file_outputs(self) -> tuple[TensorSpec, ...]:
-        """As an answer, unless the file gives more."""
-        return self.outputs
-
-    def answered(self, run: Run, request: Request) -> ModelOutput:
-        """Answer a request; each graph has its own way."""
-        raise NotImplementedError
-
-    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
-        """Return the largest difference of a probability; infinite as `GraphContract.differences` says."""
-        return {name: _largest(a.get(name), value) for name, value in b.items()}
-
-    def tolerance(self, _name: str) -> float:
-        """Return the same for each output."""
-        return 2 / 255
-
-
-def _largest(a: NDArray[Any] | None, b: NDArray[Any]) -> float:
-    if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return float("inf")
-    return float(np.abs(a - b).max(initial=0.0))
 
 
 def conform(

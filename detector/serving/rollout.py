@@ -1,12 +1,13 @@
 """What scores now, and the idempotent steps from there to what is to be served."""
 
+import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -14,12 +15,45 @@ import structlog
 from detector import metrics
 from detector.records import Rollout
 from detector.release.artifact import Artifact, version_of
-from detector.routing import Route
 from detector.serving.fetch import FetchError, discard
 from detector.serving.loading import Loader, Settled
 from detector.serving.rollout_source import LONGEST_PAUSE_S, REFUSED_PAUSE_S, Pause, ReleaseFollower, Wanted
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
 from detector.settings import DetectorSettings
+
+_PLACES = 2**64
+
+
+@dataclass(frozen=True)
+class Route:
+    """The releases that score now: the canary takes canary_share of the items, the stable one the rest."""
+
+    stable: Artifact
+    canary: Artifact | None = None
+    canary_share: float = 0.0
+
+    def pick(self, item_id: str) -> Artifact:
+        """The release that scores the item of this id (a verdict's `id`)."""
+        if self.canary is not None and in_share(item_id, self.canary_share):
+            return self.canary
+        return self.stable
+
+    @property
+    def releases(self) -> dict[str, Artifact]:
+        """What this route may pick, by digest."""
+        both = (self.stable,) if self.canary is None else (self.stable, self.canary)
+        return {artifact.digest: artifact for artifact in both}
+
+
+def in_share(item_id: str, share: float) -> bool:
+    """Whether an id belongs to a share of all ids, in [0, 1].
+
+    SHA-256 places each id evenly and for good, so a larger share holds all of a smaller one's. The id is
+    topic, partition and offset: the broker gives it, so that no producer can choose who scores its media.
+    """
+    place = int.from_bytes(hashlib.sha256(item_id.encode()).digest()[:8])
+    return place < share * _PLACES
+
 
 log = structlog.get_logger()
 
@@ -56,9 +90,7 @@ class Serving:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
     def tick(self) -> None:

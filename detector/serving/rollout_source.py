@@ -9,7 +9,6 @@ pauses that double up to a limit.
 import time
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self, get_args
 
 import structlog
@@ -22,8 +21,7 @@ from detector.records import RELEASES, Rollout
 from detector.serving.fetch import FetchError, ask_rollout
 from detector.settings import DetectorSettings
 from ingest.durable import write_durably
-from ingest.kafka.access import refused
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options, refused
 from ingest.settings import IngestSettings
 
 FIRST_PAUSE_S = 0.5
@@ -170,9 +168,7 @@ class ReleaseFollower:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     def poll(self, timeout_s: float = 0.0) -> Rollout | None:

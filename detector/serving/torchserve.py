@@ -1,8 +1,6 @@
 """TorchServe's client: predictions, and the versions that it has loaded."""
 
 import contextlib
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -19,15 +17,20 @@ from detector.release.tensors import (
     encode,
     read_probe,
 )
-from detector.serving.mar import MODEL_NAME, mar_name
 from detector.serving.shared_request import SHARED_TYPE, SharedRequests, shared_folder
 from detector.settings import DetectorSettings
 
+MODEL_NAME = "forgewatch"
 SCORES_TIMEOUT_S = 30.0
 """The wait for the scores of one request before it is tried again."""
 _READY_TIMEOUT_S = 120.0
 """The wait until a registered release has a ready worker, which loads its graphs."""
 _MANAGEMENT_TIMEOUT_S = 10.0
+
+
+def mar_name(digest: str) -> str:
+    """The bare file name of an artifact's archive in the model store."""
+    return f"{MODEL_NAME}-{digest}.mar"
 
 
 class TorchServeError(Exception):
@@ -58,13 +61,6 @@ class ProbeError(TorchServeRefusedError):
     """A version does not say what its artifact says it must. Fatal for that release."""
 
 
-@dataclass(frozen=True)
-class Served:
-    """A registered version: whether a worker of it is ready."""
-
-    ready: bool
-
-
 class TorchServe:
     """One TorchServe, over its inference and its management address. Use as a context manager.
 
@@ -92,9 +88,7 @@ class TorchServe:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._inference.close()
         self._management.close()
 
@@ -133,10 +127,10 @@ class TorchServe:
         is ready, and TorchServeUnavailableError when it is not ready in time; either way the version is
         taken out again.
         """
-        known = self.versions().get(artifact.version)
-        if known is not None and known.ready:
+        ready = self.versions().get(artifact.version)
+        if ready:
             return
-        if known is not None:
+        if ready is not None:
             # A worker that TorchServe is restarting, or one that never came up: start afresh.
             self.unregister(artifact.version)
         parameters = {
@@ -175,13 +169,19 @@ class TorchServe:
             worst |= apart
         return worst
 
-    def versions(self, timeout_s: float | None = None) -> dict[str, Served]:
-        """The registered versions; None waits as long for them as for any answer of the management."""
+    def versions(self, timeout_s: float | None = None) -> dict[str, bool]:
+        """Give the registered versions, each with whether a worker of it is ready.
+
+        timeout_s None waits as long for them as for any answer of the management.
+        """
         try:
             reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/all", timeout_s=timeout_s)
         except VersionMissingError:
             return {}
-        return {model["modelVersion"]: Served(_has_ready_worker(model)) for model in reply.json()}
+        return {
+            model["modelVersion"]: any(worker["status"] == "READY" for worker in model["workers"])
+            for model in reply.json()
+        }
 
     def set_default(self, version: str) -> None:
         """Let requests that name no version (curl) go to this one."""
@@ -196,10 +196,6 @@ class TorchServe:
             _send(self._management, "DELETE", f"/models/{MODEL_NAME}/{version}")
         except VersionMissingError:
             return
-
-
-def _has_ready_worker(model: dict[str, list[dict[str, str]]]) -> bool:
-    return any(worker["status"] == "READY" for worker in model["workers"])
 
 
 def _send(

@@ -25,7 +25,7 @@ def module_run(processes: Path = Path("/proc")) -> str | None:
         except OSError:
             continue  # it has just ended
         for flag, module in pairwise(words):
-            if flag == b"-m" and module.decode() in (*METRICS_PORTS, "detector.serving.torchserve_container"):
+            if flag == b"-m" and module.decode() in (*METRICS_PORTS, "detector.serving.torchserve_launch"):
                 return module.decode()
     return None
 

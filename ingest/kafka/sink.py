@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 import structlog
@@ -23,8 +22,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
 
 from ingest import metrics
-from ingest.kafka.access import refused
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 
@@ -88,9 +86,7 @@ class TransactionalSink:
         self.recover()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def commit(

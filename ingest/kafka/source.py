@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -17,19 +16,38 @@ from kafka.errors import (
 )
 
 from ingest import metrics
-from ingest.kafka.access import refused
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
 from ingest.kafka.positions import SameTopic, TopicRenewedError, read_on
 from ingest.kafka.sink import CommitError
 from ingest.metrics import Place, Reach, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 
+_SESSION_TIMEOUT_MS = 9_000
+"""what a killed consumer holds waits for this long"""
+
 log = structlog.get_logger()
 
 
-SESSION_TIMEOUT_MS = 9_000
-"""what a killed consumer holds waits for this long"""
+def committed_reader(settings: IngestSettings, group: str | None, fetch_bytes: int) -> KafkaConsumer:
+    """Give a consumer of committed records that places nothing and commits nothing by itself.
+
+    fetch_bytes: the most that one fetch brings of a partition. Raises kafka.errors.KafkaError.
+    """
+    return KafkaConsumer(
+        **kafka_options(settings),
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # else the client steps over deleted records without a word
+        isolation_level="read_committed",
+        allow_auto_create_topics=False,
+        request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        bootstrap_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        # The heartbeat is a thread of its own.
+        session_timeout_ms=_SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=_SESSION_TIMEOUT_MS // 3,
+        max_partition_fetch_bytes=fetch_bytes,
+    )
 
 
 class Source:
@@ -45,20 +63,7 @@ class Source:
     def __init__(self, settings: IngestSettings, group: str) -> None:
         self._topic, self._options = settings.media_topic, kafka_options(settings)
         self._timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
-        self._consumer = KafkaConsumer(
-            **self._options,
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="none",  # else the client steps over deleted records without a word
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-            request_timeout_ms=self._timeout_ms,
-            bootstrap_timeout_ms=self._timeout_ms,
-            # The heartbeat is a thread of its own.
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 3,
-            max_partition_fetch_bytes=4 * settings.max_record_bytes,
-        )
+        self._consumer = committed_reader(settings, group, 4 * settings.max_record_bytes)
         self._same_topic = SameTopic(self._consumer, self._topic, self._timeout_ms)
         self._placed = False
         self._paused = False
@@ -67,9 +72,7 @@ class Source:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def poll(self, max_records: int, timeout_s: float) -> list[InRecord]:

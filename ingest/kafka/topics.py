@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import AuthorizationError, TopicAlreadyExistsError
 
-from ingest.kafka.access import refused, require_entry
-from ingest.kafka.options import REQUEST_TIMEOUT_S, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused, require_entry
 from ingest.settings import IngestSettings
 
 

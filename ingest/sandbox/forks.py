@@ -20,8 +20,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import NoReturn
 
-from ingest.sandbox.wire import Charge
-
 # One thread each: thread pools take address space, and the children are what scales.
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
@@ -106,13 +104,12 @@ class Forks:
         self._retire()
         self._crashes = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        charge = Charge(parent=os.getpid(), max_pixels=self._max_pixels)
         # A process begins with the mask of the thread that starts it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
         try:
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                    [*command(), charge.model_dump_json()],
+                    [*command(), str(os.getpid()), str(self._max_pixels)],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -134,7 +131,7 @@ class Forks:
 
 
 def command() -> list[str]:
-    """The command line of the process that forks, without its charge.
+    """The command line of the process that forks, without the id of its parent and the limit of pixels.
 
     It has to be started in the folder that this package lies in, from which `-m` imports first. With -P it
     would import what is installed, which is another tree's where this one is on PYTHONPATH alone.

@@ -13,7 +13,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Self, get_args
 
 import structlog
@@ -81,9 +80,7 @@ class Sandbox:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def submit(self, media: _Media, plan: Plan) -> "Future[Decoded]":

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ingest.records import Decoded, MediaKind, MediaPlan, PlacesPlan, Plan, Region
 from ingest.sandbox.decode import DecodeError, DecodeReason
@@ -86,15 +86,6 @@ _MOST_FORMAT_CHARS = 16
 _MOST_FRAME_NUMBER = 2**53
 # The plan of places has a field that must be there and allows no others, so it is tried first.
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Annotated[PlacesPlan | MediaPlan, Field(union_mode="left_to_right")])
-
-
-class Charge(BaseModel):
-    """What a child is started with; parent is the process that it must not outlive."""
-
-    model_config = ConfigDict(frozen=True)
-
-    parent: int
-    max_pixels: int
 
 
 class _Greeting(BaseModel):
@@ -177,17 +168,8 @@ def receive_item(sock: socket.socket) -> tuple[bytes, Plan] | None:
 
 def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
     """Send a result, in the child."""
-    answer = _Answer(
-        kind=decoded.kind,
-        format=decoded.format,
-        width=decoded.width,
-        height=decoded.height,
-        frames=decoded.frames,
-        rows=len(decoded.crops),
-        regions=decoded.regions,
-        frame_numbers=decoded.frame_numbers,
-        length=decoded.length,
-    )
+    facts = {name: getattr(decoded, name) for name in _Answer.model_fields if name != "rows"}
+    answer = _Answer(rows=len(decoded.crops), **facts)
     pixels = [decoded.crops, *decoded.pictures.values()]
     body = [np.ascontiguousarray(part).reshape(-1).data for part in pixels]
     send(sock, answer.model_dump_json().encode(), body, wait)
@@ -223,18 +205,9 @@ def receive_decoded(sock: socket.socket, plan: Plan, max_pixels: int, waiting: W
         rows = np.frombuffer(pixels[shown : shown + taken], np.uint8)
         pictures[name] = rows.reshape(answer.frames, one.height_px, one.width_px, 3)
         shown += taken
-    return Decoded(
-        kind=answer.kind,
-        format=answer.format,
-        width=answer.width,
-        height=answer.height,
-        frames=answer.frames,
-        crops=crops.reshape(answer.rows, most.crop_px, most.crop_px, 3),
-        regions=answer.regions,
-        frame_numbers=answer.frame_numbers,
-        length=answer.length,
-        pictures=pictures,
-    )
+    facts = {name: fact for name, fact in answer if name != "rows"}
+    crops = crops.reshape(answer.rows, most.crop_px, most.crop_px, 3)
+    return Decoded(crops=crops, pictures=pictures, **facts)
 
 
 def _contradiction(answer: _Answer, most: "_Most", max_pixels: int, body_bytes: int) -> str | None:

@@ -11,9 +11,8 @@ import structlog
 from sqlalchemy import Connection, delete, insert, select, update
 
 from memory import metrics
-from memory.alarms import suspects_of_alarms
 from memory.clusters.clusters import Cluster, cluster, names_of, useful
-from memory.rows import now_ms, select_features
+from memory.rows import now_ms, select_features, suspects_of_alarms
 from memory.schema import clustering, clusters, exemplars
 from memory.settings import MemorySettings
 from memory.store import Store, current_revision

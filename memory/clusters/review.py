@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from sqlalchemy import Connection, func, select
 
-from memory.alarms import evidence_of
 from memory.crops.crop_store import CropStore
 from memory.records import Exemplar, ShiftAlarm
 from memory.rows import exemplars_of
-from memory.schema import clustering, clusters, exemplars
+from memory.schema import alarms, clustering, clusters, exemplars
 from memory.store import ExemplarMemoryError, Store
 
 _MARGIN_PX = 12
@@ -67,7 +66,10 @@ def list_clusters(store: Store) -> list[Listed]:
         computed = select(clusters).where(clusters.c.place.is_not(None)).order_by(clusters.c.place)
         suspects = select(clusters).where(clusters.c.alarm.is_not(None)).order_by(clusters.c.alarm.desc())
         rows = [*connection.execute(suspects), *connection.execute(computed)]
-        alarms = evidence_of(connection, [row.alarm for row in rows if row.alarm is not None])
+        found_of = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
+        evidence = {
+            row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(found_of)
+        }
         waiting = set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
     found = [
         Listed(
@@ -76,7 +78,7 @@ def list_clusters(store: Store) -> list[Listed]:
             spread=row.spread,
             resembles=row.resembles,
             unclustered=row.unclustered,
-            alarm=alarms.get(row.alarm),
+            alarm=evidence.get(row.alarm),
         )
         for row in rows
     ]

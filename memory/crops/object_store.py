@@ -6,10 +6,11 @@ AWS_SECRET_ACCESS_KEY, and whatever else botocore reads.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import get_protocol
 
-from ingest.durable import sync, write_durably
+from ingest.durable import file_aside, sync, write_durably
 from ingest.process.frame import WrongSettingError
 from ingest.process.health import existing
 
@@ -33,7 +34,6 @@ AT_ONCE = 16
 """So many requests at most are under way to one store."""
 
 _S3 = ("s3", "s3a")
-_EXISTS = ("PreconditionFailed", "412")
 
 
 def require_files(setting: str, url: str) -> None:
@@ -80,18 +80,13 @@ class ObjectStore:
             self._files.retries = 2
         self._failures = _failures(on_s3=self._on_s3)
 
-    def write(self, name: str, value: bytes, *, once: bool = False) -> None:
-        """Write an object, whole or not at all; on return it survives a power cut.
-
-        once: leave what is there as it is, and raise FileExistsError; a folder may then show half of it after
-        a power cut. Raises OSError.
-        """
+    def write(self, name: str, value: bytes) -> None:
+        """Write an object, whole or not at all; on return it survives a power cut. Raises OSError."""
         with self._plainly():
-            if self._folder and not once:
+            if self._folder:
                 write_durably(Path(self._path(name)), value)
             else:
-                mode = "create" if once else "overwrite"
-                self._files.pipe_file(self._path(name), value, mode=mode, **self._within(len(value)))
+                self._files.pipe_file(self._path(name), value, **self._within(len(value)))
 
     def settle(self, name: str) -> None:
         """See to it that an object which is there survives a power cut. Raises OSError."""
@@ -99,10 +94,14 @@ class ObjectStore:
             sync(Path(self._path(name)).parent)
 
     def upload(self, path: Path, name: str) -> None:
-        """Write a file's bytes, in several parts where they are many. Raises OSError."""
+        """Write a file's bytes as `write` does, in several parts where they are many. Raises OSError."""
         with self._plainly():
-            size = path.stat().st_size
-            self._files.put_file(str(path), self._path(name), chunksize=_PART_BYTES, **self._within(size))
+            if self._folder:
+                with file_aside(Path(self._path(name))) as aside:
+                    shutil.copyfile(path, aside)
+            else:
+                within = self._within(path.stat().st_size)
+                self._files.put_file(str(path), self._path(name), chunksize=_PART_BYTES, **within)
 
     def read(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return the bytes from start up to end, or all. Raises FileNotFoundError, OSError."""
@@ -215,15 +214,13 @@ class ObjectStore:
     def _plainly(self, within: str = "in time") -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, FileExistsError):
+        except FileNotFoundError:
             raise
         except TimeoutError as error:
             raise TimeoutError(f"the object store did not answer {within}") from error
         except self._failures as error:
             if not self._on_s3:
                 raise
-            if _code(error) in _EXISTS:
-                raise FileExistsError("it is there already") from error
             did = "refused" if isinstance(error, PermissionError) else "failed"
             raise OSError(f"the object store {did}: {_one_line(error)}") from error
 
@@ -272,7 +269,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _modified(info: dict[str, Any]) -> datetime:
-    modified: datetime = info["LastModified"]
+    modified: datetime = info.get("LastModified") or datetime.fromtimestamp(info["mtime"], UTC)
     return modified
 
 

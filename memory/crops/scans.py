@@ -18,7 +18,7 @@ import structlog
 from numpy.typing import NDArray
 
 from detector.looks.scan_places import most_restless_corner, places_along
-from detector.release.scan_contract import MOST_FRAMES
+from detector.release.crop_graphs import MOST_FRAMES
 from ingest.records import CropPlan, Decoded, PlacesPlan
 from ingest.sandbox.sandbox import Sandbox
 from memory.records import REAL

@@ -6,24 +6,28 @@ same id, and is never left out.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from uuid import uuid4
 
 import numpy as np
 import structlog
+from kafka import KafkaConsumer, TopicPartition
 from numpy.typing import NDArray
 from sqlalchemy import Connection, insert, select
 
 from detector.release.contract import PICTURE
+from ingest.envelope import EnvelopeError, open_envelope
+from ingest.kafka.access import REQUEST_TIMEOUT_S
 from ingest.kafka.sink import TransactionalSink
-from ingest.records import CropPlan, Decoded, MediaPlan, OutRecord, PicturePlan
+from ingest.kafka.source import committed_reader, in_records
+from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, OutRecord, PicturePlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory import metrics
-from memory.alarms import Alarm, Seen, put_announced, put_shelved, to_announce, to_shelve, waits
 from memory.clusters.clusters import describe, names_of
 from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, Scaling, features_of
@@ -33,7 +37,7 @@ from memory.records import ALARMS, ShiftAlarm
 from memory.rows import now_ms
 from memory.schema import clusters, exemplars
 from memory.settings import MemorySettings
-from memory.shift.refetch import refetch
+from memory.shift.alarms import Alarm, Seen, put_announced, put_shelved, to_announce, to_shelve, waits
 from memory.store import Store
 
 ALARM_TYPE = "io.forgewatch.shift-alarm"
@@ -41,6 +45,8 @@ ALARM_TYPE = "io.forgewatch.shift-alarm"
 log = structlog.get_logger()
 
 DRAWS = 999
+_POLLS = 5
+"""A position that still has its record gives it at the first or second."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,49 @@ def reread(wanted: Sequence[Seen], ingest: IngestSettings, plan: MediaPlan) -> d
             except (DecodeError, ValueError) as error:
                 log.info("suspect cannot be decoded again", offset=item.offset, error=str(error))
     return found
+
+
+def refetch(wanted: Iterable[Seen], ingest: IngestSettings) -> Iterator[tuple[Seen, bytes]]:
+    """Yield what the topics still have of these items, one at a time, with its bytes.
+
+    Read again by its offset, and only if it is the very same. Left out is what retention deleted, what is
+    other media by its digest, and what a record refers to and is gone. Raises kafka.errors.KafkaError.
+    """
+    with closing(committed_reader(ingest, None, ingest.max_record_bytes)) as consumer:
+        places = sorted(wanted, key=lambda item: (item.topic, item.partition, item.offset))
+        for (topic, number), items in groupby(places, key=lambda item: (item.topic, item.partition)):
+            if number in (consumer.partitions_for_topic(topic) or ()):
+                yield from _of_partition(consumer, TopicPartition(topic, number), items, ingest)
+
+
+def _of_partition(
+    consumer: KafkaConsumer, partition: TopicPartition, items: Iterable[Seen], ingest: IngestSettings
+) -> Iterator[tuple[Seen, bytes]]:
+    consumer.assign([partition])
+    begin = consumer.beginning_offsets([partition])[partition]
+    end = consumer.end_offsets([partition])[partition]
+    for item in items:
+        if not begin <= item.offset < end:
+            continue
+        consumer.seek(partition, item.offset)
+        record = _next(consumer)
+        if record is None or record.offset != item.offset:
+            continue
+        try:
+            envelope, media = open_envelope(record, ingest)
+        except EnvelopeError as error:
+            log.info("media cannot be read again", offset=item.offset, error=str(error))
+            continue
+        if envelope.digest == item.digest:
+            yield item, media
+
+
+def _next(consumer: KafkaConsumer) -> InRecord | None:
+    for _ in range(_POLLS):
+        polled = consumer.poll(timeout_ms=int(REQUEST_TIMEOUT_S * 1000) // _POLLS, max_records=1)
+        if records := in_records(polled, {}):
+            return records[0]
+    return None
 
 
 def shelve(

@@ -6,6 +6,7 @@ Sources and offsets are one SQL transaction, so that each verdict is bet on once
 import math
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from threading import Event
 
@@ -20,10 +21,11 @@ from ingest.records import InRecord, Position
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 from memory import metrics
-from memory.alarms import SEEN, Raised, Seen, Watched, begin, drop_beyond, load, now, put_raised, save
+from memory.records import Raised
 from memory.settings import MemorySettings
+from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, put_raised, save
 from memory.shift.shelving import announce_all, shelve_all
-from memory.shift_test import began, share_of_budget
+from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
 from memory.store import ExemplarMemoryError, Store, load_positions, save_offsets
 
@@ -179,7 +181,7 @@ def crossed(one: Watched, budget: float) -> Raised | None:
         return None
     bet_on = [seen.p for seen in one.seen if seen.p is not None]
     return Raised(
-        at=now(),
+        at=datetime.now(UTC),
         source=one.source,
         release=one.release,
         items=one.test.bets,

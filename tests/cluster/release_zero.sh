@@ -4,7 +4,7 @@
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/../..") dir=$(realpath -m "$1") python_bin=$(realpath "$2")
 # What an artifact and its evaluation look like; of another look, it is made anew.
-look=$(cat "$root"/detector/{artifact,manifest,contract}.py "$root"/updater/records.py | sha256sum | cut -c1-12)
+look=$(cat "$root"/detector/release/{artifact,manifest,contract}.py "$root"/updater/records.py | sha256sum | cut -c1-12)
 [ "$(cat "$dir/look" 2>/dev/null)" = "$look" ] && exit 0
 home=$(mktemp -d)
 trap '(cd "$home" && "$python_bin/forgewatch" down > /dev/null); rm -rf "$home"' EXIT

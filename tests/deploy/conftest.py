@@ -14,10 +14,9 @@ from deploy.local.processes import free_port
 from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
-from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import TensorSpec
 from ingest.records import CropPlan
 from updater.records import Candidate, Evaluation
@@ -31,7 +30,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
     monkeypatch.setenv("FORGEWATCH_DEPLOY_KAFKA_TIMEOUT_S", "0.2")
     monkeypatch.setenv("FORGEWATCH_DEPLOY_HEALTH_URLS", '{"detector": "http://127.0.0.1:1/metrics"}')
     monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_FILE_BYTES", "100000")
-    monkeypatch.setattr("deploy.server.imports.MAX_PART_BYTES", 300_000)
+    monkeypatch.setattr("deploy.server.memory.MAX_PART_BYTES", 300_000)
     monkeypatch.setenv("FORGEWATCH_INGEST_MAX_FETCHED_BYTES", "100000")
     return DeploySettings()
 

@@ -4,7 +4,6 @@ import errno
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector import batch as batch_module
-from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
-from detector.looks.judged_item import Evidence, JudgedItem
+from detector.batch import (
+    Batch,
+    BatchAbandonedError,
+    Judged,
+    Ready,
+    judge,
+    open_batch,
+    request_bytes,
+    requests,
+)
 from detector.looks.map_look import PictureMap, forgery_map
 from detector.release.artifact import Artifact, load, seal
 from detector.release.contract import request_for
 from detector.release.tensors import ModelOutput, Request, encode
-from detector.requests import Ready, request_bytes, requests
-from detector.routing import Route, in_share
+from detector.serving.rollout import Route, in_share
 from detector.serving.session import open_session
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
+from detector.verdicts import Evidence, JudgedItem
 from ingest.records import Decoded, InRecord, Region
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -91,9 +98,7 @@ def shows(number: int) -> Callable[[Request], bool]:
     return lambda request: any((crop == one).all() for one in request["crops"])
 
 
-def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
-    untrained_artifact: Artifact,
-) -> None:
+def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(untrained_artifact):
     bad = shows(3)
 
     def refuse(request: Request) -> None:
@@ -109,9 +114,7 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(
     ]
 
 
-def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(
-    untrained_artifact: Artifact,
-) -> None:
+def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(untrained_artifact):
     def again(artifact: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
         assert artifact == untrained_artifact
         assert [one.media() for one in seen] == [PNG + bytes([number]) for number in range(3)]
@@ -124,7 +127,6 @@ def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(
     batch = opened(3, Route(untrained_artifact))
     judged = judge(batch, model, DetectorSettings(), 900_000, again=again)
     for result in judged:
-        assert result.verdict is not None
         assert result.verdict.map is not None
         assert result.unknown is not None
         message = decode_unknown(result.unknown)
@@ -133,9 +135,7 @@ def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(
         assert (message.features.tolist(), message.embedding.tolist()) == ([1, 1, 1], [0, 0])
 
 
-def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits(
-    untrained_artifact: Artifact,
-) -> None:
+def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits(untrained_artifact):
     bad = shows(5)
 
     def refuse(request: Request) -> None:
@@ -151,7 +151,7 @@ def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits
 @pytest.mark.parametrize(
     "error", [KeyError("what"), ValueError("odd"), IndexError(), OSError(errno.ENAMETOOLONG, "x")]
 )
-def test_an_error_that_nobody_foresaw_costs_one_item(untrained_artifact: Artifact, error: Exception) -> None:
+def test_an_error_that_nobody_foresaw_costs_one_item(untrained_artifact, error):
     bad = shows(2)
 
     def refuse(request: Request) -> None:
@@ -165,15 +165,13 @@ def test_an_error_that_nobody_foresaw_costs_one_item(untrained_artifact: Artifac
     assert [result.stage for result in judged] == ["decode", "score", "score", "score", "decode"]
 
 
-def test_an_envelope_that_breaks_the_reader_costs_one_item(
-    untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_envelope_that_breaks_the_reader_costs_one_item(untrained_artifact, monkeypatch):
     real = batch_module.open_envelope
 
-    def reading(topic: str, partition: int, offset: int, *rest: Any) -> Any:
-        if offset == 1:
+    def reading(record: InRecord, settings: IngestSettings) -> Any:
+        if record.offset == 1:
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
-        return real(topic, partition, offset, *rest)
+        return real(record, settings)
 
     monkeypatch.setattr(batch_module, "open_envelope", reading)
     batch = opened(3, Route(untrained_artifact))
@@ -191,7 +189,7 @@ def test_an_envelope_that_breaks_the_reader_costs_one_item(
         BatchAbandonedError("stop"),
     ],
 )
-def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact: Artifact, fault: Exception) -> None:
+def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact, fault):
     def refuse(request: Request) -> None:
         raise fault
 
@@ -202,7 +200,7 @@ def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact: Artifact, 
         judge(opened(2, route, {1: fault}), Model(untrained_artifact), DetectorSettings(), 900_000)
 
 
-def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact: Artifact) -> None:
+def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact):
     batch = opened(1, Route(untrained_artifact))
     cancelled: Future[Decoded] = Future()
     cancelled.cancel()
@@ -211,9 +209,7 @@ def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact: 
         judge(batch, Model(untrained_artifact), DetectorSettings(), 900_000)
 
 
-def test_each_item_of_a_batch_is_scored_by_the_release_that_its_id_is_routed_to(
-    untrained_artifact: Artifact, tmp_path: Path
-) -> None:
+def test_each_item_of_a_batch_is_scored_by_the_release_that_its_id_is_routed_to(untrained_artifact, tmp_path):
     shutil.copytree(untrained_artifact.folder, tmp_path / "canary")
     manifest = load(tmp_path / "canary").manifest
     canary = seal(tmp_path / "canary", manifest.model_copy(update={"parent": untrained_artifact.digest}))
@@ -238,8 +234,8 @@ def ready(artifact: Artifact, counts: list[int]) -> list[Ready]:
     st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 64), st.integers(10_000, 400_000)
 )
 def test_requests_hold_all_items_in_order_within_both_limits(
-    untrained_artifact: Artifact, counts: list[int], max_crops: int, max_bytes: int
-) -> None:
+    untrained_artifact, counts, max_crops, max_bytes
+):
     items = ready(untrained_artifact, counts)
     parts = list(requests(items, max_crops, max_bytes))
     assert [one.place for part in parts for one in part] == list(range(len(counts)))
@@ -249,14 +245,12 @@ def test_requests_hold_all_items_in_order_within_both_limits(
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12))
-def test_a_request_has_at_most_the_bytes_that_are_reckoned(
-    untrained_artifact: Artifact, counts: list[int]
-) -> None:
+def test_a_request_has_at_most_the_bytes_that_are_reckoned(untrained_artifact, counts):
     items = ready(untrained_artifact, counts)
     request = request_for([one.decoded for one in items], items[0].artifact.manifest.contract)
     body = len(encode(request))
     assert body <= request_bytes(items) <= body + 512
 
 
-def test_full_requests_of_the_defaults_fit_a_stock_torchserve(untrained_artifact: Artifact) -> None:
+def test_full_requests_of_the_defaults_fit_a_stock_torchserve(untrained_artifact):
     assert DetectorSettings().max_request_bytes < 6_553_500

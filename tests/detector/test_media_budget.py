@@ -31,16 +31,12 @@ def settings(tmp_path: Path) -> IngestSettings:
 
 
 @pytest.mark.parametrize("name", ["decodes", "fails"])
-def test_many_records_that_name_one_large_file_cost_its_size_and_little_more(
-    settings: IngestSettings, name: str
-) -> None:
+def test_many_records_that_name_one_large_file_cost_its_size_and_little_more(settings, name):
     with Sandbox(settings) as sandbox:
         assert peak_bytes(sandbox, settings, records(settings, name)) < 3 * FILE_BYTES
 
 
-def test_media_that_is_taken_at_once_is_held_at_once(
-    settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_media_that_is_taken_at_once_is_held_at_once(settings, monkeypatch):
     submit, held = Sandbox.submit, []
 
     def submit_at_once(self: Sandbox, media: Media, plan: MediaPlan) -> Any:
@@ -52,11 +48,10 @@ def test_media_that_is_taken_at_once_is_held_at_once(
         assert peak_bytes(sandbox, settings, records(settings, "decodes")) > 8 * FILE_BYTES
 
 
-def test_media_is_what_its_item_says_once_it_is_called_for(settings: IngestSettings) -> None:
+def test_media_is_what_its_item_says_once_it_is_called_for(settings):
     media = Media(records(settings, "fails")[0], settings)
     assert media.item is None
     assert len(media()) == FILE_BYTES
-    assert media.item is not None
     assert (media.item.media_id, media.item.size_bytes) == ("7", FILE_BYTES)
 
 

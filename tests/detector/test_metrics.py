@@ -32,7 +32,7 @@ def lines_about(release: str) -> list[str]:
     ]
 
 
-def test_a_retired_release_leaves_no_series_behind() -> None:
+def test_a_retired_release_leaves_no_series_behind():
     for release in ("retired", "live"):
         for label in ("real", "fake", "unknown"):
             VERDICTS.labels(label, release).inc()
@@ -47,11 +47,11 @@ def test_a_retired_release_leaves_no_series_behind() -> None:
     forget_release("live")
 
 
-def test_forgetting_a_release_that_never_scored_is_no_error() -> None:
+def test_forgetting_a_release_that_never_scored_is_no_error():
     forget_release("never seen")
 
 
-def test_a_release_that_begins_to_score_shows_its_series_at_zero() -> None:
+def test_a_release_that_begins_to_score_shows_its_series_at_zero():
     serve_release("new", ["gan"])
     fakes = {"family": "gan", "release": "new"}
     assert REGISTRY.get_sample_value("forgewatch_detector_fakes_total", fakes) == 0
@@ -74,7 +74,7 @@ def test_a_release_that_begins_to_score_shows_its_series_at_zero() -> None:
         ("forgewatch_ingest_sandbox_restarts_total", {"reason": "timeout"}),
     ],
 )
-def test_a_counter_is_there_before_its_first_event(name: str, labels: dict[str, str]) -> None:
+def test_a_counter_is_there_before_its_first_event(name, labels):
     # One whose first value is 100 has an increase of 0, and nobody is told.
     assert REGISTRY.get_sample_value(name, labels) is not None
 
@@ -84,7 +84,7 @@ def judged(label: Label, family: str | None, **changes: object) -> Judged:
     return Judged(InRecord("media", 0, 0, 0, None, b"", ()), verdict, None, None, "score", None, "c" * 12)
 
 
-def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likeliest_one() -> None:
+def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likeliest_one():
     FAKES.clear()
     count_committed(
         [judged("fake", "gan"), judged("fake", "gan"), judged("unknown", "gan"), judged("real", None)]
@@ -99,7 +99,7 @@ def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likel
     forget_release("cccccccccccc")
 
 
-def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called() -> None:
+def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called():
     def counted() -> list[float | None]:
         return [
             REGISTRY.get_sample_value("forgewatch_detector_told_videos_total", {"label": label})
@@ -116,7 +116,7 @@ def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called() -> Non
     forget_release("cccccccccccc")
 
 
-def test_second_looks_are_counted_by_what_the_release_can_add_and_did() -> None:
+def test_second_looks_are_counted_by_what_the_release_can_add_and_did():
     def counted() -> list[float | None]:
         return [
             REGISTRY.get_sample_value(f"forgewatch_detector_{what}_total", {"outcome": outcome})
@@ -161,14 +161,14 @@ def scored() -> Judged:
 
 
 @pytest.mark.parametrize("level", ["info"], indirect=True)
-def test_a_verdict_is_no_line_at_the_normal_level(level: None) -> None:
+def test_a_verdict_is_no_line_at_the_normal_level(level):
     with capture_logs() as lines:
         log_verdict(scored(), None)
     assert lines == []
 
 
 @pytest.mark.parametrize("level", ["debug"], indirect=True)
-def test_a_verdict_is_one_line_for_debugging_that_says_of_which_item_and_release(level: None) -> None:
+def test_a_verdict_is_one_line_for_debugging_that_says_of_which_item_and_release(level):
     with capture_logs() as lines:
         log_verdict(scored(), None)
     (line,) = lines
@@ -178,7 +178,7 @@ def test_a_verdict_is_one_line_for_debugging_that_says_of_which_item_and_release
 
 
 @pytest.mark.parametrize("level", ["info"], indirect=True)
-def test_a_dead_letter_is_a_line_in_one_printable_piece(level: None) -> None:
+def test_a_dead_letter_is_a_line_in_one_printable_piece(level):
     with capture_logs() as lines:
         log_verdict(
             Judged.failed(RECORD, "decode", DecodeError("corrupt", "broken\n\x1b[31m file"), TRACE, RELEASE),

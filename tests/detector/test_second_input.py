@@ -18,7 +18,6 @@ from detector.handler import Handler
 from detector.model.export import ExportError, export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
-from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import (
     Input,
@@ -28,7 +27,7 @@ from detector.release.contract import (
     crops_and_pooling,
     request_for,
 )
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import (
     REQUEST_TYPE,
     Request,
@@ -39,7 +38,7 @@ from detector.release.tensors import (
     read_probe,
     write_probe,
 )
-from detector.routing import Route
+from detector.serving.rollout import Route
 from detector.serving.session import Session, open_session
 from detector.settings import DetectorSettings
 from ingest.records import CropPlan, InRecord, PicturePlan
@@ -137,13 +136,13 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.mark.slow
-def test_its_probe_says_what_the_graph_says_in_another_session(artifact: Artifact) -> None:
+def test_its_probe_says_what_the_graph_says_in_another_session(artifact):
     request, expected = read_probe(artifact.folder / PROBE, artifact.manifest.contract)
     assert request.keys() == {one.name for one in INPUTS}
     assert beyond_tolerance(differences(open_session(artifact, 1).score(request), expected)) == []
 
 
-def test_an_export_that_lost_the_second_input_is_found(artifact: Artifact) -> None:
+def test_an_export_that_lost_the_second_input_is_found(artifact):
     graph = RedIsFake()
     graph.forward = lambda **arrays: graph.base(arrays["crops"], arrays["pooling"])  # type: ignore[method-assign]
     with pytest.raises(ExportError, match="logits differs by"):
@@ -151,9 +150,7 @@ def test_an_export_that_lost_the_second_input_is_found(artifact: Artifact) -> No
 
 
 @pytest.mark.slow
-def test_the_worker_judges_items_and_frames_by_their_own_pictures(
-    artifact: Artifact, sandbox: Sandbox
-) -> None:
+def test_the_worker_judges_items_and_frames_by_their_own_pictures(artifact, sandbox):
     session = open_session(artifact, 1)
     media = [picture("red"), picture("blue"), picture("blue", "red", "#ff8080"), picture("red")] * 3
     records = [InRecord("media", 0, i, 0, None, data, ()) for i, data in enumerate(media)]
@@ -167,7 +164,7 @@ def test_the_worker_judges_items_and_frames_by_their_own_pictures(
     )
 
 
-def test_items_score_together_as_they_do_alone(artifact: Artifact) -> None:
+def test_items_score_together_as_they_do_alone(artifact):
     session, contract = open_session(artifact, 1), artifact.manifest.contract
     media = [picture(*colours) for colours in (["red"], ["blue", "red", "lime"], ["white"]) * 4]
     items = [extract(data, contract.media_plan, 10**6) for data in media]
@@ -180,7 +177,7 @@ def test_items_score_together_as_they_do_alone(artifact: Artifact) -> None:
     np.testing.assert_allclose(together["logits"][len(items) :], regions, atol=1e-4)
 
 
-def test_the_size_of_a_request_counts_every_view(artifact: Artifact) -> None:
+def test_the_size_of_a_request_counts_every_view(artifact):
     contract = artifact.manifest.contract
     items = [extract(picture("red", "blue"), contract.media_plan, 10**6)] * 5
     body = len(encode(request_for(items, contract)))
@@ -200,15 +197,13 @@ def ask(artifact: Artifact) -> Callable[[bytes, str], tuple[int, bytes]]:
     return ask
 
 
-def test_the_handler_answers_media_with_a_verdict(ask: Callable[[bytes, str], tuple[int, bytes]]) -> None:
+def test_the_handler_answers_media_with_a_verdict(ask):
     for colour, label in (("red", "fake"), ("blue", "real")):
         status, answer = ask(picture(colour), "image/png")
         assert (status, json.loads(answer)["label"]) == (200, label)
 
 
-def test_the_handler_answers_the_workers_arrays_and_refuses_others(
-    artifact: Artifact, ask: Callable[[bytes, str], tuple[int, bytes]]
-) -> None:
+def test_the_handler_answers_the_workers_arrays_and_refuses_others(artifact, ask):
     status, answer = ask(encode(REQUESTS[0]), REQUEST_TYPE)
     assert status == 200
     assert beyond_tolerance(differences(decode(answer), open_session(artifact, 1).score(REQUESTS[0]))) == []

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from verdicts import make_evidence, make_item, make_verdict
+from verdicts import look, make_evidence, make_item, make_region, make_verdict
 
-from detector.looks.judged_item import JudgedItem
 from detector.looks.map_look import MapLook
-from detector.records import RegionPrediction, Verdict
-from detector.release.map_contract import CELLS, OF_PICTURE, MapContract
+from detector.records import Verdict
+from detector.release.crop_graphs import CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavailableError
+from detector.verdicts import JudgedItem
 from ingest.records import Decoded, MediaError, PlacesPlan
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.extract import cut_places
 from ingest.sandbox.sandbox import SandboxUnavailableError
 
 CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
@@ -49,16 +48,6 @@ def picture(width: int = 200, height: int = 136) -> bytes:
     return buffer.getvalue()
 
 
-def look(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
-    """What the sandbox does, in this process."""
-    future: Future[Decoded] = Future()
-    try:
-        future.set_result(cut_places(media(), plan, 1_000_000))
-    except Exception as error:
-        future.set_exception(error)
-    return future
-
-
 def white(request: Request) -> ModelOutput:
     """A localizer to which white is forged."""
     crops = request["crops"]
@@ -79,9 +68,8 @@ def cells_of(png: str) -> Any:
     return np.asarray(Image.open(BytesIO(base64.b64decode(png))))
 
 
-def test_the_map_shows_where_the_picture_is_forged() -> None:
+def test_the_map_shows_where_the_picture_is_forged():
     (verdict,) = with_maps([seen()], CONTRACT, look, white)
-    assert verdict.map is not None
     cells = cells_of(verdict.map.png)
     assert cells.shape == (17, 25)
     expected = np.zeros((17, 25))
@@ -93,7 +81,7 @@ def test_the_map_shows_where_the_picture_is_forged() -> None:
     assert verdict.timings.map_s > 0
 
 
-def test_what_is_called_real_is_mapped_only_where_it_is_asked_for() -> None:
+def test_what_is_called_real_is_mapped_only_where_it_is_asked_for():
     def refuse(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
         raise AssertionError("looked at again")
 
@@ -103,7 +91,7 @@ def test_what_is_called_real_is_mapped_only_where_it_is_asked_for() -> None:
     assert asked_for.map is not None
 
 
-def test_verdicts_keep_their_order_and_all_else_that_they_say() -> None:
+def test_verdicts_keep_their_order_and_all_else_that_they_say():
     given = [seen(label, offset=offset) for offset, label in enumerate(["unknown", "real", "fake"])]
     verdicts = with_maps(given, CONTRACT, look, white)
     assert [verdict.map is None for verdict in verdicts] == [False, True, False]
@@ -111,28 +99,15 @@ def test_verdicts_keep_their_order_and_all_else_that_they_say() -> None:
     assert bare == [one.verdict.model_copy(update={"timings": None}) for one in given]
 
 
-def test_a_video_is_mapped_in_the_frame_that_looks_most_forged() -> None:
+def test_a_video_is_mapped_in_the_frame_that_looks_most_forged():
     frames = [Image.fromarray(np.full((136, 200, 3), 51 * number, np.uint8)) for number in range(5)]
     buffer = BytesIO()
     frames[0].save(buffer, "PNG", save_all=True, append_images=frames[1:])
     regions = tuple(
-        RegionPrediction(
-            kind=kind,  # type: ignore[arg-type]
-            box=(0, 0, 200, 136),
-            frame=frame,
-            time_s=0.1 * frame,
-            label="fake",
-            family=None,
-            family_probability=None,
-            fake_probability=probability,
-            energy=0,
-            novelty=1,
-            unknown_score=0,
-        )
+        make_region(kind, frame, (0, 0, 200, 136), probability)
         for kind, frame, probability in (("frame", 1, 0.2), ("frame", 3, 0.9), ("face", 4, 0.99))
     )
     (verdict,) = with_maps([seen(data=buffer.getvalue(), regions=regions)], CONTRACT, look, white)
-    assert verdict.map is not None
     assert verdict.map.frame == 3
     assert set(np.unique(cells_of(verdict.map.png))) == {153}
 
@@ -166,36 +141,34 @@ def lost(error: Exception) -> Callable[[Callable[[], bytes], PlacesPlan], "Futur
         (failing(OSError(24, "too many open files")), white),
     ],
 )
-def test_a_second_look_that_fails_leaves_the_verdict_as_it_was(
-    look_at: Any, ask: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_second_look_that_fails_leaves_the_verdict_as_it_was(look_at, ask, caplog):
     given = seen()
     assert with_maps([given], CONTRACT, look_at, ask) == [given.verdict]
 
 
-def test_a_map_is_of_the_media_that_the_verdict_is_of() -> None:
+def test_a_map_is_of_the_media_that_the_verdict_is_of():
     given = seen(now=picture(200, 137))
     assert with_maps([given], CONTRACT, look, white) == [given.verdict]
 
 
-def test_a_frame_of_another_size_than_the_first_has_no_map() -> None:
+def test_a_frame_of_another_size_than_the_first_has_no_map():
     given = seen(width=300, height=200)
     assert with_maps([given], CONTRACT, look, white) == [given.verdict]
 
 
-def test_crops_that_no_plan_takes_leave_the_verdict_as_it_was() -> None:
+def test_crops_that_no_plan_takes_leave_the_verdict_as_it_was():
     given = seen()
     wide = CONTRACT.model_copy(update={"crop_px": 2048})
     assert with_maps([given], wide, look, white) == [given.verdict]
 
 
-def test_the_worker_shows_that_it_lives_before_each_map_that_it_awaits() -> None:
+def test_the_worker_shows_that_it_lives_before_each_map_that_it_awaits():
     beats: list[int] = []
     with_maps([seen(offset=n) for n in range(3)], CONTRACT, look, white, beat=lambda: beats.append(1))
     assert len(beats) == 3
 
 
-def test_one_item_without_a_map_takes_none_from_the_others() -> None:
+def test_one_item_without_a_map_takes_none_from_the_others():
     items = [seen(offset=0), seen(data=b"no media", offset=1), seen(offset=2)]
     verdicts = with_maps(items, CONTRACT, look, white)
     assert [verdict.map is None for verdict in verdicts] == [False, True, False]
@@ -211,7 +184,7 @@ def test_one_item_without_a_map_takes_none_from_the_others() -> None:
     assert [verdict.map is None for verdict in verdicts] == [False, True, False]
 
 
-def test_maps_of_several_items_are_asked_for_in_one_request_of_as_many_crops_as_it_takes() -> None:
+def test_maps_of_several_items_are_asked_for_in_one_request_of_as_many_crops_as_it_takes():
     asked: list[list[int]] = []
 
     def ask(request: Request) -> ModelOutput:
@@ -229,7 +202,7 @@ def test_maps_of_several_items_are_asked_for_in_one_request_of_as_many_crops_as_
     assert min(verdict.timings.map_s for verdict in together) > 0
 
 
-def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says_so() -> None:
+def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says_so():
     items = [seen(offset=number) for number in range(3)] + [seen("real", offset=3)]
     untouched: list[Any] = []
     verdicts = with_maps(items, CONTRACT, lambda *at: untouched.append(at), white, seconds=0.0)
@@ -257,7 +230,7 @@ def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says
     assert [decoding.cancelled() for decoding in queued] == [False, True, True]
 
 
-def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for() -> None:
+def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for():
     asked = []
 
     def down(request: Request) -> ModelOutput:

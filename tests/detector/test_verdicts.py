@@ -6,37 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from verdicts import make_decoded, make_item
 
 from detector.records import Rollout, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.tensors import ModelOutput
 from detector.unknowns import UnknownMessageError, decode, encode
 from detector.verdicts import Origin, build, fake_probabilities
-from ingest.records import Decoded, MediaItem, Region
-
-
-def decoded(crops: int, regions: tuple[tuple[int, ...], ...] = (), size: int = 8) -> Decoded:
-    return Decoded(
-        kind="image",
-        format="PNG",
-        width=100,
-        height=80,
-        frames=1,
-        crops=np.full((crops, size, size, 3), crops, np.uint8),
-        regions=tuple(Region("face", (0, 0, 8, 8), 0, None, rows) for rows in regions),
-    )
+from ingest.records import Decoded
 
 
 def origin(offset: int) -> Origin:
-    item = MediaItem(
-        topic="media",
-        partition=0,
-        offset=offset,
-        timestamp_ms=1,
-        source="camera",
-        digest="0" * 64,
-        size_bytes=3,
-    )
+    item = make_item(offset)
     return Origin(f"media-0-{offset}", item, Timings(decode_s=0.1, model_s=0.2))
 
 
@@ -57,10 +38,10 @@ def verdicts(artifact: Artifact, items: list[Decoded], output: ModelOutput) -> l
     return build([origin(i) for i in range(len(items))], items, output, artifact)
 
 
-def test_a_verdict_names_the_family_and_says_unknown_first(untrained_artifact: Artifact) -> None:
+def test_a_verdict_names_the_family_and_says_unknown_first(untrained_artifact):
     real, fake, unknown = verdicts(
         untrained_artifact,
-        [decoded(1)] * 3,
+        [make_decoded(1)] * 3,
         says([[4, 0, 0], [0, 1, 4], [0, 4, 1]], [0, 0, 9]),
     )
     assert (real.label, real.family, real.family_probability) == ("real", None, None)
@@ -74,8 +55,8 @@ def test_a_verdict_names_the_family_and_says_unknown_first(untrained_artifact: A
     assert [neighbour.exemplar for neighbour in fake.neighbours] == [f"exemplar-{i}" for i in range(5)]
 
 
-def test_a_regions_scores_are_those_of_its_row(untrained_artifact: Artifact) -> None:
-    items = [decoded(2, ((0,), (1,))), decoded(1), decoded(1, ((0,),))]
+def test_a_regions_scores_are_those_of_its_row(untrained_artifact):
+    items = [make_decoded(2, ((0,), (1,))), make_decoded(1), make_decoded(1, ((0,),))]
     result = says([[4, 0, 0]] * 3 + [[0, 4, 0], [4, 0, 0], [0, 0, 4]], [0, 0, 0, 0, 1, 9])
     first, second, third = verdicts(untrained_artifact, items, result)
     assert [(region.label, region.family) for region in first.regions] == [("fake", "blend"), ("real", None)]
@@ -83,17 +64,15 @@ def test_a_regions_scores_are_those_of_its_row(untrained_artifact: Artifact) -> 
     assert [(region.label, region.unknown_score) for region in third.regions] == [("unknown", 9.0)]
 
 
-def test_a_video_and_its_frames_are_unknown_from_the_threshold_of_videos(
-    untrained_artifact: Artifact,
-) -> None:
+def test_a_video_and_its_frames_are_unknown_from_the_threshold_of_videos(untrained_artifact):
     gate = untrained_artifact.manifest.gate.model_copy(
         update={"unknown_threshold": 2.0, "video_unknown_threshold": 5.0}
     )
     manifest = untrained_artifact.manifest.model_copy(update={"gate": gate})
-    video = replace(decoded(1, ((0,), (0,))), kind="video")
+    video = replace(make_decoded(1, ((0,), (0,))), kind="video")
     said = says([[4, 0, 0]] * 6, [3, 3, 3, 6, 3, 3])
     picture, clip = verdicts(
-        replace(untrained_artifact, manifest=manifest), [decoded(1, ((0,),)), video], said
+        replace(untrained_artifact, manifest=manifest), [make_decoded(1, ((0,),)), video], said
     )
     assert (picture.label, picture.unknown_threshold) == ("unknown", 2)
     assert [region.label for region in picture.regions] == ["unknown"]
@@ -101,8 +80,8 @@ def test_a_video_and_its_frames_are_unknown_from_the_threshold_of_videos(
     assert [region.label for region in clip.regions] == ["unknown", "real"]
 
 
-def test_what_is_suspected_is_never_called_real(untrained_artifact: Artifact) -> None:
-    items = [decoded(1, ((0,),)), decoded(1)]
+def test_what_is_suspected_is_never_called_real(untrained_artifact):
+    items = [make_decoded(1, ((0,),)), make_decoded(1)]
     said = says([[4, 1, 0], [0, 0, 4], [4, 0, 0]], [0, 0, 0])
     doubted, fake = build([origin(0), origin(1)], items, said, untrained_artifact, suspected=True)
     assert (doubted.label, doubted.family) == ("unknown", "blend")
@@ -110,7 +89,7 @@ def test_what_is_suspected_is_never_called_real(untrained_artifact: Artifact) ->
     assert (fake.label, fake.family) == ("fake", "upsampling")
 
 
-def test_fake_probability_is_what_is_not_real() -> None:
+def test_fake_probability_is_what_is_not_real():
     logits = np.array([[0.0, 0.0], [1000.0, 0.0]], np.float32)
     np.testing.assert_allclose(fake_probabilities(logits), [0.5, 0.0])
 
@@ -123,9 +102,9 @@ def test_fake_probability_is_what_is_not_real() -> None:
     shown=st.sampled_from([None, 32, 224, 518]),
 )
 def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
-    untrained_artifact: Artifact, crops: int, size: int, limit: int, version: str | None, shown: int | None
-) -> None:
-    (verdict,) = verdicts(untrained_artifact, [decoded(1)], says([[0, 4, 0]], [9]))
+    untrained_artifact, crops, size, limit, version, shown
+):
+    (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], says([[0, 4, 0]], [9]))
     sent = np.random.default_rng(0).integers(0, 256, (crops, size, size, 3), dtype=np.uint8)
     features, embedding = np.arange(300, dtype=np.float32), np.ones(128, np.float32)
     picture = None if shown is None else np.full((shown, shown, 3), 7, np.uint8)
@@ -147,15 +126,15 @@ def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
     assert got.left_out == 0 or len(data) + sent[0].nbytes > limit - 200
 
 
-def test_a_message_that_cannot_fit_is_refused(untrained_artifact: Artifact) -> None:
-    (verdict,) = verdicts(untrained_artifact, [decoded(1)], says([[0, 4, 0]], [9]))
+def test_a_message_that_cannot_fit_is_refused(untrained_artifact):
+    (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], says([[0, 4, 0]], [9]))
     row = np.zeros(300, np.float32)
     with pytest.raises(ValueError, match="without crops"):
         encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, None, 500)
 
 
-def test_bytes_that_are_no_message_are_refused(untrained_artifact: Artifact) -> None:
-    (verdict,) = verdicts(untrained_artifact, [decoded(1)], says([[0, 4, 0]], [9]))
+def test_bytes_that_are_no_message_are_refused(untrained_artifact):
+    (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], says([[0, 4, 0]], [9]))
     row = np.zeros(3, np.float32)
     data = encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, "2")
     for damaged in (b"", data[:-1], data[:100], data.replace(b'"label', b'"lapel'), b"\0" * 8):
@@ -175,9 +154,9 @@ def test_bytes_that_are_no_message_are_refused(untrained_artifact: Artifact) -> 
             decode(encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, "2", picture=picture))
 
 
-def test_scores_are_finite_numbers_even_for_extreme_logits(untrained_artifact: Artifact) -> None:
+def test_scores_are_finite_numbers_even_for_extreme_logits(untrained_artifact):
     result = says([[1e4, -1e4, 0]], [0])
-    (verdict,) = verdicts(untrained_artifact, [decoded(1)], result)
+    (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], result)
     assert verdict.fake_probability == 0.0
 
 
@@ -202,7 +181,7 @@ SAID = {"ledger": "0" * 32, "epoch": 0, "sequence": 3, "stable": "a" * 64}
         {"canary_share": 0.5},
     ],
 )
-def test_a_rollout_names_digests_and_nothing_else(wrong: dict[str, object]) -> None:
+def test_a_rollout_names_digests_and_nothing_else(wrong):
     Rollout.model_validate(SAID)
     with pytest.raises(ValidationError):
         Rollout.model_validate(SAID | wrong)
@@ -210,17 +189,17 @@ def test_a_rollout_names_digests_and_nothing_else(wrong: dict[str, object]) -> N
 
 @pytest.mark.slow
 @given(st.text())
-def test_no_other_text_passes_for_a_digest(text: str) -> None:
+def test_no_other_text_passes_for_a_digest(text):
     with pytest.raises(ValidationError):
         Rollout.model_validate(SAID | {"stable": text})
 
 
-def test_a_record_of_a_version_without_ledger_ids_is_no_rollout() -> None:
+def test_a_record_of_a_version_without_ledger_ids_is_no_rollout():
     earlier = {"slot": "stable", "stable": "a" * 64, "previous": None, "sequence": 3}
     with pytest.raises(ValidationError, match="ledger"):
         Rollout.model_validate_json(json.dumps(earlier))
 
 
-def test_a_rollout_survives_the_topic() -> None:
+def test_a_rollout_survives_the_topic():
     rollout = Rollout.model_validate(SAID | {"canary": "b" * 64, "canary_share": 0.1, "previous": "c" * 64})
     assert Rollout.model_validate_json(rollout.model_dump_json()) == rollout

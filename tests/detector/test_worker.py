@@ -11,8 +11,8 @@ from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged
 from detector.records import Verdict
-from detector.routing import Route
 from detector.second_look import LookBudget
+from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
@@ -80,24 +80,22 @@ def opened_at_once(media: Callable[[], bytes], plan: object) -> Future[Decoded]:
     return future
 
 
-def test_a_batch_of_slow_media_is_no_larger_than_its_duration_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_slow_media_is_no_larger_than_its_duration_allows(monkeypatch):
     asked = asked_for(0.25, monkeypatch, max_batch_duration_s=2)
     assert asked[0] == 1
     assert set(asked[3:]) == {8}
 
 
-def test_media_slower_than_a_batch_is_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_media_slower_than_a_batch_is_taken_one_by_one(monkeypatch):
     assert set(asked_for(7, monkeypatch, max_batch_duration_s=2)) == {1}
 
 
-def test_a_batch_of_quick_media_is_as_large_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_quick_media_is_as_large_as_is_set(monkeypatch):
     assert set(asked_for(0.001, monkeypatch, max_batch_items=48)[3:]) == {48}
 
 
 @pytest.mark.parametrize("behind", [True, False])
-def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(
-    monkeypatch: pytest.MonkeyPatch, behind: bool
-) -> None:
+def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(monkeypatch, behind):
     told: list[bool] = []
 
     def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
@@ -110,9 +108,7 @@ def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(
     assert set(told[1:]) == {behind}
 
 
-def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("detector.second_look.time.monotonic", lambda: clock[0])
     budget = LookBudget()
@@ -168,7 +164,7 @@ def verdict(media_id: str, traceparent: str | None = None) -> Verdict:
     return make_verdict(item, id=f"of {media_id[:8]}")
 
 
-def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are_committed() -> None:
+def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are_committed():
     sent = committed(4000, [verdict("short"), verdict("x" * 9000), verdict("other")])
     topics = [record.topic.removeprefix("forgewatch.") for record in sent]
     assert topics == ["verdicts", "unknowns", "dead-letters", "verdicts", "unknowns"]
@@ -179,7 +175,7 @@ def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are
     assert (sent[2].key, sent[2].value) == (b"key", b"file")
 
 
-def test_a_dead_letter_that_does_not_fit_ends_the_process_and_not_in_a_circle() -> None:
+def test_a_dead_letter_that_does_not_fit_ends_the_process_and_not_in_a_circle():
     with pytest.raises(RecordTooLargeError):
         committed(10, [verdict("short")])
 
@@ -187,7 +183,7 @@ def test_a_dead_letter_that_does_not_fit_ends_the_process_and_not_in_a_circle() 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-def test_the_producers_place_in_a_trace_goes_with_the_verdict_and_with_the_unknown() -> None:
+def test_the_producers_place_in_a_trace_goes_with_the_verdict_and_with_the_unknown():
     said, kept, untraced, _ = committed(9000, [verdict("traced", PARENT), verdict("untraced")])
     headers = dict(said.headers)
     for name in ("ce_traceparent", "traceparent"):

@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 from detector.features.forensics import ForensicFeatures
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from memory.index.ivf_index import IvfIndex
 from updater.data.training_data import LabelledCrops
-from updater.training import loop, softmax_rehearsal
+from updater.training import loop, two_stages
 from updater.training.crop_rows import by_rows
 from updater.training.fit import Checkpoint
 from updater.training.loop import Training, item_weights
@@ -66,7 +66,7 @@ def test_cuda_computes_the_forensic_features_of_the_cpu(gpu, items):
 def test_amp_trains_a_network_that_tells_the_classes_apart(gpu, items, backbone):
     architecture = Architecture(backbone=backbone, crop_px=64)
     step = Step(items, CLASSES, architecture, recipe=RECIPE, device=gpu)
-    network = softmax_rehearsal.learn(step).network
+    network = two_stages.learn(step).network
     assert all(torch.isfinite(value).all() for value in network.state_dict().values())
     crops = torch.from_numpy(items.crops).to(gpu).float().permute(0, 3, 1, 2)
     with torch.no_grad():
@@ -147,6 +147,7 @@ def test_training_hardly_waits_for_its_data(gpu, items, backbone):
     assert {stage: share for stage, share in shares.items() if share < 0.9} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["none", "lcnet_035"])
 def test_a_wait_for_data_would_be_seen(items, backbone, monkeypatch):
     """By a clock of its own: a step takes a second, and drawing a batch of rows takes none, or three."""

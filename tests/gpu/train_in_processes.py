@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.data.training_data import LabelledCrops
-from updater.training import processes, softmax_rehearsal
+from updater.training import processes, two_stages
 from updater.training.step import Recipe, Step
 
 
@@ -24,7 +24,7 @@ def main(folder: Path, kind: str) -> None:
     with processes.joined(torch.device(kind)) as device:
         recipe = Recipe(10, 1e-3, 10, 2e-3, 0.3, batch=16)
         step = Step(items, ("real", "blocky"), architecture, recipe=recipe, device=device)
-        state = softmax_rehearsal.learn(step).network.state_dict()
+        state = two_stages.learn(step).network.state_dict()
         rank = os.environ["RANK"]
         save_file({k: v.cpu().contiguous() for k, v in state.items()}, folder / f"{rank}.safetensors")
 

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings
 from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
-from ingest.process.settings import ProcessSettings, find_problems
+from ingest.process.frame import ProcessSettings, find_problems
 from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings

@@ -16,7 +16,7 @@ import yaml
 from pydantic_settings import BaseSettings
 
 from deploy.environment import SETTINGS
-from ingest.process.settings import ProcessSettings
+from ingest.process.frame import ProcessSettings
 
 CHART = Path(__file__).parents[2] / "helm" / "forgewatch"
 BEGIN, END = "<!-- values -->\n", "<!-- end of values -->\n"

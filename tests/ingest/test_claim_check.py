@@ -28,12 +28,12 @@ def reason(dataref: str, root: Path | None, limit: int = 100) -> str:
     return error.value.reason
 
 
-def test_a_file_below_the_root_is_read(root: Path) -> None:
+def test_a_file_below_the_root_is_read(root):
     assert fetch(f"file://{root}/sub/a%20photo.jpg", root, 5) == b"media"
     assert fetch(f"file://localhost{root}/sub/a%20photo.jpg", root, 5) == b"media"
 
 
-def test_without_a_root_everything_is_refused(root: Path) -> None:
+def test_without_a_root_everything_is_refused(root):
     assert reason(f"file://{root}/sub/a%20photo.jpg", None) == "dataref_refused"
 
 
@@ -60,11 +60,11 @@ def test_without_a_root_everything_is_refused(root: Path) -> None:
         "",
     ],
 )
-def test_what_is_not_a_file_url_below_the_root_is_refused(dataref: str, root: Path) -> None:
+def test_what_is_not_a_file_url_below_the_root_is_refused(dataref, root):
     assert reason(dataref.format(root=root), root) == "dataref_refused"
 
 
-def test_a_link_out_of_the_root_is_refused_and_one_inside_is_followed(root: Path) -> None:
+def test_a_link_out_of_the_root_is_refused_and_one_inside_is_followed(root):
     (root / "out").symlink_to(root.parent / "secret")
     (root / "folder").symlink_to(root.parent)
     (root / "in").symlink_to(root / "sub" / "a photo.jpg")
@@ -73,24 +73,24 @@ def test_a_link_out_of_the_root_is_refused_and_one_inside_is_followed(root: Path
     assert fetch(f"file://{root}/in", root, 5) == b"media"
 
 
-def test_a_link_to_itself_is_refused(root: Path) -> None:
+def test_a_link_to_itself_is_refused(root):
     (root / "loop").symlink_to(root / "loop")
     assert reason(f"file://{root}/loop", root) in ("dataref_refused", "dataref_missing")
 
 
-def test_a_pipe_a_folder_and_a_device_are_refused_without_waiting(root: Path) -> None:
+def test_a_pipe_a_folder_and_a_device_are_refused_without_waiting(root):
     os.mkfifo(root / "pipe")
     assert reason(f"file://{root}/pipe", root) == "dataref_refused"
     assert reason(f"file://{root}/sub", root) == "dataref_refused"
     assert reason("file:///dev/zero", Path("/dev")) == "dataref_refused"
 
 
-def test_a_missing_file_is_missing(root: Path) -> None:
+def test_a_missing_file_is_missing(root):
     assert reason(f"file://{root}/none", root) == "dataref_missing"
     assert reason(f"file://{root}/sub/a%20photo.jpg/none", root) in ("dataref_refused", "dataref_missing")
 
 
-def test_a_file_over_the_limit_is_refused_by_its_size_alone(root: Path) -> None:
+def test_a_file_over_the_limit_is_refused_by_its_size_alone(root):
     with (root / "big").open("wb") as file:
         file.truncate(1 << 40)  # sparse: reading it would fill the memory
     assert reason(f"file://{root}/big", root) == "too_large"
@@ -98,13 +98,11 @@ def test_a_file_over_the_limit_is_refused_by_its_size_alone(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\udcff", "\0", "%00", "x" * 300, "y/" * 3000])
-def test_a_path_that_no_file_system_has_is_refused_or_missing(name: str, root: Path) -> None:
+def test_a_path_that_no_file_system_has_is_refused_or_missing(name, root):
     assert reason(f"file://{root}/{name}", root) in ("dataref_refused", "dataref_missing")
 
 
-def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(root, monkeypatch):
     growing = root / "growing"
     growing.write_bytes(b"1234")
     real = os.fstat
@@ -146,14 +144,14 @@ def swapping(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_no_race_leads_out_of_the_root(swapping: Path) -> None:
+def test_no_race_leads_out_of_the_root(swapping):
     assert fetched(swapping, lambda said: said.count("inside") > 100 and len(said) > TRIES) == {
         "inside",
         "dataref_refused",
     }
 
 
-def test_without_the_walk_the_race_is_won(swapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_walk_the_race_is_won(swapping, monkeypatch):
     def open_by_path(top: Path, parts: tuple[str, ...]) -> int:
         return os.open(top.joinpath(*parts), os.O_RDONLY | os.O_NOFOLLOW)
 

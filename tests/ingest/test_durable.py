@@ -95,9 +95,7 @@ def writes_by_file(path: Path) -> None:
 
 @pytest.mark.parametrize("write", [lambda path: write_durably(path, b"new"), writes_by_file])
 @pytest.mark.parametrize("before", [{}, {"deep/er/file": b"old"}])
-def test_a_power_cut_finds_the_old_file_or_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None], before: dict[str, bytes]
-) -> None:
+def test_a_power_cut_finds_the_old_file_or_the_new_one(tmp_path, monkeypatch, write, before):
     for name, value in before.items():
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(value)
@@ -109,7 +107,7 @@ def test_a_power_cut_finds_the_old_file_or_the_new_one(
     assert all(found in (before, new) for found in disk.after_each)
 
 
-def test_a_power_cut_finds_all_of_a_folder_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_power_cut_finds_all_of_a_folder_or_none(tmp_path, monkeypatch):
     disk = Disk(tmp_path, monkeypatch)
     with folder_aside(tmp_path / "new" / "folder") as aside:
         (aside / "one").write_bytes(b"1")
@@ -120,9 +118,7 @@ def test_a_power_cut_finds_all_of_a_folder_or_none(tmp_path: Path, monkeypatch: 
     assert all(found in ({}, new) for found in disk.after_each)
 
 
-def test_a_power_cut_finds_a_folder_of_elsewhere_under_one_name_in_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_power_cut_finds_a_folder_of_elsewhere_under_one_name_in_whole(tmp_path, monkeypatch):
     make_folder(tmp_path / "incoming" / "draft")
     make_folder(tmp_path / "kept")
     disk = Disk(tmp_path, monkeypatch)
@@ -158,9 +154,7 @@ def in_a_new_folder_that_no_one_synced(path: Path) -> None:
 @pytest.mark.parametrize(
     "write", [without_sync_of_the_file, without_sync_of_the_folder, in_a_new_folder_that_no_one_synced]
 )
-def test_the_disk_of_these_tests_loses_what_was_written_carelessly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
-) -> None:
+def test_the_disk_of_these_tests_loses_what_was_written_carelessly(tmp_path, monkeypatch, write):
     """The negative control: each step that is left out shows."""
     disk = Disk(tmp_path, monkeypatch)
     write(tmp_path / "file")
@@ -170,7 +164,7 @@ def test_the_disk_of_these_tests_loses_what_was_written_carelessly(
 
 
 @pytest.mark.parametrize("made", [file_aside, folder_aside])
-def test_an_error_while_it_is_filled_leaves_nothing(tmp_path: Path, made: Callable[[Path], "object"]) -> None:
+def test_an_error_while_it_is_filled_leaves_nothing(tmp_path, made):
     write_durably(tmp_path / "kept", b"old")
     with pytest.raises(KeyboardInterrupt), made(tmp_path / "kept"):  # type: ignore[attr-defined]
         raise KeyboardInterrupt
@@ -178,14 +172,14 @@ def test_an_error_while_it_is_filled_leaves_nothing(tmp_path: Path, made: Callab
     assert (tmp_path / "kept").read_bytes() == b"old"
 
 
-def test_a_folder_goes_over_none_that_holds_something(tmp_path: Path) -> None:
+def test_a_folder_goes_over_none_that_holds_something(tmp_path):
     write_durably(tmp_path / "folder" / "old", b"old")
     with pytest.raises(OSError), folder_aside(tmp_path / "folder") as aside:  # noqa: PT011 - ENOTEMPTY has no class
         (aside / "new").write_bytes(b"new")
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["folder", "folder/old"]
 
 
-def test_what_is_written_is_for_this_user_alone(tmp_path: Path) -> None:
+def test_what_is_written_is_for_this_user_alone(tmp_path):
     write_durably(tmp_path / "folder" / "file", b"secret")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("folder", "folder/file")]
     assert modes == [0o700, 0o600]

@@ -1,7 +1,6 @@
 import base64
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from cloudevents.v1.http import CloudEvent as OlderCloudEvent
 from cloudevents.v1.kafka import to_structured
 
 from ingest.envelope import EnvelopeError, open_envelope
-from ingest.records import MediaItem
+from ingest.records import InRecord, MediaItem
 from ingest.settings import IngestSettings
 
 MEDIA = b"\xff\xd8\xff media"
@@ -23,7 +22,7 @@ STRUCTURED: Headers = [("content-type", b"application/cloudevents+json; charset=
 def opened(
     headers: Headers, value: bytes | None, settings: IngestSettings | None = None
 ) -> tuple[MediaItem, bytes]:
-    return open_envelope("t", 1, 2, 3, headers, value, settings or IngestSettings())
+    return open_envelope(InRecord("t", 1, 2, 3, None, value, tuple(headers)), settings or IngestSettings())
 
 
 def reason(headers: Headers, value: bytes | None, settings: IngestSettings | None = None) -> str:
@@ -54,7 +53,7 @@ def document(**changes: Any) -> bytes:
     return json.dumps({name: value for name, value in event.items() if value != "-"}).encode()
 
 
-def test_a_bare_value_is_the_media() -> None:
+def test_a_bare_value_is_the_media():
     item, media = opened([("content-type", b"image/jpeg"), ("trace", b"\xff")], MEDIA)
     assert media == MEDIA
     assert (item.media_id, item.source, item.declared_type) == (None, "t", "image/jpeg")
@@ -63,14 +62,14 @@ def test_a_bare_value_is_the_media() -> None:
 
 
 @pytest.mark.parametrize("write", [to_binary_event, to_structured_event])
-def test_what_the_stock_client_sends_is_understood_in_both_modes(write: Any) -> None:
+def test_what_the_stock_client_sends_is_understood_in_both_modes(write):
     message = write(CloudEvent(dict(EVENT), MEDIA))
     item, media = opened(list(message.headers.items()), message.value)
     assert media == MEDIA
     assert (item.media_id, item.source, item.declared_type) == ("7", "/camera", "image/jpeg")
 
 
-def test_a_null_header_is_an_attribute_that_is_not_set() -> None:
+def test_a_null_header_is_an_attribute_that_is_not_set():
     # The JavaScript client makes a header of every attribute that it knows, with or without a value.
     unset: Headers = [("content-type", None), ("ce_subject", None), ("ce_dataschema", None)]
     item, media = opened(binary(ce_datacontenttype=b"image/png") + unset, MEDIA)
@@ -78,7 +77,7 @@ def test_a_null_header_is_an_attribute_that_is_not_set() -> None:
     assert opened([("content-type", None)], MEDIA)[1] == MEDIA
 
 
-def test_a_null_member_of_a_structured_event_is_an_attribute_that_is_not_set(tmp_path: Path) -> None:
+def test_a_null_member_of_a_structured_event_is_an_attribute_that_is_not_set(tmp_path):
     value = document(subject=None, time=None, datacontenttype=None, data=None, dataref=None)
     assert opened(STRUCTURED, value)[1] == b"media"
     (tmp_path / "a.jpg").write_bytes(MEDIA)
@@ -88,14 +87,14 @@ def test_a_null_member_of_a_structured_event_is_an_attribute_that_is_not_set(tmp
     assert reason(STRUCTURED, document(data_base64=None)) == "no_media"
 
 
-def test_media_that_looks_like_json_is_left_alone() -> None:
+def test_media_that_looks_like_json_is_left_alone():
     assert opened([], b'{"version": "9", "data": 1}')[1] == b'{"version": "9", "data": 1}'
     value = b'{"specversion": "9", "data": 1}'
     assert opened(binary(), value)[1] == value
 
 
 @pytest.mark.parametrize("declared", ["image/jpeg", None])
-def test_a_structured_event_of_the_older_client_is_known_by_its_value(declared: str | None) -> None:
+def test_a_structured_event_of_the_older_client_is_known_by_its_value(declared):
     # It moves datacontenttype out of the event and into the header of that name, where there is one.
     attributes = {"source": "/camera", "type": "media", "datacontenttype": declared}
     event = OlderCloudEvent({name: text for name, text in attributes.items() if text}, MEDIA)
@@ -106,7 +105,7 @@ def test_a_structured_event_of_the_older_client_is_known_by_its_value(declared: 
     assert (item.media_id, item.source, item.declared_type) == (event["id"], "/camera", declared)
 
 
-def test_a_structured_event_is_known_by_its_value_and_refused_by_its_own_reasons() -> None:
+def test_a_structured_event_is_known_by_its_value_and_refused_by_its_own_reasons():
     assert opened([], b" \r\n" + document())[1] == b"media"
     assert opened([("content-type", b"image/png")], document(datacontenttype="image/gif"))[
         0
@@ -116,12 +115,12 @@ def test_a_structured_event_is_known_by_its_value_and_refused_by_its_own_reasons
     assert reason([], document(data_base64="-")) == "no_media"
 
 
-def test_header_names_are_read_in_any_case() -> None:
+def test_header_names_are_read_in_any_case():
     headers = [(name.upper(), raw) for name, raw in binary()]
     assert opened(headers, MEDIA)[0].media_id == "7"
 
 
-def test_the_older_version_of_the_specification_is_known() -> None:
+def test_the_older_version_of_the_specification_is_known():
     value = document(specversion="0.3", data_base64="-", data="bWVkaWE=", datacontentencoding="base64")
     assert opened(STRUCTURED, value)[1] == b"media"
     assert opened(binary(ce_specversion=b"0.3"), MEDIA)[1] == MEDIA
@@ -179,15 +178,15 @@ def test_the_older_version_of_the_specification_is_known() -> None:
         ([("content-type", b"image/png\x1b[2J")], MEDIA, "bad_header"),
     ],
 )
-def test_what_is_no_envelope_has_its_one_reason(headers: Headers, value: bytes | None, expected: str) -> None:
+def test_what_is_no_envelope_has_its_one_reason(headers, value, expected):
     assert reason(headers, value) == expected
 
 
-def test_an_empty_value_is_opened_and_left_to_the_decoder() -> None:
+def test_an_empty_value_is_opened_and_left_to_the_decoder():
     assert opened([], b"")[1] == b""
 
 
-def test_a_value_over_the_limit_is_refused_however_it_came() -> None:
+def test_a_value_over_the_limit_is_refused_however_it_came():
     settings = IngestSettings(max_media_bytes=10)
     assert reason([], b"x" * 11, settings) == "too_large"
     assert (
@@ -197,7 +196,7 @@ def test_a_value_over_the_limit_is_refused_however_it_came() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b""])
-def test_a_dataref_is_fetched_where_the_record_has_no_media(value: bytes | None, tmp_path: Path) -> None:
+def test_a_dataref_is_fetched_where_the_record_has_no_media(value, tmp_path):
     (tmp_path / "a.jpg").write_bytes(MEDIA)
     settings = IngestSettings(claim_check_dir=tmp_path)
     dataref = f"file://{tmp_path}/a.jpg"
@@ -207,7 +206,7 @@ def test_a_dataref_is_fetched_where_the_record_has_no_media(value: bytes | None,
     assert opened(STRUCTURED, document(data_base64="-", dataref=dataref), settings)[1] == MEDIA
 
 
-def test_a_dataref_outside_the_root_or_to_nothing_says_so(tmp_path: Path) -> None:
+def test_a_dataref_outside_the_root_or_to_nothing_says_so(tmp_path):
     settings = IngestSettings(claim_check_dir=tmp_path, max_fetched_bytes=3)
     (tmp_path / "big").write_bytes(b"1234")
     assert reason(binary(ce_dataref=b"file:///etc/passwd"), None, settings) == "dataref_refused"
@@ -225,7 +224,7 @@ def traced(headers: Headers, value: bytes | None) -> tuple[str | None, str | Non
     return item.traceparent, item.tracestate
 
 
-def test_the_place_in_a_trace_is_kept_from_every_form_that_media_comes_in() -> None:
+def test_the_place_in_a_trace_is_kept_from_every_form_that_media_comes_in():
     state = b"vendor=1"
     plain: Headers = [("traceparent", PARENT.encode()), ("tracestate", state)]
     assert traced(plain, MEDIA) == (PARENT, "vendor=1")
@@ -234,7 +233,7 @@ def test_the_place_in_a_trace_is_kept_from_every_form_that_media_comes_in() -> N
     assert traced(STRUCTURED, document(traceparent=PARENT, tracestate="vendor=1")) == (PARENT, "vendor=1")
 
 
-def test_an_events_own_place_goes_before_that_of_the_hop_and_the_hops_serves_where_it_has_none() -> None:
+def test_an_events_own_place_goes_before_that_of_the_hop_and_the_hops_serves_where_it_has_none():
     hop: Headers = [("traceparent", OTHER.encode())]
     assert traced(hop + binary(ce_traceparent=PARENT.encode()), MEDIA) == (PARENT, None)
     assert traced(hop + STRUCTURED, document(traceparent=PARENT)) == (PARENT, None)
@@ -243,7 +242,7 @@ def test_an_events_own_place_goes_before_that_of_the_hop_and_the_hops_serves_whe
 
 
 @pytest.mark.parametrize("malformed", [b"\xff\xfe", b"", b"00-0-0-0", PARENT.upper().encode(), b"a\nb"])
-def test_a_malformed_place_is_dropped_and_the_item_is_opened(malformed: bytes) -> None:
+def test_a_malformed_place_is_dropped_and_the_item_is_opened(malformed):
     assert traced([("traceparent", malformed), ("tracestate", malformed)], MEDIA) == (None, None)
     event = binary(ce_traceparent=malformed, ce_tracestate=malformed)
     assert traced(event, MEDIA) == (None, None)
@@ -252,12 +251,12 @@ def test_a_malformed_place_is_dropped_and_the_item_is_opened(malformed: bytes) -
 
 
 @pytest.mark.parametrize("malformed", [7, True, {"a": 1}, ["x"], "", "a\x00b", "x" * 5000])
-def test_a_malformed_place_in_a_structured_event_is_dropped_and_the_item_is_opened(malformed: object) -> None:
+def test_a_malformed_place_in_a_structured_event_is_dropped_and_the_item_is_opened(malformed):
     assert traced(STRUCTURED, document(traceparent=malformed, tracestate=malformed)) == (None, None)
     assert traced(STRUCTURED, document(traceparent=PARENT, tracestate=malformed)) == (PARENT, None)
 
 
-def test_an_item_of_before_the_fields_is_still_read() -> None:
+def test_an_item_of_before_the_fields_is_still_read():
     item, _ = opened([], MEDIA)
     written = item.model_dump(exclude={"traceparent", "tracestate"})
     assert MediaItem.model_validate(written) == item

@@ -2,7 +2,6 @@
 
 import struct
 import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any
@@ -14,8 +13,7 @@ from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox.decode import FORMATS, DecodeError, image_frames
-from ingest.sandbox.extract import extract
-from ingest.sandbox.faces import find_faces
+from ingest.sandbox.extract import extract, find_faces
 from ingest.sandbox.sandbox import Sandbox
 from ingest.sandbox.video import demuxer
 from ingest.settings import IngestSettings
@@ -46,9 +44,7 @@ def reason(data: bytes, limit: int = LIMIT) -> str:
 
 @pytest.mark.parametrize("quarter_turns", range(4))
 @pytest.mark.parametrize("orientation", [None, 1, 3, 6, 8])
-def test_a_heif_is_turned_once_and_by_its_own_word(
-    heif: Callable[..., bytes], quarter_turns: int, orientation: int | None
-) -> None:
+def test_a_heif_is_turned_once_and_by_its_own_word(heif, quarter_turns, orientation):
     exif = None
     if orientation is not None:
         tags = Image.Exif()
@@ -61,34 +57,32 @@ def test_a_heif_is_turned_once_and_by_its_own_word(
 
 
 @pytest.mark.parametrize("primary", [0, 1])
-def test_of_several_pictures_in_a_heif_the_primary_is_shown(heif: Callable[..., bytes], primary: int) -> None:
+def test_of_several_pictures_in_a_heif_the_primary_is_shown(heif, primary):
     grey = np.full((32, 32, 3), 128, np.uint8)
     assert shown(heif([QUARTERS, grey], primary)).shape == (QUARTERS, grey)[primary].shape
 
 
 @pytest.mark.parametrize("brand", FORMATS["HEIF"].brands)
-def test_no_brand_of_heif_is_taken_for_a_video(heif: Callable[..., bytes], brand: bytes) -> None:
+def test_no_brand_of_heif_is_taken_for_a_video(heif, brand):
     data = heif([QUARTERS], brand=brand)
     assert demuxer(data) is None
     decoded = extract(data, PLAN, LIMIT)
     assert (decoded.kind, decoded.format, decoded.width, decoded.height) == ("image", "HEIF", 96, 64)
 
 
-def test_a_heif_beyond_the_pixel_limit_is_refused(heif: Callable[..., bytes]) -> None:
+def test_a_heif_beyond_the_pixel_limit_is_refused(heif):
     assert reason(heif([QUARTERS]), 96 * 64 - 1) == "too_many_pixels"
     assert len(shown(heif([QUARTERS]), 96 * 64)) == 64
 
 
-def test_a_heif_whose_header_lies_about_its_size_is_no_way_around_the_limit(
-    heif: Callable[..., bytes],
-) -> None:
+def test_a_heif_whose_header_lies_about_its_size_is_no_way_around_the_limit(heif):
     data = heif([QUARTERS])
     small = data.replace(struct.pack(">II", 96, 64), struct.pack(">II", 16, 16))
     assert small != data
     assert reason(small, 96 * 64 - 1) in ("too_many_pixels", "corrupt")
 
 
-def test_a_heif_cut_short_anywhere_has_a_reason(heif: Callable[..., bytes]) -> None:
+def test_a_heif_cut_short_anywhere_has_a_reason(heif):
     data = heif([QUARTERS])
     for length in range(12, len(data), 97):
         assert reason(data[:length]) in ("corrupt", "unknown_format")
@@ -105,29 +99,27 @@ def test_a_heif_cut_short_anywhere_has_a_reason(heif: Callable[..., bytes]) -> N
         ("ICO", "RGBA", (10, 10, 10, 0), (255, 255, 255)),
     ],
 )
-def test_portable_maps_and_icons_become_rgb(
-    container: str, mode: str, colour: Any, expected: tuple[int, int, int]
-) -> None:
+def test_portable_maps_and_icons_become_rgb(container, mode, colour, expected):
     pixels = shown(encode(Image.new(mode, (32, 32), colour), container))
     assert pixels.shape == (32, 32, 3)
     assert tuple(pixels[8, 16].tolist()) == expected
 
 
-def test_plain_portable_maps_are_read_too() -> None:
+def test_plain_portable_maps_are_read_too():
     assert shown(b"P3\n# a comment\n2 1\n255\n1 2 3  4 5 6\n").tolist() == [[[1, 2, 3], [4, 5, 6]]]
 
 
 @pytest.mark.parametrize("data", [b"P6\n99999 99999\n255\n", b"P5\n0 5\n255\n", b"P6\n8 8\n255\nshort"])
-def test_a_portable_map_that_promises_too_much_has_a_reason(data: bytes) -> None:
+def test_a_portable_map_that_promises_too_much_has_a_reason(data):
     assert reason(data) in ("too_many_pixels", "corrupt")
 
 
-def test_of_an_icon_the_largest_picture_is_shown() -> None:
+def test_of_an_icon_the_largest_picture_is_shown():
     sizes = [(16, 16), (48, 48), (32, 32)]
     assert shown(encode(Image.new("RGB", (64, 64), "red"), "ICO", sizes=sizes)).shape == (48, 48, 3)
 
 
-def test_an_icon_that_hides_a_bomb_is_refused() -> None:
+def test_an_icon_that_hides_a_bomb_is_refused():
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
@@ -139,7 +131,7 @@ def test_an_icon_that_hides_a_bomb_is_refused() -> None:
     assert reason(struct.pack("<HHH", 0, 1, 1) + entry + png) == "too_many_pixels"
 
 
-def test_a_confined_child_decodes_every_format(heif: Callable[..., bytes]) -> None:
+def test_a_confined_child_decodes_every_format(heif):
     picture = Image.fromarray(QUARTERS)
     files = {name: encode(picture, name) for name in FORMATS if name != "HEIF"}
     files["HEIF"] = heif([QUARTERS])

@@ -35,14 +35,14 @@ def record(offset: int, at_s: float, place: tuple[str, int] = A) -> InRecord:
     return InRecord(*place, offset, int(at_s * 1000), None, b"", ())
 
 
-def test_there_is_no_sample_until_the_consumer_is_in_its_group(lag: Lag, registry: CollectorRegistry) -> None:
+def test_there_is_no_sample_until_the_consumer_is_in_its_group(lag, registry):
     lag.polled([record(0, 900)], {})
     assert generate_latest(registry) == b""
     lag.assigned([])
     assert b"waiting_seconds 0.0" in generate_latest(registry)
 
 
-def test_a_partition_that_stands_still_grows_older_though_nothing_is_polled(lag: Lag, clock: Clock) -> None:
+def test_a_partition_that_stands_still_grows_older_though_nothing_is_polled(lag, clock):
     lag.assigned([A])
     lag.polled([record(7, 990), record(8, 995)], {A: Reach(9, 9, fetched=True)})
     assert lag.seconds() == 10
@@ -54,15 +54,13 @@ def test_a_partition_that_stands_still_grows_older_though_nothing_is_polled(lag:
     assert lag.seconds() == 0
 
 
-def test_the_oldest_counts_and_not_the_first_where_producers_clocks_differ(lag: Lag) -> None:
+def test_the_oldest_counts_and_not_the_first_where_producers_clocks_differ(lag):
     lag.assigned([A])
     lag.polled([record(0, 999), record(1, 900), record(2, 998)], {})
     assert lag.seconds() == 100
 
 
-def test_a_timestamp_of_the_future_is_no_negative_age_and_none_counts_from_when_it_was_read(
-    lag: Lag, clock: Clock
-) -> None:
+def test_a_timestamp_of_the_future_is_no_negative_age_and_none_counts_from_when_it_was_read(lag, clock):
     lag.assigned([A])
     lag.polled([record(0, 5000)], {})
     assert lag.seconds() == 0
@@ -72,7 +70,7 @@ def test_a_timestamp_of_the_future_is_no_negative_age_and_none_counts_from_when_
     assert lag.seconds() == 5
 
 
-def test_what_is_not_read_yet_is_no_older_than_the_record_before_it(lag: Lag, clock: Clock) -> None:
+def test_what_is_not_read_yet_is_no_older_than_the_record_before_it(lag, clock):
     lag.assigned([A])
     lag.polled([record(0, 400)], {A: Reach(1, 50, fetched=True)})
     lag.answered({A: 1})
@@ -81,7 +79,7 @@ def test_what_is_not_read_yet_is_no_older_than_the_record_before_it(lag: Lag, cl
     assert lag.seconds() == 660
 
 
-def test_after_a_quiet_day_a_new_record_has_not_waited_for_a_day(lag: Lag, clock: Clock) -> None:
+def test_after_a_quiet_day_a_new_record_has_not_waited_for_a_day(lag, clock):
     lag.assigned([A])
     lag.polled([record(0, 1000)], {A: Reach(1, 1, fetched=True)})
     lag.answered({A: 1})
@@ -94,7 +92,7 @@ def test_after_a_quiet_day_a_new_record_has_not_waited_for_a_day(lag: Lag, clock
     assert lag.seconds() == 10.5
 
 
-def test_a_backlog_of_which_nothing_was_read_counts_from_when_it_was_seen(lag: Lag, clock: Clock) -> None:
+def test_a_backlog_of_which_nothing_was_read_counts_from_when_it_was_seen(lag, clock):
     lag.assigned([A])
     lag.polled([], {A: Reach(0, 9, fetched=True)})
     clock.now += 4
@@ -102,7 +100,7 @@ def test_a_backlog_of_which_nothing_was_read_counts_from_when_it_was_seen(lag: L
     assert lag.seconds() == 4
 
 
-def test_a_paused_partition_is_not_taken_for_one_that_is_read_to_its_end(lag: Lag, clock: Clock) -> None:
+def test_a_paused_partition_is_not_taken_for_one_that_is_read_to_its_end(lag, clock):
     lag.assigned([A])
     lag.polled([], {A: Reach(3, 5, fetched=True)})
     clock.now += 30
@@ -110,14 +108,14 @@ def test_a_paused_partition_is_not_taken_for_one_that_is_read_to_its_end(lag: La
     assert lag.seconds() == 30
 
 
-def test_partitions_of_another_member_are_forgotten_and_the_others_are_not(lag: Lag) -> None:
+def test_partitions_of_another_member_are_forgotten_and_the_others_are_not(lag):
     lag.assigned([A, B])
     lag.polled([record(4, 500), record(2, 800, B)], {})
     lag.assigned([B])
     assert lag.seconds() == 200
 
 
-def test_what_another_member_answered_in_between_is_forgotten_once_the_position_says_so(lag: Lag) -> None:
+def test_what_another_member_answered_in_between_is_forgotten_once_the_position_says_so(lag):
     lag.assigned([A])
     lag.polled([record(4, 500), record(5, 700)], {})
     lag.assigned([A])
@@ -128,7 +126,7 @@ def test_what_another_member_answered_in_between_is_forgotten_once_the_position_
     assert lag.seconds() == 0
 
 
-def test_records_that_are_read_again_count_once(lag: Lag) -> None:
+def test_records_that_are_read_again_count_once(lag):
     lag.assigned([A])
     for _ in range(3):
         lag.polled([record(4, 500), record(5, 700)], {A: Reach(6, 6, fetched=True)})
@@ -136,11 +134,11 @@ def test_records_that_are_read_again_count_once(lag: Lag) -> None:
     assert lag.seconds() == 0
 
 
-def test_the_records_behind_are_those_of_all_partitions() -> None:
+def test_the_records_behind_are_those_of_all_partitions():
     assert records_behind({A: Reach(3, 10, fetched=True), B: Reach(5, 4, fetched=False)}) == 7
 
 
-def test_records_of_a_topic_that_was_made_anew_take_the_place_of_the_old_ones(lag: Lag) -> None:
+def test_records_of_a_topic_that_was_made_anew_take_the_place_of_the_old_ones(lag):
     lag.assigned([A])
     lag.polled([record(700, 100), record(701, 100)], {A: Reach(702, 702, fetched=True)})
     lag.polled([record(0, 990)], {A: Reach(1, 1, fetched=True)})

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,13 +25,10 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_an_items_span_lasts_from_its_take_to_its_end_and_is_a_child_of_the_producers(
-    collector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_items_span_lasts_from_its_take_to_its_end_and_is_a_child_of_the_producers(collector, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     began = time.time_ns() - 2_000_000_000
     with exporting("detector", "workers") as spans:
-        assert spans is not None
         span = spans.begin(RECORD, SAMPLED, began)
         onwards = span.context
         span.end({"forgewatch.label": "fake", "forgewatch.model_s": 0.5})
@@ -41,7 +37,6 @@ def test_an_items_span_lasts_from_its_take_to_its_end_and_is_a_child_of_the_prod
     assert (sent.trace, sent.parent, sent.state) == (TRACE, PARENT, "vendor=1")
     assert sent.began_ns == began
     assert 2_000_000_000 <= sent.ended_ns - began < 60_000_000_000
-    assert onwards is not None
     assert (onwards.trace_id, onwards.tracestate) == (TRACE, "vendor=1")
     assert onwards.traceparent.split("-")[2] == sent.id
     said = sent.attributes
@@ -51,9 +46,7 @@ def test_an_items_span_lasts_from_its_take_to_its_end_and_is_a_child_of_the_prod
     assert not sent.failed
 
 
-def test_an_item_without_a_trace_begins_one_and_one_that_failed_says_why(
-    collector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_item_without_a_trace_begins_one_and_one_that_failed_says_why(collector, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=ours")
     with exporting("detector", "workers") as spans:
@@ -68,25 +61,19 @@ def test_an_item_without_a_trace_begins_one_and_one_that_failed_says_why(
     assert first.failed
 
 
-def test_what_was_never_committed_and_what_the_producer_does_not_sample_is_not_sent(
-    collector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_never_committed_and_what_the_producer_does_not_sample_is_not_sent(collector, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     with exporting("detector", "workers") as spans:
-        assert spans is not None
         spans.begin(RECORD, SAMPLED, time.time_ns())
         unsampled = spans.begin(RECORD, TraceContext(f"00-{TRACE}-{PARENT}-00"), time.time_ns())
         unsampled.end({})
-    assert unsampled.context is not None
     assert unsampled.context.trace_id == TRACE
     assert unsampled.context.traceparent.endswith("-00")
     assert collector.spans() == []
 
 
 @pytest.mark.slow
-def test_a_collector_that_is_away_holds_up_neither_the_work_nor_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_collector_that_is_away_holds_up_neither_the_work_nor_the_end(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     with exporting("detector", "workers") as spans:
         assert spans is not None
@@ -99,7 +86,7 @@ def test_a_collector_that_is_away_holds_up_neither_the_work_nor_the_end(
 
 
 @pytest.mark.slow
-def test_off_it_loads_nothing_of_opentelemetry() -> None:
+def test_off_it_loads_nothing_of_opentelemetry():
     away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     ways_off = [
         {},
@@ -120,24 +107,23 @@ def test_off_it_loads_nothing_of_opentelemetry() -> None:
     subprocess.run([sys.executable, "-c", program], env=clean, check=True)
 
 
-def test_an_empty_variable_is_one_that_is_not_set(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_one_that_is_not_set(collector, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     for name in ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         monkeypatch.setenv(name, "")
     with exporting("detector", "workers") as spans:
-        assert spans is not None
         spans.begin(RECORD, SAMPLED, time.time_ns()).end({})
     assert len(collector.spans()) == 1
 
 
-def test_on_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_without_the_extra_it_says_what_to_install(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(WrongSettingError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT.*forgewatch\[otel\]"):
         exporting("detector", "workers").__enter__()
 
 
-def test_a_protocol_that_is_not_spoken_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protocol_that_is_not_spoken_is_a_wrong_setting(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     with pytest.raises(WrongSettingError, match="OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -148,7 +134,7 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{PARENT}-01"
 
 
-def test_a_good_one_is_kept_as_it_is() -> None:
+def test_a_good_one_is_kept_as_it_is():
     assert trace_context(GOOD) == TraceContext(GOOD)
     found = trace_context(GOOD, "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
     assert found == TraceContext(GOOD, "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
@@ -177,12 +163,12 @@ def test_a_good_one_is_kept_as_it_is() -> None:
         f"01-{TRACE}-{PARENT}-01.more",
     ],
 )
-def test_a_malformed_one_counts_as_none_and_takes_its_state_with_it(malformed: object) -> None:
+def test_a_malformed_one_counts_as_none_and_takes_its_state_with_it(malformed):
     assert trace_context(malformed, "a=1") is None
 
 
 @pytest.mark.parametrize("later", [f"cc-{TRACE}-{PARENT}-01", f"01-{TRACE}-{PARENT}-fd-what-is-to-come"])
-def test_a_later_version_is_passed_on_in_the_one_that_is_known(later: str) -> None:
+def test_a_later_version_is_passed_on_in_the_one_that_is_known(later):
     assert trace_context(later) == TraceContext(GOOD)
 
 
@@ -207,19 +193,19 @@ def test_a_later_version_is_passed_on_in_the_one_that_is_known(later: str) -> No
         (7, None),
     ],
 )
-def test_a_malformed_state_is_dropped_and_the_parent_is_kept(state: object, kept: str | None) -> None:
+def test_a_malformed_state_is_dropped_and_the_parent_is_kept(state, kept):
     assert trace_context(GOOD, state) == TraceContext(GOOD, kept)
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_no_text_of_a_stranger_is_an_error_or_leaves_the_grammar(parent: str, state: str) -> None:
+def test_no_text_of_a_stranger_is_an_error_or_leaves_the_grammar(parent, state):
     for found in (trace_context(parent, state), trace_context(GOOD, state)):
         if found is not None:
             assert trace_context(found.traceparent, found.tracestate) == found
             assert all(raw.isascii() and raw.decode().isprintable() for _, raw in found.headers())
 
 
-def test_of_a_header_that_comes_twice_the_last_counts_and_bytes_that_are_no_text_count_as_none() -> None:
+def test_of_a_header_that_comes_twice_the_last_counts_and_bytes_that_are_no_text_count_as_none():
     other = f"00-{TRACE[::-1]}-{PARENT}-00"
     assert of_headers([("traceparent", other.encode()), ("TraceParent", GOOD.encode())]) == TraceContext(GOOD)
     assert of_headers([("traceparent", b"\xff" + GOOD.encode())]) is None
@@ -229,7 +215,7 @@ def test_of_a_header_that_comes_twice_the_last_counts_and_bytes_that_are_no_text
     assert of_headers(headers, "ce_") == TraceContext(GOOD, "a=1")
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_what_is_written_is_read_back():
     context = TraceContext(GOOD, "a=1")
     assert of_headers(context.headers()) == context
     assert of_headers(context.headers("ce_"), "ce_") == context

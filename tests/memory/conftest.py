@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from memory.crops.crop_store import CropStore
 from memory.index.index import Index
 from memory.intake import Arrival, Remembered, remember

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from memory import rows
 from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION
 from memory.index.index import Index
-from memory.intake import Arrival, Remembered, UnfitItemError, check, remember
+from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.retention import sweep
 from memory.store import Store, load_offsets, save_offsets
 from memory.worker import arrival_of
 
-Make = Callable[..., Arrival]
-Fill = Callable[..., Remembered]
 TOPIC = ("unknowns", 0)
 
 
@@ -34,9 +31,7 @@ def groups(store: Store) -> dict[str, str]:
         return {e.id: e.group for e in rows.select_exemplars(connection)}
 
 
-def test_other_media_under_an_id_that_is_taken_is_remembered_under_its_own(
-    store: Store, fill: Fill, make: Make
-) -> None:
+def test_other_media_under_an_id_that_is_taken_is_remembered_under_its_own(store, fill, make):
     # A media topic that was made anew counts its offsets from 0 again.
     fill([make(1), make(2)])
     anew = [make(3, id="media-0-1"), make(2)]
@@ -48,14 +43,14 @@ def test_other_media_under_an_id_that_is_taken_is_remembered_under_its_own(
         assert len(rows.select_exemplars(connection)) == 5
 
 
-def test_an_item_that_comes_again_is_remembered_once(store: Store, fill: Fill, make: Make) -> None:
+def test_an_item_that_comes_again_is_remembered_once(store, fill, make):
     first = fill([make(1), make(2), make(1)])
     again = fill([make(2), make(3)])
     assert (first.new, first.known) == (("media-0-1", "media-0-2"), 1)
     assert (again.new, again.known) == (("media-0-3",), 1)
 
 
-def test_the_same_media_sent_twice_are_two_items_of_one_group(store: Store, fill: Fill, make: Make) -> None:
+def test_the_same_media_sent_twice_are_two_items_of_one_group(store, fill, make):
     fill([make(i) for i in range(20)])
     done = fill([make(50, media_digest=make(7).media_digest), make(51)])
     assert groups(store)["media-0-50"] == "media-0-7"
@@ -64,9 +59,7 @@ def test_the_same_media_sent_twice_are_two_items_of_one_group(store: Store, fill
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_near_duplicates_share_a_group_and_others_do_not(
-    store: Store, fill: Fill, make: Make, together: bool
-) -> None:
+def test_near_duplicates_share_a_group_and_others_do_not(store, fill, make, together):
     near = make(3).features + np.float32(0.01)
     arrivals = [*(make(i) for i in range(30)), make(40, features=near)]
     if together:
@@ -79,9 +72,7 @@ def test_near_duplicates_share_a_group_and_others_do_not(
     assert all(item == group for item, group in found.items())
 
 
-def test_a_group_that_the_item_came_with_counts_more_than_likeness(
-    store: Store, fill: Fill, make: Make
-) -> None:
+def test_a_group_that_the_item_came_with_counts_more_than_likeness(store, fill, make):
     fill([make(i) for i in range(20)])
     fill([make(41, features=make(3).features, group="photo-9")])
     assert groups(store)["media-0-41"] == "photo-9"
@@ -95,18 +86,14 @@ def test_a_group_that_the_item_came_with_counts_more_than_likeness(
         ({"features": np.zeros(0, np.float32)}, "bad_features"),
     ],
 )
-def test_an_item_that_cannot_be_compared_is_refused(
-    make: Make, changes: dict[str, object], reason: str
-) -> None:
+def test_an_item_that_cannot_be_compared_is_refused(make, changes, reason):
     with pytest.raises(UnfitItemError) as caught:
         check(make(1, **changes))
     assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize("held", [0, 1])
-def test_features_of_another_width_do_not_get_in_however_empty_the_memory_is(
-    store: Store, fill: Fill, make: Make, held: int
-) -> None:
+def test_features_of_another_width_do_not_get_in_however_empty_the_memory_is(store, fill, make, held):
     fill([make(i) for i in range(held)])
     with pytest.raises(UnfitItemError, match="7 features, not the 24"):
         fill([make(2, features=np.zeros(7, np.float32))])
@@ -147,8 +134,8 @@ CRASHES = ["between crops and row", "after the row", "before the commit"]
 @pytest.mark.slow
 @pytest.mark.parametrize("crash_at", CRASHES)
 def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left_over(
-    store: Store, crops: CropStore, make: Make, crash_at: str
-) -> None:
+    store, crops, make, crash_at
+):
     log = [make(i) for i in range(4)]
     consume(store, crops, log[:2])
     with pytest.raises(Crash):
@@ -161,9 +148,7 @@ def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left
 
 
 @pytest.mark.parametrize("crash_at", CRASHES)
-def test_control_an_offset_outside_the_transaction_loses_an_item(
-    store: Store, crops: CropStore, make: Make, crash_at: str
-) -> None:
+def test_control_an_offset_outside_the_transaction_loses_an_item(store, crops, make, crash_at):
     log = [make(i) for i in range(4)]
     consume(store, crops, log[:2], together=False)
     with pytest.raises(Crash):
@@ -172,9 +157,7 @@ def test_control_an_offset_outside_the_transaction_loses_an_item(
     assert "media-0-2" not in groups(store)
 
 
-def test_crops_that_were_purged_before_the_row_came_are_written_again(
-    store: Store, crops: CropStore, index: Index, make: Make
-) -> None:
+def test_crops_that_were_purged_before_the_row_came_are_written_again(store, crops, index, make):
     digest = crops.put(make(1).crops)
     assert sweep(store, crops) == 1
     with store.write() as connection:
@@ -182,7 +165,7 @@ def test_crops_that_were_purged_before_the_row_came_are_written_again(
     np.testing.assert_array_equal(crops.load(digest), make(1).crops)
 
 
-def test_a_row_brings_back_the_raw_features_bit_for_bit(store: Store, fill: Fill, make: Make) -> None:
+def test_a_row_brings_back_the_raw_features_bit_for_bit(store, fill, make):
     fill([make(i) for i in range(5)])
     with store.read() as connection:
         found = rows.select_features(connection, FEATURE_VERSION, ids=["media-0-3", "media-0-1"])
@@ -210,7 +193,7 @@ def with_shape(shape: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("shape", [[1, 0, 0, 3], [1 << 40, 0, 0, 3], [0, 8, 8, 3], [1 << 62, 0, 0, 3]])
-def test_crops_without_a_pixel_are_refused_however_many(shape: list[int]) -> None:
+def test_crops_without_a_pixel_are_refused_however_many(shape):
     with pytest.raises(UnfitItemError):
         arrival_of(InRecord("u", 0, 0, 0, None, with_shape(shape), ()))
 
@@ -220,9 +203,7 @@ changes = st.lists(st.tuples(st.integers(0, len(MESSAGE) - 1), st.binary(min_siz
 
 @settings(max_examples=300)
 @given(changes, st.integers(0, len(MESSAGE)))
-def test_a_message_that_is_changed_anywhere_is_kept_or_refused(
-    changes: list[tuple[int, bytes]], length: int
-) -> None:
+def test_a_message_that_is_changed_anywhere_is_kept_or_refused(changes, length):
     value = bytearray(MESSAGE)
     for at, data in changes:
         value[at : at + len(data)] = data

@@ -26,7 +26,7 @@ def by_id(store: Store) -> dict[str, Exemplar]:
         return {e.id: e for e in rows.select_exemplars(connection)}
 
 
-def test_a_label_sends_whole_groups_to_the_shelf_of_their_split(store: Store) -> None:
+def test_a_label_sends_whole_groups_to_the_shelf_of_their_split(store):
     label(store, IDS, "gan-2", "ada")
     for exemplar in by_id(store).values():
         assert exemplar.family == "gan-2"
@@ -35,14 +35,14 @@ def test_a_label_sends_whole_groups_to_the_shelf_of_their_split(store: Store) ->
     assert {"rehearsal", "held-back"} == {e.shelf for e in by_id(store).values()}
 
 
-def test_what_is_ignored_is_of_no_class_and_never_learnt(store: Store) -> None:
+def test_what_is_ignored_is_of_no_class_and_never_learnt(store):
     label(store, IDS[:2], "ignore", "ada")
     assert {(e.shelf, e.family, e.split) for e in (by_id(store)[i] for i in IDS[:2])} == {
         ("ignored", None, None)
     }
 
 
-def test_undo_brings_back_exactly_what_was_before(store: Store) -> None:
+def test_undo_brings_back_exactly_what_was_before(store):
     label(store, IDS[:10], "real", "ada")
     before = by_id(store)
     second = label(store, IDS[5:15], "gan", "bob")
@@ -51,7 +51,7 @@ def test_undo_brings_back_exactly_what_was_before(store: Store) -> None:
     assert by_id(store) == before
 
 
-def test_the_history_says_who_did_what_and_who_undid_it(store: Store) -> None:
+def test_the_history_says_who_did_what_and_who_undid_it(store):
     first = label(store, IDS[:3], "gan", "ada")
     undoing = undo(store, first, "bob")
     newest, oldest = history(store)
@@ -71,7 +71,7 @@ def test_the_history_says_who_did_what_and_who_undid_it(store: Store) -> None:
     )
 
 
-def test_an_undo_does_not_reach_below_a_later_label(store: Store) -> None:
+def test_an_undo_does_not_reach_below_a_later_label(store):
     first = label(store, IDS[:5], "gan", "ada")
     second = label(store, IDS[4:8], "real", "ada")
     with pytest.raises(LabelError, match=f"label {second} came later"):
@@ -81,7 +81,7 @@ def test_an_undo_does_not_reach_below_a_later_label(store: Store) -> None:
     assert {e.shelf for e in by_id(store).values()} == {"unknown"}
 
 
-def test_nothing_is_undone_twice_and_an_undo_is_no_label(store: Store) -> None:
+def test_nothing_is_undone_twice_and_an_undo_is_no_label(store):
     first = label(store, IDS[:1], "gan", "ada")
     undoing = undo(store, first, "ada")
     for number in (first, undoing, 999):
@@ -89,7 +89,7 @@ def test_nothing_is_undone_twice_and_an_undo_is_no_label(store: Store) -> None:
             undo(store, number, "ada")
 
 
-def test_one_wrong_id_and_nothing_is_labelled(store: Store) -> None:
+def test_one_wrong_id_and_nothing_is_labelled(store):
     with pytest.raises(UnknownExemplarError, match="there is no exemplar nobody"):
         label(store, [*IDS[:5], "nobody"], "gan", "ada")
     assert {e.shelf for e in by_id(store).values()} == {"unknown"}
@@ -100,18 +100,18 @@ def test_one_wrong_id_and_nothing_is_labelled(store: Store) -> None:
 @pytest.mark.parametrize(
     "name", ["", "Gan", "gan_2", "gan--2", "2gan", "gan-", "a" * 65, "unknown", "fake", "../x", "gan\n"]
 )
-def test_a_bad_family_name_is_refused_with_a_clear_line(store: Store, name: str) -> None:
+def test_a_bad_family_name_is_refused_with_a_clear_line(store, name):
     with pytest.raises(LabelError, match="family name"):
         label(store, IDS[:1], name, "ada")
 
 
-def test_a_label_needs_a_name_and_something_to_label(store: Store) -> None:
+def test_a_label_needs_a_name_and_something_to_label(store):
     with pytest.raises(LabelError, match="name of the person"):
         label(store, IDS[:1], "gan", "  ")
     with pytest.raises(LabelError, match="nothing to label"):
         label(store, [], "gan", "ada")
 
 
-def test_an_id_that_is_named_twice_is_labelled_once(store: Store) -> None:
+def test_an_id_that_is_named_twice_is_labelled_once(store):
     label(store, [IDS[0], IDS[0]], "gan", "ada")
     assert history(store)[0].exemplars == 1

@@ -7,15 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from ingest.process.health import Heartbeat
-from memory import reextract as module
+from memory import intake as module
 from memory import rows
-from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
-from memory.intake import Arrival
+from memory.intake import Arrival, Reextracted, reextract
 from memory.labels import label
-from memory.reextract import Reextracted, reextract
-from memory.settings import MemorySettings
 from memory.store import Store
 
 pytestmark = pytest.mark.slow
@@ -72,7 +69,7 @@ def stop_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> Event:
     return stop
 
 
-def test_every_row_gets_the_mean_features_of_its_stored_crops(store: Store, crops: CropStore) -> None:
+def test_every_row_gets_the_mean_features_of_its_stored_crops(store, crops):
     assert reextract(store, crops, Event(), beat) == Reextracted(renewed=COUNT, left_behind=0)
     found = held(store, FEATURE_VERSION)
     assert list(found) == [f"media-0-{number}" for number in range(COUNT)]
@@ -82,18 +79,14 @@ def test_every_row_gets_the_mean_features_of_its_stored_crops(store: Store, crop
     assert reextract(store, crops, Event(), beat) == Reextracted(renewed=0, left_behind=0)
 
 
-def test_stopped_half_way_it_goes_on_with_the_rows_that_are_left(
-    store: Store, crops: CropStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_half_way_it_goes_on_with_the_rows_that_are_left(store, crops, monkeypatch):
     with monkeypatch.context() as patch:
         assert reextract(store, crops, stop_after(2, patch), beat) == Reextracted(renewed=4, left_behind=3)
     assert list(held(store, FEATURE_VERSION)) == [f"media-0-{number}" for number in range(4)]
     assert reextract(store, crops, Event(), beat) == Reextracted(renewed=3, left_behind=0)
 
 
-def test_a_batch_that_fails_leaves_its_rows_as_they_were(
-    store: Store, crops: CropStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_fails_leaves_its_rows_as_they_were(store, crops, monkeypatch):
     real, calls = module.renew_features, []
 
     def fail_late(*arguments: object) -> int:
@@ -111,9 +104,7 @@ def test_a_batch_that_fails_leaves_its_rows_as_they_were(
     assert reextract(store, crops, Event(), beat).renewed == COUNT - 2
 
 
-def test_rows_whose_crops_are_gone_or_damaged_keep_their_version_and_are_counted(
-    store: Store, crops: CropStore, settings: MemorySettings
-) -> None:
+def test_rows_whose_crops_are_gone_or_damaged_keep_their_version_and_are_counted(store, crops, settings):
     with store.write() as connection:
         purged = rows.drop(connection, ["media-0-0"])
         digests = [str(e.crops_digest) for e in rows.exemplars_of(connection, ["media-0-1", "media-0-2"])]
@@ -129,9 +120,7 @@ def test_rows_whose_crops_are_gone_or_damaged_keep_their_version_and_are_counted
     assert sorted(index.ids) == [f"media-0-{number}" for number in range(3, COUNT)]
 
 
-def test_an_index_that_was_open_takes_the_renewed_rows_in(
-    store: Store, crops: CropStore, settings: MemorySettings
-) -> None:
+def test_an_index_that_was_open_takes_the_renewed_rows_in(store, crops, settings):
     index = Index.open(settings.index_path, store, FEATURE_VERSION, WIDTH)
     assert index.ids == []
     reextract(store, crops, Event(), beat)
@@ -142,7 +131,7 @@ def test_an_index_that_was_open_takes_the_renewed_rows_in(
     assert len(index.ids) == COUNT
 
 
-def test_labels_groups_and_shelves_stay_as_they_are(store: Store, crops: CropStore) -> None:
+def test_labels_groups_and_shelves_stay_as_they_are(store, crops):
     label(store, ["media-0-3", "media-0-4"], "gan", "ada")
     with store.read() as connection:
         before = rows.select_exemplars(connection)

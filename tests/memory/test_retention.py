@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -8,15 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory import retention
-from memory.crops.crop_store import CropStore
-from memory.intake import Arrival
 from memory.labels import LabelError, label, undo
 from memory.retention import Retention, sweep
 from memory.rows import select_exemplars
 from memory.store import Store
 
-Make = Callable[..., Arrival]
-Fill = Callable[..., object]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 30.0
 ROUND_S = 60.0
@@ -49,8 +44,8 @@ def whole_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("whole_rounds")
 def test_unlabelled_and_ignored_items_are_purged_past_their_time_and_labelled_ones_stay(
-    store: Store, crops: CropStore, fill: Fill, make: Make
-) -> None:
+    store, crops, fill, make
+):
     fill([make(i, received_at=START) for i in range(9)])
     label(store, ["media-0-0", "media-0-1"], "gan", "ada")
     label(store, ["media-0-2"], "ignore", "ada")
@@ -68,9 +63,7 @@ def test_unlabelled_and_ignored_items_are_purged_past_their_time_and_labelled_on
 
 
 @pytest.mark.slow
-def test_a_round_purges_one_in_a_hundred_at_most_and_the_oldest_first(
-    store: Store, crops: CropStore, fill: Fill, make: Make
-) -> None:
+def test_a_round_purges_one_in_a_hundred_at_most_and_the_oldest_first(store, crops, fill, make):
     fill([make(i, received_at=START + timedelta(seconds=-i)) for i in range(250)])
     fill([make(999, received_at=START + timedelta(days=DAYS + 1))])
     host = Host(seconds=(DAYS + 1) * 24 * 3600)
@@ -85,9 +78,7 @@ def test_a_round_purges_one_in_a_hundred_at_most_and_the_oldest_first(
 
 @pytest.mark.usefixtures("whole_rounds")
 @pytest.mark.parametrize("days", [31, -31, 4000])
-def test_a_clock_that_is_wrong_for_one_round_purges_nothing(
-    store: Store, crops: CropStore, fill: Fill, make: Make, days: float
-) -> None:
+def test_a_clock_that_is_wrong_for_one_round_purges_nothing(store, crops, fill, make, days):
     host = Host()
     purging = host.retention()
     for number in range(10):
@@ -102,8 +93,8 @@ def test_a_clock_that_is_wrong_for_one_round_purges_nothing(
 
 
 def test_a_wrong_clock_that_stamped_an_item_costs_one_in_a_hundred_and_nothing_afterwards(
-    store: Store, crops: CropStore, fill: Fill, make: Make
-) -> None:
+    store, crops, fill, make
+):
     host = Host()
     purging = host.retention()
     fill([make(i, received_at=START) for i in range(300)])
@@ -121,8 +112,8 @@ def test_a_wrong_clock_that_stamped_an_item_costs_one_in_a_hundred_and_nothing_a
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.lists(st.tuples(st.floats(0, 3600), st.floats(-5000, 5000)), max_size=12))
 def test_however_the_clock_jumps_nothing_goes_before_its_time_has_really_passed(
-    store: Store, crops: CropStore, fill: Fill, make: Make, rounds: list[tuple[float, float]]
-) -> None:
+    store, crops, fill, make, rounds
+):
     fill([make(i, received_at=START) for i in range(3)])
     host = Host()
     purging = host.retention()
@@ -132,18 +123,14 @@ def test_however_the_clock_jumps_nothing_goes_before_its_time_has_really_passed(
         assert purging.purge(store, crops) == 0
 
 
-def test_a_process_that_starts_under_a_wrong_clock_purges_nothing(
-    store: Store, crops: CropStore, fill: Fill, make: Make
-) -> None:
+def test_a_process_that_starts_under_a_wrong_clock_purges_nothing(store, crops, fill, make):
     fill([make(i, received_at=START) for i in range(3)])
     host = Host(wrong_by_days=400)
     assert host.retention().purge(store, crops) == 0
 
 
 @pytest.mark.usefixtures("whole_rounds")
-def test_crops_that_two_items_share_stay_as_long_as_one_needs_them(
-    store: Store, crops: CropStore, fill: Fill, make: Make
-) -> None:
+def test_crops_that_two_items_share_stay_as_long_as_one_needs_them(store, crops, fill, make):
     same = make(1).crops
     late = START + timedelta(days=DAYS + 1)
     fill([make(1, crops=same, received_at=START), make(2, crops=same, received_at=late)])
@@ -154,9 +141,7 @@ def test_crops_that_two_items_share_stay_as_long_as_one_needs_them(
 
 
 @pytest.mark.usefixtures("whole_rounds")
-def test_what_was_purged_cannot_be_labelled_and_an_undo_does_not_bring_it_back(
-    store: Store, crops: CropStore, fill: Fill, make: Make
-) -> None:
+def test_what_was_purged_cannot_be_labelled_and_an_undo_does_not_bring_it_back(store, crops, fill, make):
     fill([make(i, received_at=START) for i in range(5)])
     number = label(store, ["media-0-0", "media-0-1"], "ignore", "ada")
     fill([make(9, received_at=START + timedelta(days=DAYS + 1))])
@@ -168,9 +153,7 @@ def test_what_was_purged_cannot_be_labelled_and_an_undo_does_not_bring_it_back(
     assert len(shelf(store, "dropped")) == 5
 
 
-def test_crops_without_a_row_are_swept_and_others_are_not(
-    store: Store, crops: CropStore, fill: Fill, make: Make
-) -> None:
+def test_crops_without_a_row_are_swept_and_others_are_not(store, crops, fill, make):
     fill([make(1)])
     orphan = crops.put(make(2).crops)
     assert sweep(store, crops) == 1

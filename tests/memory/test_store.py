@@ -3,18 +3,21 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
 import pytest
+from sqlalchemy import Engine, make_url, text
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.schema import CreateTable
 
-from memory.database import open_engine
+from memory import database
+from memory.database import READS, cause_of, open_engine
 from memory.metrics import Fill
 from memory.schema import metadata
-from memory.settings import MemorySettings
 from memory.store import Store, StoreUnavailableError, WrongStoreError, load_offsets, save_offsets
 
 WRITER = """
@@ -44,7 +47,7 @@ time.sleep(60)
 
 
 @pytest.mark.slow
-def test_the_database_survives_a_power_cut_and_lets_readers_through(store: Store) -> None:
+def test_the_database_survives_a_power_cut_and_lets_readers_through(store):
     with store.read() as connection:
         pragma = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
@@ -53,7 +56,7 @@ def test_the_database_survives_a_power_cut_and_lets_readers_through(store: Store
     assert pragma == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
 
 
-def test_all_that_open_a_new_database_at_once_are_let_in(tmp_path: Path) -> None:
+def test_all_that_open_a_new_database_at_once_are_let_in(tmp_path):
     at_once = Barrier(4, timeout=60)
 
     def first_look(url: str) -> int:
@@ -72,7 +75,7 @@ def test_all_that_open_a_new_database_at_once_are_let_in(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path: Path) -> None:
+def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path):
     url = f"sqlite:///{tmp_path}/new/memory.sqlite"
     processes = [subprocess.Popen([sys.executable, "-c", WRITER, url]) for _ in range(4)]
     assert [process.wait(60) for process in processes] == [0] * 4
@@ -84,12 +87,9 @@ def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "offset"), [("inside", None), ("after", 7)])
-def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(
-    tmp_path: Path, where: str, offset: int | None
-) -> None:
+def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(tmp_path, where, offset):
     url = f"sqlite:///{tmp_path}/memory.sqlite"
     process = subprocess.Popen([sys.executable, "-c", DIES_INSIDE, url, where], stdout=subprocess.PIPE)
-    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -99,7 +99,7 @@ def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(
     store.close()
 
 
-def test_a_write_that_raises_changes_nothing_not_even_the_revision(store: Store) -> None:
+def test_a_write_that_raises_changes_nothing_not_even_the_revision(store):
     before = store.revision()
 
     def fail() -> None:
@@ -115,14 +115,14 @@ def test_a_write_that_raises_changes_nothing_not_even_the_revision(store: Store)
     assert store.revision() == before + 1
 
 
-def test_a_newer_layout_is_refused(settings: MemorySettings, store: Store) -> None:
+def test_a_newer_layout_is_refused(settings, store):
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE memory_layout SET version_num = '9999'")
     with pytest.raises(WrongStoreError, match="layout 9999"):
         Store(settings.database_url)
 
 
-def test_a_locked_database_is_a_retryable_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_a_retryable_fault(tmp_path, monkeypatch):
     monkeypatch.setattr("memory.database._LOCK_WAIT_S", 0.1)
     store = Store(f"sqlite:///{tmp_path}/memory.sqlite")
     other = sqlite3.connect(tmp_path / "memory.sqlite", isolation_level=None)
@@ -137,18 +137,18 @@ def test_a_locked_database_is_a_retryable_fault(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "nonsense", "nosuchdatabase://host/name"])
-def test_a_wrong_url_is_said_in_one_line(url: str) -> None:
+def test_a_wrong_url_is_said_in_one_line(url):
     with pytest.raises(WrongStoreError) as caught:
         Store(url)
     assert "\n" not in str(caught.value)
 
 
-def test_the_tables_are_valid_on_postgresql_too() -> None:
+def test_the_tables_are_valid_on_postgresql_too():
     for table in metadata.sorted_tables:
         assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))
 
 
-def test_an_empty_shelf_of_unknowns_is_shown_as_empty(sqlite_url: str) -> None:
+def test_an_empty_shelf_of_unknowns_is_shown_as_empty(sqlite_url):
     # A series that is not there is no zero: a panel would say that nothing is known.
     store = Store(sqlite_url)
     shown = {
@@ -158,3 +158,70 @@ def test_an_empty_shelf_of_unknowns_is_shown_as_empty(sqlite_url: str) -> None:
     }
     store.close()
     assert shown["forgewatch_memory_exemplars", "unknown", ""] == 0
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    monkeypatch.setattr(database, "_LOCK_WAIT_S", 0.1)
+    opened = open_engine(f"sqlite:///{tmp_path}/deep/rows.sqlite")
+    with opened.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (n INTEGER)")
+    yield opened
+    opened.dispose()
+
+
+def test_what_a_database_says_is_one_line_without_the_statement_and_its_values(engine):
+    with engine.connect() as connection, pytest.raises(OperationalError) as raised:
+        connection.execute(text("SELECT n FROM gone WHERE n = :n"), {"n": "a secret"})
+    assert cause_of(raised.value) == "no such table: gone"
+    assert cause_of(OSError("of two\n  lines")) == "of two lines"
+
+
+def test_a_commit_is_on_the_disk_when_it_returns(engine):
+    with engine.connect() as connection:
+        found = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")
+        ]
+    assert found == ["wal", 2]
+
+
+def test_a_transaction_that_may_write_holds_the_lock_from_its_start(engine):
+    with engine.connect() as first:
+        first.exec_driver_sql("SELECT * FROM t")
+        with engine.connect() as second, pytest.raises(OperationalError, match="locked"):
+            second.exec_driver_sql("SELECT * FROM t")
+
+
+def test_a_reader_waits_for_no_writer_and_sees_one_state(engine):
+    reader = engine.execution_options(**{READS: True})
+    with reader.connect() as reading:
+        assert reading.exec_driver_sql("SELECT count(*) FROM t").scalar() == 0
+        with engine.begin() as writing:
+            writing.exec_driver_sql("INSERT INTO t VALUES (1)")
+        assert reading.exec_driver_sql("SELECT count(*) FROM t").scalar() == 0
+    with reader.connect() as reading:
+        assert reading.exec_driver_sql("SELECT count(*) FROM t").scalar() == 1
+
+
+def test_what_was_not_committed_is_gone(engine, tmp_path):
+    with engine.connect() as connection:
+        connection.exec_driver_sql("INSERT INTO t VALUES (1)")
+    other = sqlite3.connect(tmp_path / "deep/rows.sqlite")
+    assert other.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    other.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_database_that_only_one_process_could_see_is_refused(url):
+    with pytest.raises(ArgumentError, match="several processes"):
+        open_engine(url)
+
+
+def test_a_postgresql_url_is_opened_as_it_is(monkeypatch):
+    # Its driver is the caller's to install, so what would be handed to SQLAlchemy is looked at.
+    asked = []
+    monkeypatch.setattr(database, "create_engine", lambda url, **options: asked.append((url, options)))
+    open_engine("postgresql+psycopg://ada:secret@db.example/forgewatch")
+    assert asked == [
+        (make_url("postgresql+psycopg://ada:secret@db.example/forgewatch"), {"pool_pre_ping": True})
+    ]

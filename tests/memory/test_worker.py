@@ -2,21 +2,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from verdicts import make_item, make_verdict
 
-from detector.records import Timings, Verdict
+from detector.records import Verdict
 from detector.unknowns import encode
-from ingest.records import InRecord, MediaItem
+from ingest.records import InRecord
 from memory.features import FEATURE_VERSION, WIDTH, features_of
-from memory.intake import Arrival, UnfitItemError
+from memory.intake import UnfitItemError
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
-from memory.store import Store
 from memory.worker import arrival_of
 
 pytestmark = pytest.mark.slow
@@ -26,48 +25,24 @@ CROPS = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8
 BIG = np.zeros((1, 600, 600, 3), np.uint8)  # does not fit the message
 
 
-def verdict() -> Verdict:
-    item = MediaItem(
-        topic="media", partition=1, offset=7, timestamp_ms=5, source="camera", digest="d" * 64, size_bytes=9
-    )
-    return Verdict(
-        id="media-1-7",
-        item=item,
-        kind="image",
-        format="JPEG",
-        width=16,
-        height=16,
-        label="unknown",
-        family="gan",
-        family_probability=0.4,
-        fake_probability=0.5,
-        energy=-1,
-        novelty=2,
-        unknown_score=3,
-        unknown_threshold=1,
-        fake_threshold=0.5,
-        neighbours=(),
-        regions=(),
-        release="r" * 64,
-        timings=Timings(decode_s=0, model_s=0),
-    )
+VERDICT = make_verdict(make_item(7, partition=1, digest="d" * 64), release="r" * 64)
 
 
 def message(crops: np.ndarray, features: np.ndarray, version: str | None) -> bytes:
-    return encode(verdict(), crops, features.astype(np.float32), np.ones(4, np.float32), version)
+    return encode(VERDICT, crops, features.astype(np.float32), np.ones(4, np.float32), version)
 
 
 def record(value: bytes | None) -> InRecord:
     return InRecord("unknowns", 0, 3, 0, None, value, ())
 
 
-def test_a_message_becomes_an_item_with_all_that_it_carried() -> None:
+def test_a_message_becomes_an_item_with_all_that_it_carried():
     features = np.arange(WIDTH, dtype=np.float32)
     value = message(CROPS, features, FEATURE_VERSION)
     found = arrival_of(record(value))
     assert (found.id, found.media_digest, found.source) == ("media-1-7", "d" * 64, "camera")
     assert (found.release, found.unknown_score, found.group) == ("r" * 64, 3, None)
-    assert Verdict.model_validate_json(str(found.verdict)) == verdict()
+    assert Verdict.model_validate_json(str(found.verdict)) == VERDICT
     np.testing.assert_array_equal(found.crops, CROPS)
     np.testing.assert_array_equal(found.features, features)
 
@@ -84,7 +59,7 @@ def test_a_message_becomes_an_item_with_all_that_it_carried() -> None:
         (message(BIG, np.ones(3), "of old"), "no_crops"),
     ],
 )
-def test_a_message_that_is_none_is_refused_with_its_reason(value: bytes | None, reason: str) -> None:
+def test_a_message_that_is_none_is_refused_with_its_reason(value, reason):
     with pytest.raises(UnfitItemError) as caught:
         arrival_of(record(value))
     assert caught.value.reason == reason
@@ -92,17 +67,13 @@ def test_a_message_that_is_none_is_refused_with_its_reason(value: bytes | None, 
 
 @pytest.mark.parametrize("version", ["of old", "of tomorrow", None])
 @pytest.mark.parametrize("width", [7, WIDTH])
-def test_a_message_of_another_feature_version_gets_features_of_its_crops(
-    version: str | None, width: int
-) -> None:
+def test_a_message_of_another_feature_version_gets_features_of_its_crops(version, width):
     found = arrival_of(record(message(CROPS, np.ones(width), version)))
     each = [features_of(crop[None]) for crop in CROPS]
     np.testing.assert_allclose(found.features, np.mean(each, 0), rtol=1e-4, atol=1e-4)
 
 
-def test_the_fill_of_the_memory_is_counted_by_shelf_and_family(
-    store: Store, fill: Callable[..., object], make: Callable[..., Arrival]
-) -> None:
+def test_the_fill_of_the_memory_is_counted_by_shelf_and_family(store, fill, make):
     fill([make(i, group="b") for i in range(5)])
     label(store, ["media-0-0", "media-0-1"], "gan", "ada")
     registry = CollectorRegistry()
@@ -140,9 +111,7 @@ def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":
         ({"FORGEWATCH_MEMORY_DATABASE_URL": "nosuch://x"}, "setting=FORGEWATCH_MEMORY_DATABASE_URL "),
     ],
 )
-def test_a_wrong_setting_is_one_clear_line_and_a_non_zero_exit(
-    tmp_path: Path, environment: dict[str, str], said: str
-) -> None:
+def test_a_wrong_setting_is_one_clear_line_and_a_non_zero_exit(tmp_path, environment, said):
     process = worker(tmp_path, **environment)
     _, errors = process.communicate(timeout=180)
     assert process.returncode == 2
@@ -150,7 +119,7 @@ def test_a_wrong_setting_is_one_clear_line_and_a_non_zero_exit(
     assert errors.count("\n") == 1
 
 
-def test_the_worker_waits_for_a_broker_that_is_not_there_and_ends_on_a_signal(tmp_path: Path) -> None:
+def test_the_worker_waits_for_a_broker_that_is_not_there_and_ends_on_a_signal(tmp_path):
     process = worker(tmp_path)
     assert process.stderr is not None
     line = next(line for line in process.stderr if "round failed" in line)

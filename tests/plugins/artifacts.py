@@ -86,10 +86,16 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation
     from detector.model.export import export, prove_equal
     from detector.model.graph import DetectorGraph, Reference
     from detector.model.network import Network
-    from detector.release.architecture import FEATURE_VERSION, Architecture
     from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, REFERENCE, WEIGHTS, seal
     from detector.release.contract import crops_and_pooling
-    from detector.release.manifest import GateParameters, Manifest, ReferenceEntry, Term
+    from detector.release.manifest import (
+        FEATURE_VERSION,
+        Architecture,
+        GateParameters,
+        Manifest,
+        ReferenceEntry,
+        Term,
+    )
     from detector.release.tensors import write_probe
     from detector.serving.session import Session
     from ingest.records import CropPlan
@@ -168,7 +174,7 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
     from detector.model.export import export_proven
     from detector.model.localizer import Localizer, LocalizerGraph
     from detector.release.artifact import LOCALIZER, seal, verify
-    from detector.release.map_contract import MapContract
+    from detector.release.crop_graphs import MapContract
     from detector.release.tensors import write_probe
     from detector.serving.session import Session
 
@@ -207,7 +213,7 @@ def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.Temp
     from detector.model.export import export_proven
     from detector.model.scanner import Scanner, ScannerGraph, over_time
     from detector.release.artifact import SCANNER, seal, verify
-    from detector.release.scan_contract import ScanContract
+    from detector.release.crop_graphs import ScanContract
     from detector.release.tensors import write_probe
     from detector.serving.session import Session
 

@@ -1,12 +1,7 @@
 """A benchmark's run with nothing but what a test of reports is about."""
 
-import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-from PIL import Image
 
 from updater.benchmark.report.outcome import Outcome, Value
 from updater.benchmark.report.results import Figures, Step
@@ -51,19 +46,3 @@ def make_run(
 def values(figures: Any) -> dict[str, Value]:
     """Return a group of figures, such as an Unseen, as an outcome has them."""
     return {name: Value(value=value) for name, value in figures}
-
-
-def picture(number: int) -> bytes:
-    """Return a PNG of noise, another one for each number."""
-    rng = np.random.default_rng(number)
-    out = io.BytesIO()
-    Image.fromarray(rng.integers(0, 256, (80, 96, 3), dtype=np.uint8)).save(out, "PNG")
-    return out.getvalue()
-
-
-def lay(folder: Path, files: dict[str, bytes]) -> Path:
-    """Write files by their paths below a folder, and return that."""
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return folder

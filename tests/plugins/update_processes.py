@@ -9,7 +9,6 @@ import httpx
 import psutil
 import pytest
 
-from memory.database import open_engine
 from updater.records import Candidate
 
 T = TypeVar("T")
@@ -18,6 +17,7 @@ T = TypeVar("T")
 @pytest.fixture
 def table_of() -> Iterator[Callable[[Mapping[str, str]], object]]:
     """Opens the table of runs that an environment names."""
+    from memory.database import open_engine
     from updater.runs import RunTable
 
     with contextlib.ExitStack() as ends:

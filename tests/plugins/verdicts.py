@@ -1,13 +1,16 @@
 """Verdicts of items that never were, and the messages of the unknown ones."""
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
-from detector.looks.judged_item import Evidence
-from detector.records import Timings, Verdict
+from detector.records import RegionPrediction, Timings, Verdict
 from detector.unknowns import encode
-from ingest.records import Decoded, MediaItem
+from detector.verdicts import Evidence
+from ingest.records import Decoded, MediaItem, Plan, Region
+from ingest.sandbox.extract import extract
 from memory.features import FEATURE_VERSION, WIDTH
 
 
@@ -49,6 +52,31 @@ def make_verdict(item: MediaItem, **changes: Any) -> Verdict:
         "timings": Timings(decode_s=0, model_s=0),
     }
     return Verdict(**usual | changes)
+
+
+def make_region(kind: Any, frame: int, box: Any, fake_probability: float = 0.5) -> RegionPrediction:
+    """What is said of a face or a frame of a video of ten frames a second."""
+    said = {"label": "fake", "family": None, "family_probability": None, "fake_probability": fake_probability}
+    return RegionPrediction(
+        kind=kind, box=box, frame=frame, time_s=0.1 * frame, energy=0, novelty=1, unknown_score=0, **said
+    )
+
+
+def make_decoded(crops: int, regions: tuple[tuple[int, ...], ...] = (), size: int = 8) -> Decoded:
+    """A picture whose crops are filled with how many they are; a face is shown by each of the regions."""
+    pixels = np.full((crops, size, size, 3), crops, np.uint8)
+    faces = tuple(Region("face", (0, 0, 8, 8), 0, None, rows) for rows in regions)
+    return Decoded("image", "PNG", 100, 80, 1, pixels, faces)
+
+
+def look(media: Callable[[], bytes], plan: Plan) -> "Future[Decoded]":
+    """What the sandbox does, in this process."""
+    future: Future[Decoded] = Future()
+    try:
+        future.set_result(extract(media(), plan, 1_000_000))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 def make_evidence() -> Evidence:

@@ -18,7 +18,7 @@ from verdicts import unknown_message
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Publisher, read_topic
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 from memory import rows

@@ -17,7 +17,7 @@ from deploy.releases.publish import read_topic
 from detector.records import RELEASES, Rollout
 from detector.serving.rollout_source import ReleaseFollower
 from ingest.envelope import EnvelopeError, open_envelope
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.kafka.source import Source
 from ingest.settings import IngestSettings
 from memory.intake import UnfitItemError
@@ -87,7 +87,7 @@ def test_the_detector_reads_and_answers_each(
                 for record in source.poll(3, 0.2):
                     offsets.append(record.offset)
                     with contextlib.suppress(EnvelopeError):
-                        open_envelope(topic, 0, record.offset, 0, record.headers, record.value, settings)
+                        open_envelope(record, settings)
         return offsets
 
     assert within(60, read) == [0, 1, 2, 3, 4, 6, 7, 8]

@@ -12,6 +12,7 @@ from kafka.errors import MessageSizeTooLargeError
 
 from deploy.local.broker import cluster_id, start_broker
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
+from deploy.server.status import group_lag
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
@@ -42,6 +43,11 @@ def committed(broker: str, topic: str) -> list[bytes]:
         return values
     finally:
         reader.close()
+
+
+def behind(bootstrap: str) -> int:
+    (partition,) = group_lag({"bootstrap_servers": bootstrap}, "a-group", "kept", 30)
+    return partition.lag
 
 
 def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker: str, topic: str) -> None:
@@ -99,8 +105,12 @@ def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics
     try:
         assert first.bootstrap != broker
         admin = KafkaAdminClient(bootstrap_servers=first.bootstrap)
-        admin.create_topics([NewTopic("kept", num_partitions=1, replication_factor=1)])
+        admin.create_topics(
+            [NewTopic("kept", num_partitions=1, replication_factor=1)], wait_for_metadata=True
+        )
         admin.close()
+        # Its coordinator is made for the first group, which a status awaits.
+        assert behind(first.bootstrap) == 0
     finally:
         first.stop()
     assert not alive(first.process)
@@ -111,6 +121,7 @@ def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics
         admin = KafkaAdminClient(bootstrap_servers=second.bootstrap)
         assert "kept" in admin.list_topics()
         admin.close()
+        assert behind(second.bootstrap) == 0  # and here it is loaded first
     finally:
         second.stop()
     assert capfd.readouterr() == ("", "")

@@ -15,7 +15,7 @@ from deploy.releases.approval import fold
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Found, Publisher, PublishError, read_topic, write_rollout
 from detector.records import Rollout
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 from updater.records import Candidate
 

@@ -19,7 +19,7 @@ from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import read_topic
 from detector.records import RELEASES
 from detector.release.artifact import MANIFEST, Artifact
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 from updater.records import Candidate

@@ -21,7 +21,8 @@ from deploy.client.kafka import (
 )
 from deploy.server.status import LagError, group_lag
 from ingest.envelope import open_envelope
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import kafka_options
+from ingest.kafka.source import in_records
 from ingest.records import MediaItem
 from ingest.settings import IngestSettings
 
@@ -178,17 +179,10 @@ def opened(settings: IngestSettings) -> tuple[MediaItem, bytes]:
         consumer_timeout_ms=10_000,
         max_partition_fetch_bytes=4 * settings.max_record_bytes,
     )
-    record = next(iter(consumer))
+    first = next(iter(consumer))
     consumer.close()
-    return open_envelope(
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp,
-        record.headers,
-        record.value,
-        settings,
-    )
+    (record,) = in_records({TopicPartition(first.topic, first.partition): [first]}, {})
+    return open_envelope(record, settings)
 
 
 def verdict(number: int) -> bytes:

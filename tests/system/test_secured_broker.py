@@ -18,8 +18,7 @@ from deploy.client.kafka import media_producer, send_file
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
 from detector.serving.rollout_source import ReleaseFollower
-from ingest.kafka.access import BrokerRefusedError
-from ingest.kafka.options import kafka_options
+from ingest.kafka.access import BrokerRefusedError, kafka_options
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.records import InRecord, OutRecord

@@ -48,8 +48,8 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
     broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Else it may meet the false alarm that the budget allows.
-    monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
-    monkeypatch.setattr("memory.alarms.MAX_REFERENCE", 100)
+    monkeypatch.setattr("memory.shift.alarms.secrets.randbits", lambda bits: 7)
+    monkeypatch.setattr("memory.shift.alarms.MAX_REFERENCE", 100)
     name = uuid.uuid4().hex
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name, decode_processes=1)
     memory = MemorySettings(

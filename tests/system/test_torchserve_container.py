@@ -25,7 +25,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start `python -m detector.serving.torchserve_container` with its sockets in the test's folder."""
+    """Start `python -m detector.serving.torchserve_launch` with its sockets in the test's folder."""
     processes = []
 
     def begin(**settings: str) -> "subprocess.Popen[str]":
@@ -41,7 +41,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         }
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "detector.serving.torchserve_container"],
+                [sys.executable, "-m", "detector.serving.torchserve_launch"],
                 env=environment | own | settings,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -18,20 +18,19 @@ from prometheus_client import REGISTRY
 
 from deploy.local.torchserve import TorchServe as Server
 from detector.batch import judge, open_batch
-from detector.looks.judged_item import JudgedItem
 from detector.looks.map_look import assembled, covering
 from detector.records import Verdict
 from detector.release.artifact import LOCALIZER, SCANNER, Artifact
-from detector.release.map_contract import CELLS
-from detector.release.scan_contract import FRAME_SCORE
+from detector.release.crop_graphs import CELLS, FRAME_SCORE
 from detector.release.tensors import Request, write_probe
-from detector.routing import Route
 from detector.second_look import looked_again, second_looks
-from detector.serving.mar import MODEL_NAME, pack
+from detector.serving.loading import pack
+from detector.serving.rollout import Route
 from detector.serving.session import ReleaseSession
-from detector.serving.torchserve import ProbeError, TorchServe
+from detector.serving.torchserve import MODEL_NAME, ProbeError, TorchServe
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
+from detector.verdicts import JudgedItem
 from detector.worker import Worker
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord

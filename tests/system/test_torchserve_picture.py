@@ -18,14 +18,13 @@ from detector.batch import judge, open_batch
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network, PictureBranch
-from detector.release.architecture import Architecture, Picture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import crops_and_pooling, picture_and_pooling, request_for
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Picture, Term
 from detector.release.tensors import ModelOutput, Request, encode, write_probe
-from detector.routing import Route
 from detector.serving import torchserve_launch
-from detector.serving.mar import pack
+from detector.serving.loading import pack
+from detector.serving.rollout import Route
 from detector.serving.session import Session, open_session
 from detector.serving.shared_request import SharedRequests
 from detector.serving.torchserve import RequestTooLargeError, TorchServe

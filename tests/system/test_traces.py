@@ -20,7 +20,7 @@ from PIL import Image
 
 from detector.records import UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
-from detector.routing import Route
+from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
 from detector.worker import Worker

@@ -170,7 +170,7 @@ def deploy_server(tmp_path, memory_settings):
 def run_deploy(folder, memory_settings, database_url, bounds):
     import uvicorn
 
-    from deploy.releases.artifact_folder import ArtifactFolder
+    from deploy.releases.artifacts import ArtifactStore
     from deploy.releases.ledger import Ledger
     from deploy.releases.publish import Publisher
     from deploy.server.app import create_app
@@ -188,7 +188,7 @@ def run_deploy(folder, memory_settings, database_url, bounds):
     crops = CropStore(memory_settings.crops_url)
     parts = Services(
         ledger=ledger,
-        artifacts=ArtifactFolder(folder / "artifacts", settings.max_file_bytes),
+        artifacts=ArtifactStore(str(folder / "artifacts"), settings.max_file_bytes),
         publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
         memory=store,
         memory_settings=memory_settings,

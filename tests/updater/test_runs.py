@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import create_engine
 
-from updater.lease import LeaseHeartbeat
+from updater.runner import LeaseHeartbeat
 from updater.runs import LeaseLostError, RunTable
 
 START = datetime(2025, 1, 1, tzinfo=UTC)

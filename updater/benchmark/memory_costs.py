@@ -18,7 +18,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from memory.features import WIDTH
 from memory.index.index import Index
 from memory.records import Exemplar

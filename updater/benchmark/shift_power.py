@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from memory.alarms import MAX_REFERENCE
 from memory.settings import MemorySettings
-from memory.shift_test import ShiftTest, share_of_budget
+from memory.shift.alarms import MAX_REFERENCE
+from memory.shift.shift_test import ShiftTest, share_of_budget
 from updater.progress import Progress
 
 AUCS = (0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90)

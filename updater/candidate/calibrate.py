@@ -19,8 +19,8 @@ from torch import Tensor
 from detector.model.graph import Around, around
 from detector.model.network import Network
 from detector.model.scores import SCORES, NetworkOutput, fitted, fused
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term, decide
-from detector.release.reference import Reference
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,
     CalibrationError,

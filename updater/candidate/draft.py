@@ -15,14 +15,11 @@ from torch import Tensor, nn
 
 from detector.model.export import export_proven
 from detector.model.network import Network, PictureBranch
-from detector.release.architecture import FEATURE_VERSION
-from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Graph
+from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Graph, Reference, load_reference
 from detector.release.contract import Contract
-from detector.release.manifest import GateParameters, Manifest, ReferenceEntry
-from detector.release.map_contract import MapContract
-from detector.release.reference import Reference, load_reference
-from detector.release.scan_contract import ScanContract
-from detector.release.tensors import CropGraph, Request, write_probe
+from detector.release.crop_graphs import CropGraph, MapContract, ScanContract
+from detector.release.manifest import FEATURE_VERSION, GateParameters, Manifest, ReferenceEntry
+from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.parent import branch_of, load_network

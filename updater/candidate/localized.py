@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from detector.release.artifact import LOCALIZER
-from detector.release.map_contract import CELL_PX, OF_PICTURE, MapContract
+from detector.release.crop_graphs import CELL_PX, OF_PICTURE, MapContract
 from detector.release.tensors import CROPS, Request
 from memory.records import REAL
 from updater.candidate.draft import put_graph, take_graph_over

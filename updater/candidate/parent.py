@@ -8,9 +8,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from detector.model.network import Network, PictureBranch
-from detector.release.architecture import FEATURE_VERSION, Architecture, Picture
-from detector.release.artifact import REFERENCE, WEIGHTS, Artifact
-from detector.release.reference import load_reference
+from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, load_reference
+from detector.release.manifest import FEATURE_VERSION, Architecture, Picture
 from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
 from updater.candidate.picture import vote_on
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from detector.model.backbone import shown_to
 from detector.model.network import Network, PictureBranch
-from detector.release.architecture import NO_BACKBONE
+from detector.release.manifest import NO_BACKBONE
 from ingest.records import PicturePlan
 from memory.settings import MemorySettings
 from updater.candidate.calibrate import output_of

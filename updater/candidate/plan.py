@@ -7,8 +7,8 @@ import torch
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network, PictureBranch
-from detector.release.architecture import NO_BACKBONE, Architecture
 from detector.release.artifact import Artifact
+from detector.release.manifest import NO_BACKBONE, Architecture
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from updater.data.training_data import LabelledCrops, Splits

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.model.scores import NetworkOutput
-from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
-from detector.release.reference import Reference
-from updater.whitening import within_class_whitening
+from detector.release.artifact import Reference
+from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
+from updater.measures import within_class_whitening
 
 REFERENCE_ROWS = 1500
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from statistics import fmean
 from typing import Literal
 
-from detector.release.architecture import NO_BACKBONE
+from detector.release.manifest import NO_BACKBONE
 from memory.records import REAL
 from updater.records import Evaluation, Robustness, ScannerFound
 

@@ -9,7 +9,7 @@ import numpy as np
 from detector.looks.scan_look import Segments
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
-from detector.release.scan_contract import ScanContract
+from detector.release.crop_graphs import ScanContract
 from detector.release.tensors import CROPS, Request
 from memory.records import REAL
 from updater.candidate.draft import Scanned, put_graph, take_graph_over
@@ -20,8 +20,7 @@ from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
-from updater.scan.clips import ScannedClip
-from updater.scan.features import SeenFrames
+from updater.scan.clips import ScannedClip, SeenFrames
 from updater.scan.simulated import Features, library_clips, real_clips, simulate_clip, simulate_clips
 from updater.scan.training import BATCH, fared, share_told, threshold_of, told, train_scanner
 from updater.training.crop_rows import Crops

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from ingest.records import PicturePlan
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore
 from memory.records import Split

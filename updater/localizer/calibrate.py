@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from detector.model.localizer import Localizer, LocalizerGraph, evidence
-from detector.release.map_contract import CELLS
+from detector.release.crop_graphs import CELLS
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.localizer.train import MaskedCrops, pseudo_forged

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as _cross_entropy
 
 from detector.model.localizer import Localizer
-from detector.release.map_contract import CELL_PX
+from detector.release.crop_graphs import CELL_PX
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.filters import Picture, to_picture

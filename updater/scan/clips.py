@@ -2,11 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from detector.features.cell_traces import FrameFeatures
+from detector.model.export import write_onnx
+from detector.release.crop_graphs import FEATURES
+from detector.release.tensors import CROPS, ROWS, TensorSpec
+from detector.serving.session import open_graph
 from updater.filters import Picture
 from updater.outliers.local_forgeries import Forged
 
@@ -75,7 +83,7 @@ def draw_stretches(rng: np.random.Generator, frames: int) -> tuple[Stretch, ...]
 FRAMES = 96
 """of a clip as it is scanned"""
 
-Path = NDArray[np.int64]
+Moves = NDArray[np.int64]
 """where something is in each frame, [T, 2] of rows and columns"""
 
 _SEEN = 0.5
@@ -86,11 +94,11 @@ ForgeInPart = Callable[[np.random.Generator, Picture], Forged]
 """Takes a picture, uint8 [H, W, 3]."""
 
 
-def smooth_path(rng: np.random.Generator, frames: int, reach_px: int) -> Path:
+def smooth_path(rng: np.random.Generator, frames: int, reach_px: int) -> Moves:
     """Draw a smooth path about its middle, int64 [frames, 2], which goes no further than `reach_px`."""
     when = np.arange(frames)[:, None, None] / FRAMES
     waves = np.sin(2 * np.pi * (rng.uniform(0.2, 1.2, (2, 2)) * when + rng.random((2, 2))))
-    path: Path = np.rint(reach_px * rng.uniform(0.2, 1, 2) * waves.mean(1)).astype(np.int64)
+    path: Moves = np.rint(reach_px * rng.uniform(0.2, 1, 2) * waves.mean(1)).astype(np.int64)
     return path
 
 
@@ -98,7 +106,7 @@ def forged_along(
     rng: np.random.Generator,
     frames: Picture,
     segments: Sequence[Stretch],
-    moves: Path,
+    moves: Moves,
     forge: ForgeInPart,
 ) -> Picture:
     """Forge the frames of some segments, uint8 [T, H, W, 3], in one region that moves by `moves`.
@@ -143,7 +151,38 @@ def _common(size: tuple[int, ...], move: NDArray[np.int64]) -> tuple[slice, slic
     )
 
 
-def _least_seen(mask: NDArray[np.float32], moves: Path) -> float:
+def _least_seen(mask: NDArray[np.float32], moves: Moves) -> float:
     """Return the least share of a region that is within the frame, over all frames."""
     size, total = mask.shape[:2], float(mask.sum()) + 1e-6
     return min(float(mask[_common(size, move)[2:]].sum()) / total for move in np.unique(moves, axis=0))
+
+
+# More crops at once do not fit the processor's cache.
+_CROPS_AT_ONCE = 4
+
+
+class SeenFrames:
+    """Features of frames, of which one crop is seen. Threads may share one."""
+
+    def __init__(self, crop_px: int) -> None:
+        """Make the graph. Raises ValueError for a side that has no features."""
+        crops = TensorSpec(name=CROPS, dtype="uint8", shape=(ROWS, crop_px, crop_px, 3))
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "features.onnx"
+            write_onnx(_OfCrops(crop_px), [crops], path)
+            # It computes in the thread that calls, as `memory.features.ItemFeatures` does.
+            self._session = open_graph(path, {CROPS}, {FEATURES}, threads=1, gpu=None)
+
+    def __call__(self, frames: Picture) -> NDArray[np.float32]:
+        """Return float32 [T, F] of crops, uint8 RGB [T, S, S, 3] with T >= 1."""
+        parts = np.split(frames, range(_CROPS_AT_ONCE, len(frames), _CROPS_AT_ONCE))
+        return np.concatenate([self._session.run([FEATURES], {CROPS: part})[0] for part in parts])
+
+
+class _OfCrops(nn.Module):
+    def __init__(self, crop_px: int) -> None:
+        super().__init__()
+        self.features = FrameFeatures(crop_px)
+
+    def forward(self, crops: Tensor) -> dict[str, Tensor]:
+        return {FEATURES: self.features(crops.permute(0, 3, 1, 2).float())}

@@ -25,7 +25,7 @@ from updater.outliers.local_forgeries import Forged, forge_locally
 from updater.progress import Steps, uncounted
 from updater.scan.clips import (
     FRAMES,
-    Path,
+    Moves,
     ScannedClip,
     Stretch,
     draw_stretches,
@@ -125,7 +125,7 @@ def made_clips(
 
 
 def pseudo_forged_along(
-    rng: np.random.Generator, frames: Picture, moves: Path, without: frozenset[str]
+    rng: np.random.Generator, frames: Picture, moves: Moves, without: frozenset[str]
 ) -> tuple[Picture, tuple[Stretch, ...]]:
     """Forge stretches of frames, uint8 [T, S, S, 3], in one region that moves by `moves`; and which they are.
 
@@ -140,7 +140,7 @@ def coded_after(rng: np.random.Generator, frames: Picture) -> Picture:
     return through_h264(frames, _drawn(rng, RATE_FACTORS_AFTER))
 
 
-def _filmed(rng: np.random.Generator, crop: Picture, moves: Path) -> Picture:
+def _filmed(rng: np.random.Generator, crop: Picture, moves: Moves) -> Picture:
     """What a camera makes of a crop through a window that moves, uint8 [T, S, S, 3].
 
     The variance of its noise is linear in the light (Foi et al. 2008).

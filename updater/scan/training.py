@@ -1,7 +1,16 @@
-"""The head over time: trained by binary cross-entropy by frame, over whole clips, and calibrated."""
+"""The head over time: trained by binary cross-entropy by frame, over whole clips, calibrated and measured.
+
+Figures of stretches are those of He et al. 2021, "ForgeryNet: A Versatile Benchmark for Comprehensive Forgery
+Analysis", sections 4.2 and I.1, by the rules of ActivityNet's detection and proposal tasks (Heilbron et al.
+2015). For each video, `predicted` holds segments with their scores, [n, 3] of (first, end, score), and
+`truth` the forged ones, [m, 2] of (first, end). They are half open, in one unit; a real video has no true
+segment. Figures are 0..1. They raise ValueError for a segment that ends before it begins, a true one of no
+length, and a number that is not finite.
+"""
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +24,6 @@ from updater.measures import conformal_bound
 from updater.progress import Steps, uncounted
 from updater.records import FoundStretches
 from updater.scan.clips import ScannedClip
-from updater.scan.measures import ap_at, tiou
 from updater.training.fit import Descent, by_schedule, fit, in_epochs
 
 EPOCHS = 10 * MEMBERS
@@ -153,3 +161,88 @@ def fared(scanner: Scanner, clips: Sequence[ScannedClip], threshold: float) -> F
         found=float(np.concatenate(met).mean()),
         ap_50=ap_at(segments, truth, 0.5),
     )
+
+
+# Ratios of whole frames reach a threshold exactly, and rounding must not decide on which side they are.
+_SLACK = 1e-9
+
+
+class Overlaps(NamedTuple):
+    """The n predictions of a video by falling score, equal ones as they came, beside its m true segments."""
+
+    scores: NDArray[np.float64]
+    tiou: NDArray[np.float64]
+    """[n, m]"""
+
+
+def ap_at(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike], threshold: float) -> float:
+    """Return `ap@t`: the interpolated average precision at a threshold of tIoU.
+
+    The predictions of all videos are taken by falling score. Each takes the free true segment of its video
+    with the highest tIoU, if that is at least the threshold; else it is false. A true segment is taken
+    once. Of equal scores the first video's, and in it the first, comes first. nan where no video has a true
+    segment.
+    """
+    videos = overlaps(predicted, truth)
+    if not (total := sum(video.tiou.shape[1] for video in videos)):
+        return math.nan
+    # True segments belong to a video, so that what is taken within each does not depend on the others.
+    hits = np.concatenate([_taking(video.tiou, threshold) for video in videos])
+    hits = hits[np.argsort(-np.concatenate([video.scores for video in videos]), kind="stable")]
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    interpolated = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(interpolated[hits].sum() / total)
+
+
+def tiou(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+    """Return the temporal intersection over union of every segment of a with every one of b, float64 [n, m].
+
+    a, b: [n, 2] and [m, 2] of (first, end); 0 where both are of no length.
+    """
+    rows, columns = (
+        np.asarray(a, np.float64).reshape(-1, 2)[:, None],
+        np.asarray(b, np.float64).reshape(-1, 2),
+    )
+    common = np.minimum(rows[..., 1], columns[:, 1]) - np.maximum(rows[..., 0], columns[:, 0])
+    common = np.maximum(common, 0)
+    union = (rows[..., 1] - rows[..., 0]) + (columns[:, 1] - columns[:, 0]) - common
+    return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=union > 0))
+
+
+def overlaps(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike]) -> list[Overlaps]:
+    """Return how the segments of each video overlap."""
+    videos = []
+    for proposals, segments in zip(predicted, truth, strict=True):
+        said, true = segments_of(proposals, 3), segments_of(segments, 2)
+        if (true[:, 1] <= true[:, 0]).any():
+            raise ValueError("a true segment is of no length")
+        said = said[np.argsort(-said[:, 2], kind="stable")]
+        videos.append(Overlaps(said[:, 2], tiou(said[:, :2], true)))
+    return videos
+
+
+def segments_of(values: ArrayLike, columns: int) -> NDArray[np.float64]:
+    """Return segments as float64 [n, columns]."""
+    segments = np.asarray(values, np.float64)
+    segments = segments.reshape(-1, columns) if not segments.size else segments
+    if segments.ndim != 2 or segments.shape[1] != columns or not np.isfinite(segments).all():
+        raise ValueError(f"segments must be finite and [n, {columns}], not {segments.shape}")
+    if (segments[:, 1] < segments[:, 0]).any():
+        raise ValueError("a segment ends before it begins")
+    return segments
+
+
+def reaches(overlap: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+    """Return which overlaps are at least a threshold."""
+    return overlap >= threshold - _SLACK
+
+
+def _taking(overlap: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+    """Return which of a video's predictions, by falling score, take a true segment, bool [n]."""
+    free = np.where(reaches(overlap, threshold), overlap, 0)
+    takes = np.zeros(len(free), bool)
+    for number in np.flatnonzero(free.any(1)):
+        if free[number].any():
+            takes[number] = True
+            free[:, free[number].argmax()] = 0
+    return takes

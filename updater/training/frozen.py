@@ -25,7 +25,7 @@ from torch import Tensor
 
 from detector.model.backbone import Shown
 from detector.model.network import PictureBranch
-from detector.release.architecture import Picture
+from detector.release.manifest import Picture
 from ingest.durable import write_durably
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops

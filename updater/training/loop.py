@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from detector.model.network import Network
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from updater import draws
 from updater.data.stored_rows import StoredRows, joined_rows
+from updater.measures import part_whitening
 from updater.outliers.exposure import Exposure, expose
 from updater.training import processes, schemes
 from updater.training.batches import TrainingSet as TrainingSet
@@ -34,10 +35,8 @@ from updater.training.forward import (
 )
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
 from updater.training.precision import loss_scale, one_thread, seed_draws
-from updater.training.schedules import SCHEDULES
-from updater.training.step import Recipe, Step, trained
+from updater.training.step import SCHEDULES, Recipe, Step, trained
 from updater.training.weights import put
-from updater.whitening import part_whitening
 
 _WHITENED = 0.25
 """how far the features that a network reads are whitened: all the way, it learns a known family from few

@@ -118,22 +118,6 @@ def first_ones(value: Tensor) -> Tensor:
     return shared.to(value.device)
 
 
-def by_turns(make: Callable[[int], Tensor], sizes: Sequence[int]) -> list[Tensor]:
-    """Return make(i), int64 [sizes[i]] on the CPU, for each i in order, each made by one of the processes.
-
-    For all processes at once.
-    """
-    made = [
-        make(turn) if turn % count() == number() else torch.zeros(size, dtype=torch.int64)
-        for turn, size in enumerate(sizes)
-    ]
-    if count() == 1 or not made:
-        return made
-    whole = torch.cat(made).to("cuda" if dist.get_backend() == "nccl" else "cpu")
-    _add(whole)
-    return list(torch.split(whole.cpu(), list(sizes)))
-
-
 def agree(network: nn.Module) -> None:
     """Give all processes the first one's network: rounding on a GPU may have moved them apart."""
     if count() > 1:

@@ -1,8 +1,13 @@
-"""How most learners train: the whole network on crops, then what lies above its pooled features on rows.
+"""The stream's learner, and how most learners train: the whole network on crops, then its head on rows.
 
-The second stage draws every class equally often (balanced fine-tuning: Castro et al. 2018, "End-to-end
-incremental learning", section 4.3). It costs next to nothing, since the backbone then runs once
-for each crop.
+The second stage trains what lies above the pooled features and draws every class equally often (balanced
+fine-tuning: Castro et al. 2018, "End-to-end incremental learning", section 4.3). It costs next to nothing,
+since the backbone then runs once for each crop.
+
+The stream's learner is softmax with rehearsal and distillation. One cross-entropy goes over the known classes
+and the pseudo-forgeries (Bendale and Boult's K+1st class). An update starts from the previous network, sees
+old exemplars beside the new items (rehearsal), and is held to the previous network's logits of the old
+classes (distillation: Li and Hoiem 2016, "Learning without forgetting", eq. 2-3, at temperature 2).
 """
 
 from collections.abc import Callable
@@ -10,15 +15,17 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from detector.model.backbone import NoBackbone
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from updater.training import loop
 from updater.training.crop_rows import Rows
-from updater.training.loop import Loss, Training, TrainingSet, Update, item_weights
+from updater.training.loop import Batch, Loss, Training, TrainingSet, Update, item_weights
+from updater.training.losses import classification, distillation, distilled, teacher_logits
 from updater.training.pools import backbone_rows, classify_items
-from updater.training.step import Step
+from updater.training.step import Learnt, Step
 
 STAGES = ("backbone", "balanced")
 
@@ -109,3 +116,26 @@ def run_both(
         update=update,
     )
     return rows
+
+
+def learn(step: Step) -> Learnt:
+    """Train a network on a step by softmax with rehearsal; heeds every option."""
+    trained = train(
+        step,
+        "softmax-rehearsal",
+        lambda network, data: _with_distillation(classification(step, data), step, data),
+    )
+    return Learnt(trained.network, step.classes)
+
+
+def _with_distillation(loss: Loss, step: Step, data: TrainingSet) -> Loss:
+    if step.previous is None or not step.options.distillation:
+        return loss
+    wanted, rows = teacher_logits(step, data), distilled(step, data)
+
+    def total(batch: Batch) -> Tensor:
+        held = rows(batch)
+        kept = distillation(batch.output.logits[held, : wanted.shape[1]], wanted[batch.items][held])
+        return loss(batch) + step.options.distillation * kept
+
+    return total

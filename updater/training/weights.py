@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from detector.model.backbone import NoBackbone, check_name, size_option
 from detector.model.network import Network
-from detector.release.architecture import NO_BACKBONE
+from detector.release.manifest import NO_BACKBONE
 
 _RGB = 3
 

@@ -11,9 +11,8 @@ from deploy.bench import model_cost
 from detector.model.export import export
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
-from detector.release.architecture import Architecture
 from detector.release.contract import crops_and_pooling
-from detector.release.manifest import GateParameters, Term
+from detector.release.manifest import Architecture, GateParameters, Term
 from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.synthetic.stream import MediaSample

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from makers import lay, picture
 from PIL import Image
+from published import lay, picture
 
 from deploy.client import importing
 from deploy.client.http import Client, ServerRefusedError, ServerUnavailableError
 from deploy.client.importing import ImportFolderError, import_folder
-from deploy.client.records import ImportDone
+from deploy.records import ImportDone
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from memory import rows

@@ -7,7 +7,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from makers import lay, picture
+from published import lay, picture
 
 from deploy.client.http import Client
 from deploy.client.importing import import_folder

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.releases import approval
 from deploy.releases.approval import ApprovalError, fold
-from deploy.releases.artifacts import Evidence
+from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Event, Move
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.records import STATES, Action
 from deploy.releases import approval
 from deploy.releases.approval import (
     LIFE,
@@ -18,9 +19,8 @@ from deploy.releases.approval import (
     fold,
     next_state,
 )
-from deploy.releases.artifacts import EvidenceError
+from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import DamagedLedgerError, Move
-from deploy.releases.records import STATES, Action
 
 A, B, C, D = (letter * 64 for letter in "abcd")
 LEDGER = "0" * 32

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from deploy.records import STATES, Release
 from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
-from deploy.releases.records import STATES, Release
 from detector.records import Rollout, Verdict
 from memory import database
 from memory.database import open_engine

@@ -20,9 +20,8 @@ from deploy.server.process import Server, serve
 from deploy.server.services import Services, refuse_insecure
 from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact
-from ingest.process.frame import Process, WrongSettingError
+from ingest.process.frame import Process, ProcessSettings, WrongSettingError
 from ingest.process.health import Heartbeat
-from ingest.process.settings import ProcessSettings
 
 Make = Callable[..., Artifact]
 Put = Callable[[Artifact], None]

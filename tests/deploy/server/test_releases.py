@@ -206,7 +206,7 @@ def test_putting_a_complete_artifact_again_changes_nothing(
     assert (Path(settings.artifacts_url) / artifact.digest / WEIGHTS).read_bytes() == (
         artifact.folder / WEIGHTS
     ).read_bytes()
-    assert [path.name for path in (Path(settings.artifacts_url) / ".incoming").iterdir()] == [".lock"]
+    assert not any(path.is_file() for path in (Path(settings.artifacts_url) / ".incoming").rglob("*"))
 
 
 def test_a_file_that_the_manifest_does_not_name_is_never_served(
@@ -220,20 +220,18 @@ def test_a_file_that_the_manifest_does_not_name_is_never_served(
     assert http.get(f"{url}/{REFERENCE}").status_code == 404
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["..%2F..%2Fevil", "%2e%2e", "..", ".hidden", "a%00b", "a%2Fb", "a%5Cb", "%2Fetc%2Fpasswd", "x" * 101],
-)
-def test_no_file_name_leads_out_of_the_store(http: TestClient, tmp_path: Path, name: str) -> None:
-    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    for digest in ("a" * 64, "..", "%2e%2e"):
-        assert http.put(f"/artifacts/{digest}/{name}", content=b"x").status_code in (404, 405, 422)
-        assert http.get(f"/artifacts/{digest}/{name}").status_code in (404, 405, 422)
-    after = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    assert [path for path in after if "sqlite" not in path.name] == [
-        path for path in before if "sqlite" not in path.name
-    ]
+def test_no_file_name_leads_out_of_the_store(http: TestClient, tmp_path: Path) -> None:
+    def files() -> set[Path]:
+        found = {path for path in tmp_path.rglob("*") if path.is_file()}
+        return {path for path in found if "sqlite" not in path.name and path.name != ".clock"}
+
+    before = files()
+    hidden = ["..%2F..%2Fevil", "%2e%2e", "..", ".hidden"]
+    for name in [*hidden, "a%00b", "a%2Fb", "a%5Cb", "%2Fetc%2Fpasswd", "x" * 101]:
+        for digest in ("a" * 64, "..", "%2e%2e"):
+            assert http.put(f"/artifacts/{digest}/{name}", content=b"x").status_code in (404, 405, 422)
+            assert http.get(f"/artifacts/{digest}/{name}").status_code in (404, 405, 422)
+    assert files() == before
 
 
 def test_a_file_over_the_limit_is_refused_and_leaves_nothing(
@@ -241,7 +239,8 @@ def test_a_file_over_the_limit_is_refused_and_leaves_nothing(
 ) -> None:
     answer = http.put(f"/artifacts/{'a' * 64}/weights.safetensors", content=b"x" * 100_001)
     assert answer.status_code == 413
-    assert [path.name for path in Path(settings.artifacts_url).rglob("*") if path.is_file()] == [".lock"]
+    left = {path.name for path in Path(settings.artifacts_url).rglob("*") if path.is_file()}
+    assert left <= {".clock"}
 
 
 def test_whoever_changes_something_must_say_who_they_are(

@@ -2,20 +2,12 @@
 
 import http.server
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
-from kafka import TopicPartition
-from kafka.errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    GroupAuthorizationFailedError,
-    KafkaError,
-)
 from prometheus_client import MetricsHandler, generate_latest
 
 from deploy.doctor.diagnosis import examine
-from deploy.server import status
 from deploy.server.status import complaints, processes_health
 from detector import metrics
 from detector.serving.rollout_source import STATES
@@ -105,35 +97,3 @@ def test_a_process_whose_loop_is_stuck_does_not_live_though_it_answers():
         (found,) = processes_health({"memory": f"{address}/metrics"})
     assert not found.alive
     assert "the loop has been silent" in str(found.problem)
-
-
-class LoadingCoordinator:
-    """A broker's answers while the coordinator of a new group is made, and then loaded."""
-
-    def __init__(self, *refusals: type[KafkaError]) -> None:
-        self.refusals = list(refusals)
-
-    def list_group_offsets(
-        self, groups: Mapping[str, list[TopicPartition]]
-    ) -> dict[str, dict[TopicPartition, int]]:
-        if self.refusals:
-            raise self.refusals.pop(0)
-        return {group: dict.fromkeys(partitions, 7) for group, partitions in groups.items()}
-
-
-def test_lag_awaits_a_coordinator_that_is_made_and_loaded() -> None:
-    partition = TopicPartition("media", 0)
-    admin = LoadingCoordinator(CoordinatorNotAvailableError, CoordinatorLoadInProgressError)
-    assert status._books(admin, "detector", [partition], timeout_s=10) == {partition: 7}
-
-
-@pytest.mark.parametrize(
-    ("refusal", "timeout_s"), [(CoordinatorLoadInProgressError, 0), (GroupAuthorizationFailedError, 10)]
-)
-def test_lag_awaits_no_coordinator_beyond_its_time_nor_one_that_refuses(
-    refusal: type[KafkaError], timeout_s: float
-) -> None:
-    admin = LoadingCoordinator(*[refusal] * 3)
-    with pytest.raises(refusal):
-        status._books(admin, "detector", [], timeout_s)
-    assert admin.refusals

@@ -23,7 +23,7 @@ def crops(side: int) -> Tensor:
 
 
 @pytest.mark.parametrize("side", [32, 72, 128])
-def test_noise_in_one_place_is_seen_in_its_cells_alone(side: int) -> None:
+def test_noise_in_one_place_is_seen_in_its_cells_alone(side):
     luma = torch.zeros(1, 1, side, side)
     middle = slice(side // 4 + 4, side // 2 - 4) if side > 32 else slice(side // 4 + 2, side // 4 + 4)
     luma[..., middle, middle] = torch.randn(1, 1, *luma[..., middle, middle].shape[2:])
@@ -34,7 +34,7 @@ def test_noise_in_one_place_is_seen_in_its_cells_alone(side: int) -> None:
     assert not forged[:, :, CELLS // 2 + 1 :].any()
 
 
-def test_a_trace_is_the_log_of_the_mean_squared_residual() -> None:
+def test_a_trace_is_the_log_of_the_mean_squared_residual():
     luma = crops(64)[:1, :1]
     across = luma[..., :-2] - 2 * luma[..., 1:-1] + luma[..., 2:]
     wanted = torch.log(across[0, 0, 8:16, 15:23].square().mean() + 0.1)
@@ -42,7 +42,7 @@ def test_a_trace_is_the_log_of_the_mean_squared_residual() -> None:
     assert found[0, 1, 2] == pytest.approx(float(wanted), abs=1e-4)
 
 
-def test_a_frame_has_the_features_of_its_crop_and_behind_them_those_of_its_cells() -> None:
+def test_a_frame_has_the_features_of_its_crop_and_behind_them_those_of_its_cells():
     features, shown = FrameFeatures(64), crops(64)
     found = features(shown)
     assert found.shape == (3, features.width)
@@ -50,12 +50,12 @@ def test_a_frame_has_the_features_of_its_crop_and_behind_them_those_of_its_cells
     assert torch.allclose(found[1:2], features(shown[1:2]), atol=1e-4)
 
 
-def test_flat_and_saturated_crops_have_finite_features() -> None:
+def test_flat_and_saturated_crops_have_finite_features():
     for level in (0, 128, 255):
         assert torch.isfinite(FrameFeatures(64)(torch.full((1, 3, 64, 64), float(level)))).all()
 
 
-def test_the_traces_of_this_version_are_what_they_were() -> None:
+def test_the_traces_of_this_version_are_what_they_were():
     at = torch.arange(64.0)
     luma = ((at[:, None] ** 2 + 3 * at * at[:, None] % 37) % 200)[None, None]
     traces = CellTraces(64)(luma).reshape(TRACES, -1)
@@ -80,7 +80,7 @@ def of_all_traces(found: Tensor, kind: int, reach: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize(("by", "kind"), [(1.0, RISING), (-1.0, FALLING)])
-def test_a_stretch_is_seen_from_its_first_frame_to_its_last(by: float, kind: int) -> None:
+def test_a_stretch_is_seen_from_its_first_frame_to_its_last(by, kind):
     found = paired_edges(clip(60, [(20, 35, by)]))
     assert found.shape == (60, EDGES_WIDTH)
     for reach in range(len(REACHES)):
@@ -89,7 +89,7 @@ def test_a_stretch_is_seen_from_its_first_frame_to_its_last(by: float, kind: int
         assert inside[20:35].min() > 4 * beyond.max()
 
 
-def test_a_gap_between_two_stretches_is_told_from_them() -> None:
+def test_a_gap_between_two_stretches_is_told_from_them():
     found = paired_edges(clip(80, [(15, 30, 1.0), (45, 60, 1.0)]))
     for kind in (RISING, FALLING):
         assert of_all_traces(found, kind)[30:45].min() > 0.2
@@ -97,19 +97,19 @@ def test_a_gap_between_two_stretches_is_told_from_them() -> None:
     assert torch.stack([apart[15:30].min(), apart[45:60].min()]).min() > 4 * apart[33:42].max()
 
 
-def test_one_edge_alone_is_no_stretch_nor_is_noise() -> None:
+def test_one_edge_alone_is_no_stretch_nor_is_noise():
     stretch = of_all_traces(paired_edges(clip(60, [(20, 35, 1.0)])), RISING).max()
     for changes in ([], [(30, 60, 1.0)]):
         assert paired_edges(clip(60, changes)).max() < 0.2 * stretch
 
 
-def test_what_changes_in_few_frames_is_no_stretch() -> None:
+def test_what_changes_in_few_frames_is_no_stretch():
     found = paired_edges(clip(60, [(30, 34, 1.0)]))
     stretch = paired_edges(clip(60, [(30, 42, 1.0)]))
     assert of_all_traces(found, RISING).max() < 0.2 * of_all_traces(stretch, RISING).max()
 
 
-def test_a_clip_of_any_length_has_finite_ones() -> None:
+def test_a_clip_of_any_length_has_finite_ones():
     for frames in (1, 2, 7, 96, 150):
         found = paired_edges(torch.randn(frames, CELL_WIDTH))
         assert found.shape == (frames, EDGES_WIDTH)

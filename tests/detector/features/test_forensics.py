@@ -6,13 +6,17 @@ import numpy as np
 import onnxruntime
 import pytest
 import scipy.fft
+import scipy.signal
 import torch
 from numpy.typing import NDArray
 
 from detector.features.forensics import ForensicFeatures
+from detector.features.spectrum import Spectrum
 from detector.model.feature_graph import STORED_PX, feature_graph, stored
-from detector.release.architecture import FEATURE_VERSION, TRACE_COLUMNS
+from detector.release.manifest import FEATURE_VERSION, TRACE_COLUMNS
 from detector.release.tensors import tolerance
+
+pytestmark = pytest.mark.slow
 
 
 def crops(seed: int, count: int = 2, side: int = 64) -> torch.Tensor:
@@ -27,14 +31,14 @@ def features() -> ForensicFeatures:
     return ForensicFeatures(64)
 
 
-def test_each_crop_gets_its_own_features_whatever_is_beside_it(features: ForensicFeatures) -> None:
+def test_each_crop_gets_its_own_features_whatever_is_beside_it(features):
     both = crops(0)
     together = features(both)
     assert together.shape == (2, features.width)
     assert torch.allclose(features(both[:1]), together[:1], atol=1e-4)
 
 
-def test_the_columns_of_each_kind_of_trace_are_its_own(features: ForensicFeatures) -> None:
+def test_the_columns_of_each_kind_of_trace_are_its_own(features):
     images = crops(5)
     planes = torch.einsum("dc,nchw->ndhw", features.ycc, images)
     luma = planes[:, :1] - 128
@@ -47,18 +51,18 @@ def test_the_columns_of_each_kind_of_trace_are_its_own(features: ForensicFeature
     assert torch.allclose(edges, features.edge_detail(luma), atol=1e-4)
 
 
-def test_flat_black_and_saturated_crops_have_finite_features(features: ForensicFeatures) -> None:
+def test_flat_black_and_saturated_crops_have_finite_features(features):
     extremes = torch.stack([torch.zeros(3, 64, 64), torch.full((3, 64, 64), 255.0)])
     assert features(extremes).isfinite().all()
 
 
-def test_a_tiny_difference_in_stays_small(features: ForensicFeatures) -> None:
+def test_a_tiny_difference_in_stays_small(features):
     original = crops(1)
     noise = 1e-4 * torch.randn(original.shape, generator=torch.Generator().manual_seed(0))
     assert (features(original + noise) - features(original)).abs().max() < 5e-3
 
 
-def test_the_channels_correlations_are_summed_without_losing_the_faint_terms() -> None:
+def test_the_channels_correlations_are_summed_without_losing_the_faint_terms():
     rng = np.random.default_rng(4)
     # Beside hard edges the faint grain of the rest is lost in one long sum in single precision.
     grain = 128 + rng.normal(0, 0.4, (1, 3, 128, 128))
@@ -69,13 +73,13 @@ def test_the_channels_correlations_are_summed_without_losing_the_faint_terms() -
     assert torch.allclose(single.double()[:, correlations], double[:, correlations], rtol=0, atol=1e-6)
 
 
-def test_the_block_transform_is_the_orthonormal_cosine_transform(features: ForensicFeatures) -> None:
+def test_the_block_transform_is_the_orthonormal_cosine_transform(features):
     block = np.random.default_rng(3).normal(0, 30, (8, 8))
     ours = (features.dct.double().numpy()[:, 0] * block).sum((1, 2))
     assert np.allclose(ours, scipy.fft.dctn(block, norm="ortho").ravel(), atol=1e-4)
 
 
-def test_what_forgeries_disturb_is_seen(features: ForensicFeatures) -> None:
+def test_what_forgeries_disturb_is_seen(features):
     original = crops(4, count=8)
     blurred = torch.nn.functional.avg_pool2d(original, 3, 1, 1)
     grid = original.clone()
@@ -87,7 +91,7 @@ def test_what_forgeries_disturb_is_seen(features: ForensicFeatures) -> None:
 
 
 @pytest.mark.parametrize("side", [0, 24, 100])
-def test_a_side_off_the_jpeg_grid_is_refused(side: int) -> None:
+def test_a_side_off_the_jpeg_grid_is_refused(side):
     with pytest.raises(ValueError, match="multiple of 8"):
         ForensicFeatures(side)
 
@@ -126,19 +130,16 @@ def farthest(found: NDArray[np.float32]) -> float:
     return float(np.max(np.abs(found - golden) / (1 + np.abs(golden))))
 
 
-def test_torch_makes_the_features_that_this_version_has_always_had() -> None:
+def test_torch_makes_the_features_that_this_version_has_always_had():
     crops = torch.from_numpy(golden_crops()).permute(0, 3, 1, 2).float()
     with torch.inference_mode():
         assert farthest(ForensicFeatures(STORED_PX)(crops).numpy()) <= tolerance("features")
 
 
-def test_the_graph_that_lies_in_the_package_makes_them_too() -> None:
+def test_the_graph_that_lies_in_the_package_makes_them_too():
     session = onnxruntime.InferenceSession(stored(), providers=["CPUExecutionProvider"])
     (found,) = session.run(["features"], {"crops": golden_crops()})
     assert farthest(found) <= tolerance("features")
-
-
-pytestmark = pytest.mark.slow
 
 
 def crops_feature_graph(side: int, count: int = 9) -> NDArray[np.uint8]:
@@ -151,7 +152,7 @@ def crops_feature_graph(side: int, count: int = 9) -> NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("side", [STORED_PX, 64])
-def test_the_graph_says_what_torch_says_of_any_number_of_crops(side: int) -> None:
+def test_the_graph_says_what_torch_says_of_any_number_of_crops(side):
     session = onnxruntime.InferenceSession(feature_graph(side), providers=["CPUExecutionProvider"])
     for count in (1, 9):
         asked = crops_feature_graph(side, max(3, count))[-count:]
@@ -161,7 +162,7 @@ def test_the_graph_says_what_torch_says_of_any_number_of_crops(side: int) -> Non
         assert np.max(np.abs(found - expected) / (1 + np.abs(expected))) <= tolerance("features")
 
 
-def test_a_side_that_has_no_features_is_refused() -> None:
+def test_a_side_that_has_no_features_is_refused():
     with pytest.raises(ValueError, match="multiple of 8"):
         feature_graph(60)
 
@@ -169,7 +170,7 @@ def test_a_side_that_has_no_features_is_refused() -> None:
 @pytest.mark.parametrize(
     ("side", "ends"), [(STORED_PX, "made"), (64, "64 px need torch, which is not installed")]
 )
-def test_without_torch_there_are_features_of_crops_of_the_usual_side_alone(side: int, ends: str) -> None:
+def test_without_torch_there_are_features_of_crops_of_the_usual_side_alone(side, ends):
     script = (
         "import sys; sys.modules['torch'] = None\n"
         "from memory.features import ItemFeatures\n"
@@ -178,3 +179,39 @@ def test_without_torch_there_are_features_of_crops_of_the_usual_side_alone(side:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ends in done.stdout
+
+
+SIDE = 64
+RINGS, STAND_OUT, PEAKS = slice(0, 16), slice(16, 28), slice(28, 37)
+
+
+def measured(luma: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = Spectrum(SIDE)(torch.from_numpy(luma).float()[None])[0].numpy()
+    return found
+
+
+def grain(seed: int) -> NDArray[np.float64]:
+    made: NDArray[np.float64] = np.random.default_rng(seed).normal(120, 8, (SIDE, SIDE))
+    return made
+
+
+def test_rings_and_their_highest_are_those_of_the_fourier_transform():
+    luma = grain(0)
+    window = np.outer(scipy.signal.windows.hann(SIDE, sym=False), scipy.signal.windows.hann(SIDE, sym=False))
+    power = np.log(np.abs(scipy.fft.rfft2((luma - luma.mean()) * window)) ** 2 + 1)
+    down, across = 2 * scipy.fft.fftfreq(SIDE)[:, None], 2 * scipy.fft.rfftfreq(SIDE)
+    ring = np.floor(16 * np.hypot(down, across)).astype(int)
+    means = np.array([power[ring == k].mean() for k in range(16)])
+    highest = np.array([np.sort(power[ring == k])[-3:].mean() for k in range(4, 16)])
+    found = measured(luma)
+    assert np.allclose(found[RINGS], means, atol=1e-3)
+    assert np.allclose(found[STAND_OUT], highest - means[4:], atol=1e-3)
+
+
+@pytest.mark.parametrize(("axis", "kind"), [(0, "row"), (1, "column")])
+def test_what_every_second_line_repeats_stands_out_along_that_axis_alone(axis, kind):
+    luma = grain(1)
+    luma[(slice(None),) * axis + (slice(None, None, 2),)] += 6
+    more = (measured(luma) - measured(grain(1)))[PEAKS].reshape(3, 3)[0]
+    assert more[axis] > 3, kind
+    assert np.abs(np.delete(more, axis)).max() < 0.5

@@ -33,7 +33,7 @@ def measured(planes: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def test_a_region_of_other_noise_spreads_the_noise_of_luminance_and_of_colour() -> None:
+def test_a_region_of_other_noise_spreads_the_noise_of_luminance_and_of_colour():
     even = torch.full((128, 128), 2.0)
     same = measured(planes(0, even, even))
     other = measured(planes(0, patch(6, 2), patch(6, 2)))
@@ -41,14 +41,14 @@ def test_a_region_of_other_noise_spreads_the_noise_of_luminance_and_of_colour() 
     assert (other[COLOUR][1:].abs() > 1.5 * same[COLOUR][1:].abs()).all()
 
 
-def test_noise_that_follows_brightness_is_explained() -> None:
+def test_noise_that_follows_brightness_is_explained():
     follows = torch.linspace(1, 5, 128).expand(128, 128)
     explained = measured(planes(1, follows, follows))
     region = measured(planes(1, patch(5, 1), patch(5, 1)))
     assert explained[0] < 0.5 * region[0]
 
 
-def test_what_a_straight_line_explains_is_taken_out_whatever_else_explains_it() -> None:
+def test_what_a_straight_line_explains_is_taken_out_whatever_else_explains_it():
     generator = torch.Generator().manual_seed(2)
     first, second, rest = (10 * torch.randn(2, 20, 10, generator=generator) for _ in range(3))
     leaning = first + 0.5 * second
@@ -60,13 +60,13 @@ def test_what_a_straight_line_explains_is_taken_out_whatever_else_explains_it() 
     assert _spread(left, 200)[:, :, 0].abs().max() < 1e-5
 
 
-def test_a_flat_crop_has_no_spread_and_no_surprise() -> None:
+def test_a_flat_crop_has_no_spread_and_no_surprise():
     values = measured(torch.full((1, 3, 32, 32), 90.0))
     assert values.isfinite().all()
     assert values[LUMA].abs().max() < 0.02
 
 
-def test_the_spread_is_the_mean_the_deviation_and_how_far_the_outermost_tenths_lie() -> None:
+def test_the_spread_is_the_mean_the_deviation_and_how_far_the_outermost_tenths_lie():
     values = torch.arange(40.0).flip(0)[None, None]
     mean, deviation, above, below = _spread(values, 40)[0, 0].tolist()
     assert mean == 19.5
@@ -75,7 +75,7 @@ def test_the_spread_is_the_mean_the_deviation_and_how_far_the_outermost_tenths_l
     assert below == pytest.approx(np.mean([0, 1, 2, 3]) - 19.5)
 
 
-def test_noise_that_differs_in_sharpness_alone_spreads_the_sharpness() -> None:
+def test_noise_that_differs_in_sharpness_alone_spreads_the_sharpness():
     residuals = torch.randn(2, 124, 124, generator=torch.Generator().manual_seed(3))
     slower = residuals.clone()
     slower[0, 40:100, 30:90] *= 4
@@ -99,7 +99,7 @@ def measure() -> EdgeDetail:
     return EdgeDetail(64)
 
 
-def test_a_ramp_is_as_steep_as_its_slope_and_has_no_detail(measure: EdgeDetail) -> None:
+def test_a_ramp_is_as_steep_as_its_slope_and_has_no_detail(measure):
     ramp = (3.0 * torch.arange(64)).expand(1, 1, 64, 64)
     values = measure(ramp)[0]
     assert values[:2].exp().tolist() == pytest.approx([3.0, 3.0], rel=0.01)
@@ -109,7 +109,7 @@ def test_a_ramp_is_as_steep_as_its_slope_and_has_no_detail(measure: EdgeDetail) 
     )
 
 
-def test_an_edge_has_the_same_relative_detail_at_any_contrast(measure: EdgeDetail) -> None:
+def test_an_edge_has_the_same_relative_detail_at_any_contrast(measure):
     low, high = measure(step_edge(60))[0], measure(step_edge(180))[0]
     assert high[FINE_STEEPNESS] - low[FINE_STEEPNESS] == pytest.approx(
         torch.tensor(3.0).log().item(), abs=0.01
@@ -117,7 +117,7 @@ def test_an_edge_has_the_same_relative_detail_at_any_contrast(measure: EdgeDetai
     assert torch.allclose(low[FINE_LEVELS], high[FINE_LEVELS], atol=0.05)
 
 
-def test_halos_along_an_edge_raise_its_detail_though_noise_is_everywhere(measure: EdgeDetail) -> None:
+def test_halos_along_an_edge_raise_its_detail_though_noise_is_everywhere(measure):
     grain = 3 * torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(0))
     edge = step_edge(120)
     blurred = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(edge, (2, 2, 2, 2), "replicate"), 5, 1)

@@ -13,7 +13,7 @@ from PIL import Image
 from scipy import ndimage
 
 from detector.looks.map_look import MAX_CROPS, PictureMap, assembled, cells_of, covering, forgery_map
-from detector.release.map_contract import CELL_PX
+from detector.release.crop_graphs import CELL_PX
 
 SIDES = st.integers(1, 3000)
 
@@ -77,7 +77,7 @@ CELL_GRIDS = arrays(np.float32, (6, 9), elements=st.floats(0, 1, width=32))
 
 
 @given(cells=CELL_GRIDS, threshold=st.floats(0.05, 1))
-def test_what_is_marked_can_be_read_from_the_png(cells: Any, threshold: float) -> None:
+def test_what_is_marked_can_be_read_from_the_png(cells, threshold):
     found = forgery_map(PictureMap(cells, (16, 8, 70, 45)), threshold, 0)
     marked = shown(found.png) >= threshold * 255
     np.testing.assert_allclose(shown(found.png), cells * 255, atol=0.501)
@@ -97,6 +97,6 @@ def test_what_is_marked_can_be_read_from_the_png(cells: Any, threshold: float) -
     assert np.bincount(inside[inside > 0]).max() == largest
 
 
-def test_a_map_of_the_largest_part_takes_less_than_16_kb() -> None:
+def test_a_map_of_the_largest_part_takes_less_than_16_kb():
     cells = np.random.default_rng(0).random((96, 96), np.float32)
     assert len(forgery_map(PictureMap(cells, (0, 0, 768, 768)), 0.5, 0).model_dump_json()) < 16_000

@@ -11,19 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
-from verdicts import make_evidence, make_item, make_verdict
+from verdicts import look, make_evidence, make_item, make_region, make_verdict
 
-from detector.looks.judged_item import Clip, JudgedItem
 from detector.looks.map_look import MapLook, PictureMap, forgery_map
 from detector.looks.scan_look import ScanLook, scan_of, stretches
-from detector.records import RegionPrediction, Verdict
-from detector.release.map_contract import CELLS, MapContract
-from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.records import Verdict
+from detector.release.crop_graphs import CELLS, FRAME_SCORE, MapContract, ScanContract
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeUnavailableError
-from ingest.records import Decoded, PlacesPlan, Region
-from ingest.sandbox.extract import cut_places
+from detector.verdicts import Clip, JudgedItem
+from ingest.records import Decoded, Region
 
 CONTRACT = ScanContract(crop_px=64, threshold=0.4, reals_told=0.0, reals=20, export_difference=0.0)
 WHITE = range(8, 17)
@@ -39,16 +37,6 @@ def clip(frames: int = 24) -> bytes:
     buffer = BytesIO()
     first.save(buffer, "PNG", save_all=True, append_images=others, duration=100)
     return buffer.getvalue()
-
-
-def look(media: Any, plan: PlacesPlan) -> "Future[Decoded]":
-    """What the sandbox does, in this process."""
-    future: Future[Decoded] = Future()
-    try:
-        future.set_result(cut_places(media(), plan, 1_000_000))
-    except Exception as error:
-        future.set_exception(error)
-    return future
 
 
 def white(request: Request) -> ModelOutput:
@@ -69,16 +57,8 @@ def scanned(one: JudgedItem, ask: Any = white, contract: ScanContract = CONTRACT
     return now.verdict
 
 
-def a_region(kind: Any, frame: int, box: Any) -> RegionPrediction:
-    said = {"label": "fake", "family": None, "family_probability": None, "fake_probability": 0.5}
-    return RegionPrediction(
-        kind=kind, box=box, frame=frame, time_s=0.1 * frame, energy=0, novelty=1, unknown_score=0, **said
-    )
-
-
-def test_it_says_when_and_where_a_video_is_forged_and_how_it_was_scanned() -> None:
+def test_it_says_when_and_where_a_video_is_forged_and_how_it_was_scanned():
     verdict = scanned(seen())
-    assert verdict.scan is not None
     assert (verdict.scan.frames, verdict.scan.threshold) == (24, 0.4)
     assert verdict.scan.step_s == pytest.approx(0.1)
     assert verdict.scan.scores == tuple(float(number in WHITE) for number in range(24))
@@ -91,9 +71,8 @@ def test_it_says_when_and_where_a_video_is_forged_and_how_it_was_scanned() -> No
     assert verdict.timings.scan_s > 0
 
 
-def test_a_video_is_scanned_in_no_more_frames_than_the_release_says() -> None:
+def test_a_video_is_scanned_in_no_more_frames_than_the_release_says():
     verdict = scanned(seen(), contract=CONTRACT.model_copy(update={"frames": 16}))
-    assert verdict.scan is not None
     assert verdict.scan.frames == 16
     assert verdict.scan.step_s == pytest.approx(0.15, abs=0.01)
     assert verdict.segments is not None
@@ -103,23 +82,23 @@ def test_a_video_is_scanned_in_no_more_frames_than_the_release_says() -> None:
 
 
 @pytest.mark.parametrize(("side", "frames"), [(2000, 96), (4000, 37), (20_000, 8)])
-def test_of_very_large_frames_fewer_are_decoded(side: int, frames: int) -> None:
+def test_of_very_large_frames_fewer_are_decoded(side, frames):
     plan = ScanLook(CONTRACT, white).plan(seen(known=Clip(10_000, (0, 0)), width=side, height=side))
     assert len(plan.places) == len(plan.frames) == frames
 
 
-def test_the_largest_face_is_followed_where_one_was_found() -> None:
-    faces = [a_region("face", 0, (60, 20, 100, 100)), a_region("face", 0, (0, 0, 20, 20))]
+def test_the_largest_face_is_followed_where_one_was_found():
+    faces = [make_region("face", 0, (60, 20, 100, 100)), make_region("face", 0, (0, 0, 20, 20))]
     beyond = Clip(24, (0, 0))
     followed = scanned(seen(known=beyond, regions=tuple(faces)))
     assert followed.segments is not None
     assert [one.box for one in followed.segments] == [(72, 32, 64, 64)]
-    elsewhere = scanned(seen(known=beyond, regions=(a_region("frame", 0, (0, 0, 200, 136)),)))
+    elsewhere = scanned(seen(known=beyond, regions=(make_region("frame", 0, (0, 0, 200, 136)),)))
     assert elsewhere.segments == ()
     assert elsewhere.scan is not None
 
 
-def test_a_picture_is_not_scanned() -> None:
+def test_a_picture_is_not_scanned():
     def refuse(*_: object) -> "Future[Decoded]":
         raise AssertionError("looked at again")
 
@@ -127,7 +106,7 @@ def test_a_picture_is_not_scanned() -> None:
     assert looked_again([picture], [ScanLook(CONTRACT, white)], refuse) == [picture]
 
 
-def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_label() -> None:
+def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_label():
     def refuse(request: Request) -> ModelOutput:
         raise AssertionError("mapped")
 
@@ -149,12 +128,12 @@ def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_la
         lambda request: {FRAME_SCORE: np.full(len(request["crops"]), np.nan, np.float32)},
     ],
 )
-def test_a_scanner_that_answers_nonsense_leaves_the_verdict_as_it_was(ask: Any) -> None:
+def test_a_scanner_that_answers_nonsense_leaves_the_verdict_as_it_was(ask):
     one = seen()
     assert scanned(one, ask) == one.verdict
 
 
-def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it() -> None:
+def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it():
     def cells(request: Request) -> ModelOutput:
         return {CELLS: np.ones((len(request["crops"]), 8, 8), np.float32)}
 
@@ -172,7 +151,7 @@ def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it() -> None:
     assert (second.map is None, second.scan is None) == (False, False)
 
 
-def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it() -> None:
+def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it():
     asked = []
 
     def down(request: Request) -> ModelOutput:
@@ -197,7 +176,7 @@ def regions(numbers: Any, times: Any) -> tuple[Region, ...]:
     step=st.integers(1, 40),
     threshold=st.floats(0.05, 1),
 )
-def test_whoever_has_the_scan_finds_the_segments_in_it(scores: Any, step: int, threshold: float) -> None:
+def test_whoever_has_the_scan_finds_the_segments_in_it(scores, step, threshold):
     length = step * len(scores)
     numbers = np.arange(len(scores)) * step + step // 2
     scan, found = scan_of(scores, regions(numbers, numbers / 25), length, threshold)
@@ -211,7 +190,7 @@ def test_whoever_has_the_scan_finds_the_segments_in_it(scores: Any, step: int, t
     np.testing.assert_allclose(scan.scores, scores, atol=6e-4)
 
 
-def test_ends_are_in_the_time_that_a_clip_of_a_changing_rate_shows() -> None:
+def test_ends_are_in_the_time_that_a_clip_of_a_changing_rate_shows():
     times = np.concatenate([np.arange(10) / 10, 1 + np.arange(10) / 2])
     scores = np.zeros(20, np.float32)
     scores[10:16] = 0.9
@@ -219,7 +198,7 @@ def test_ends_are_in_the_time_that_a_clip_of_a_changing_rate_shows() -> None:
     assert (segment.frames, segment.start_s, segment.end_s) == ((10, 15), 1, 4)
 
 
-def test_a_stretch_does_not_go_on_where_a_damaged_video_was_not_reached() -> None:
+def test_a_stretch_does_not_go_on_where_a_damaged_video_was_not_reached():
     scores = np.full(10, 0.9, np.float32)
     numbers = 1 + 2 * np.arange(10)
     for beyond, last in ((0, 19), (200, 19)):
@@ -228,12 +207,12 @@ def test_a_stretch_does_not_go_on_where_a_damaged_video_was_not_reached() -> Non
         assert (segment.start_s, segment.end_s) == pytest.approx((0, 2))
 
 
-def test_one_frame_is_scanned_too_and_holds_no_stretch() -> None:
+def test_one_frame_is_scanned_too_and_holds_no_stretch():
     scan, found = scan_of(np.ones(1, np.float32), regions([0], [0.0]), 1, 0.1)
     assert (scan.frames, scan.step_s, found) == (1, 0, ())
 
 
-def test_a_map_and_a_scan_of_the_most_take_less_than_16_kb() -> None:
+def test_a_map_and_a_scan_of_the_most_take_less_than_16_kb():
     rng = np.random.default_rng(0)
     scores = [*[0.051234] * 4, *[0.991234] * 5] * 11
     numbers = 1_000_000 + 1000 * np.arange(96)

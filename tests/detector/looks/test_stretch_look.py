@@ -1,22 +1,19 @@
 """A video that is called real though a stretch of it is told is judged by that stretch."""
 
 import hashlib
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from verdicts import make_evidence, make_item, make_verdict
+from verdicts import look, make_evidence, make_item, make_verdict
 
-from detector.looks.judged_item import Clip, JudgedItem
 from detector.looks.scan_look import StretchLook
 from detector.records import Scan, Segment, Verdict
 from detector.release.artifact import Artifact
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.session import ReleaseSession
-from ingest.records import Decoded, Plan
+from detector.verdicts import Clip, JudgedItem
 from ingest.sandbox.extract import extract
 from updater.distortions.clip_writing import to_h264
 
@@ -29,13 +26,6 @@ def clip() -> bytes:
     """30 frames of noise at 12 a second."""
     frames = np.random.default_rng(0).integers(0, 256, (30, 96, 160, 3), np.uint8)
     return to_h264(frames, 12, "mp4")
-
-
-def look(media: Any, plan: Plan) -> "Future[Decoded]":
-    """What the sandbox does, in this process."""
-    future: Future[Decoded] = Future()
-    future.set_result(extract(media(), plan, 1_000_000))
-    return future
 
 
 def segment(first: int, last: int, score: float = 0.9) -> Segment:
@@ -67,9 +57,7 @@ def judged(artifact: Artifact, one: JudgedItem) -> JudgedItem:
 @pytest.mark.parametrize(
     ("gate", "label"), [((99.0, 1.0), "unknown"), ((99.0, 0.0), "fake"), ((-99.0, 0.0), "unknown")]
 )
-def test_it_is_called_what_its_surest_stretch_is_and_never_real(
-    scanned_artifact: Artifact, gate: tuple[float, float], label: str
-) -> None:
+def test_it_is_called_what_its_surest_stretch_is_and_never_real(scanned_artifact, gate, label):
     artifact = with_gate(scanned_artifact, *gate)
     before = seen((segment(9, 20), segment(25, 29, 0.4)))
     now = judged(artifact, before)
@@ -84,7 +72,7 @@ def test_it_is_called_what_its_surest_stretch_is_and_never_real(
     assert 9 <= min(frames) < max(frames) <= 20
 
 
-def test_what_a_person_is_shown_is_the_stretch(scanned_artifact: Artifact) -> None:
+def test_what_a_person_is_shown_is_the_stretch(scanned_artifact):
     look_at = StretchLook(scanned_artifact, ReleaseSession(scanned_artifact, 1).score)
     before = seen((segment(9, 20),))
     now = judged(scanned_artifact, before)
@@ -100,14 +88,12 @@ def test_what_a_person_is_shown_is_the_stretch(scanned_artifact: Artifact) -> No
     ("segments", "label"),
     [((), "real"), (None, "real"), ((segment(9, 20),), "fake"), ((segment(9, 20),), "unknown")],
 )
-def test_without_a_stretch_and_where_it_is_not_called_real_all_stays(
-    scanned_artifact: Artifact, segments: tuple[Segment, ...] | None, label: str
-) -> None:
+def test_without_a_stretch_and_where_it_is_not_called_real_all_stays(scanned_artifact, segments, label):
     before = seen(segments, label)
     assert judged(scanned_artifact, before) is before
 
 
-def test_where_the_model_cannot_answer_the_verdict_goes_out_as_it_was(scanned_artifact: Artifact) -> None:
+def test_where_the_model_cannot_answer_the_verdict_goes_out_as_it_was(scanned_artifact):
     def refuse(request: Request) -> ModelOutput:
         raise RuntimeError("what a runtime raises")
 
@@ -116,6 +102,6 @@ def test_where_the_model_cannot_answer_the_verdict_goes_out_as_it_was(scanned_ar
     assert now == before
 
 
-def test_a_stretch_of_few_frames_is_judged_by_all_of_them(scanned_artifact: Artifact) -> None:
+def test_a_stretch_of_few_frames_is_judged_by_all_of_them(scanned_artifact):
     verdict: Verdict = judged(scanned_artifact, seen((segment(12, 14),))).verdict
     assert [region.frame for region in verdict.regions if region.kind == "frame"] == [12, 13, 14]

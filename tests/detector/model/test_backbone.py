@@ -4,12 +4,12 @@ import torch
 
 from detector.model.backbone import BackboneError, architecture_of, make_backbone
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 
 CLIP = "vit_base_patch16_clip_224.openai"
 
 
-def test_a_new_network_is_shown_pixels_as_timm_says_that_its_backbone_was() -> None:
+def test_a_new_network_is_shown_pixels_as_timm_says_that_its_backbone_was():
     clip = architecture_of(CLIP)
     assert clip.mean == pytest.approx([255 * one for one in (0.48145466, 0.4578275, 0.40821073)])
     assert clip.deviation == pytest.approx([255 * one for one in (0.26862954, 0.26130258, 0.27577711)])
@@ -19,7 +19,7 @@ def test_a_new_network_is_shown_pixels_as_timm_says_that_its_backbone_was() -> N
 
 
 @pytest.mark.parametrize("forensic", [True, False])
-def test_the_backbone_is_given_the_mean_as_0_and_a_deviation_more_as_1(forensic: bool) -> None:
+def test_the_backbone_is_given_the_mean_as_0_and_a_deviation_more_as_1(forensic):
     architecture = Architecture(
         backbone="lcnet_035", forensic=forensic, crop_px=64, mean=(10, 20, 30), deviation=(1, 2, 4)
     )
@@ -41,13 +41,13 @@ def test_the_backbone_is_given_the_mean_as_0_and_a_deviation_more_as_1(forensic:
         ("inception_v3", "cannot be made for images of 64 px"),
     ],
 )
-def test_a_backbone_that_cannot_be_made_is_one_line(name: str, told: str) -> None:
+def test_a_backbone_that_cannot_be_made_is_one_line(name, told):
     with pytest.raises(BackboneError, match=told) as error:
         make_backbone(name, 3, 64)
     assert "\n" not in str(error.value)
 
 
-def test_what_a_backbone_begins_with_is_what_timm_draws() -> None:
+def test_what_a_backbone_begins_with_is_what_timm_draws():
     torch.manual_seed(3)
     made, width = make_backbone("lcnet_035", 12, 64)
     torch.manual_seed(3)
@@ -59,7 +59,7 @@ def test_what_a_backbone_begins_with_is_what_timm_draws() -> None:
 NAME = "resnet32_cifar"
 
 
-def test_it_has_as_many_weights_as_published() -> None:
+def test_it_has_as_many_weights_as_published():
     backbone, width = make_backbone(NAME, 3, 32)
     assert width == 64
     # With a head of ten classes 464,154: the paper's 0.46 million.
@@ -68,7 +68,7 @@ def test_it_has_as_many_weights_as_published() -> None:
     assert len(convolutions) + 1 == 32
 
 
-def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros() -> None:
+def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
     backbone, _ = make_backbone(NAME, 3, 32)
     block = next(one for one in backbone.modules() if getattr(one, "more", 0))
     for one in block.body:
@@ -81,10 +81,10 @@ def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros() ->
     assert not found[:, 16:].any()
 
 
-def test_it_is_shown_what_cifar_100_has_on_average() -> None:
+def test_it_is_shown_what_cifar_100_has_on_average():
     assert architecture_of(NAME).mean == pytest.approx([255 * one for one in (0.5071, 0.4867, 0.4408)])
 
 
-def test_it_has_no_weights_to_begin_with() -> None:
+def test_it_has_no_weights_to_begin_with():
     with pytest.raises(BackboneError, match="knows no weights cifar100"):
         architecture_of(f"{NAME}.cifar100")

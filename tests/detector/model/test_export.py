@@ -9,9 +9,8 @@ from detector.model.export import ExportError, export, prove_equal, run
 from detector.model.graph import DetectorGraph, Reference
 from detector.model.network import Network
 from detector.model.scores import own_distance
-from detector.release.architecture import Architecture
 from detector.release.contract import Contract, crops_and_pooling
-from detector.release.manifest import GateParameters, Term
+from detector.release.manifest import Architecture, GateParameters, Term
 from detector.release.tensors import Request
 from detector.serving.session import Session
 from ingest.records import CropPlan
@@ -119,15 +118,13 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return graph, path, export(graph, INPUTS, path)
 
 
-def test_the_exported_graph_says_what_the_torch_graph_says(exported: Exported) -> None:
+def test_the_exported_graph_says_what_the_torch_graph_says(exported):
     graph, path, contract = exported
     worst = prove_equal(graph, path, contract, REQUESTS)
     assert set(worst) >= {"logits", "unknown_score", "features", *graph.gate.terms}
 
 
-def test_a_graph_whose_weights_moved_after_the_export_is_found(
-    exported: Exported,
-) -> None:
+def test_a_graph_whose_weights_moved_after_the_export_is_found(exported):
     graph, path, contract = exported
     with torch.no_grad():
         graph.network.head.bias += 0.01
@@ -139,13 +136,13 @@ def test_a_graph_whose_weights_moved_after_the_export_is_found(
             graph.network.head.bias -= 0.01
 
 
-def test_a_proof_with_one_size_is_no_proof(exported: Exported) -> None:
+def test_a_proof_with_one_size_is_no_proof(exported):
     graph, path, contract = exported
     with pytest.raises(ValueError, match="several sizes"):
         prove_equal(graph, path, contract, [REQUESTS[0], REQUESTS[0]])
 
 
-def test_the_search_inside_the_graph_is_the_exact_one(forensic: DetectorGraph) -> None:
+def test_the_search_inside_the_graph_is_the_exact_one(forensic):
     reference = reference_of(forensic.network)
     output = run(forensic, asked(7, 4))
     whitened = (output["features"] - reference.mean) @ reference.whitening
@@ -158,7 +155,7 @@ def test_the_search_inside_the_graph_is_the_exact_one(forensic: DetectorGraph) -
     np.testing.assert_array_equal(output["neighbour_index"][:, 0], distance.argmin(1))
 
 
-def test_the_novelty_and_the_neighbours_share_one_search(forensic: DetectorGraph, tmp_path: Path) -> None:
+def test_the_novelty_and_the_neighbours_share_one_search(forensic, tmp_path):
     def searches(graph: DetectorGraph) -> int:
         export(graph, INPUTS, tmp_path / "detector.onnx")
         nodes = onnx.load(tmp_path / "detector.onnx").graph.node
@@ -169,9 +166,7 @@ def test_the_novelty_and_the_neighbours_share_one_search(forensic: DetectorGraph
     assert searches(forensic) == searches(without_neighbours)
 
 
-def test_a_release_exported_without_surroundings_keeps_its_scores(
-    forensic: DetectorGraph, tmp_path: Path
-) -> None:
+def test_a_release_exported_without_surroundings_keeps_its_scores(forensic, tmp_path):
     """As releases were before gates knew surroundings, whose manifests do not speak of any."""
     older = DetectorGraph(forensic.network, gate(), reference_of(forensic.network))
     contract = export(older, INPUTS, tmp_path / "detector.onnx")
@@ -190,7 +185,7 @@ def test_a_release_exported_without_surroundings_keeps_its_scores(
     assert np.abs(younger["unknown_score"] - scored["unknown_score"]).max() > 0.1
 
 
-def test_a_score_does_not_depend_on_its_company(exported: Exported) -> None:
+def test_a_score_does_not_depend_on_its_company(exported):
     _, path, contract = exported
     session = Session(path, contract, threads=1)
     crops = asked(8, 1)["crops"]
@@ -202,24 +197,24 @@ def test_a_score_does_not_depend_on_its_company(exported: Exported) -> None:
         np.testing.assert_allclose(together[name][0], alone[name][0], atol=1e-4)
 
 
-def test_without_forensic_features_there_is_no_novelty_and_no_neighbour(plain: DetectorGraph) -> None:
+def test_without_forensic_features_there_is_no_novelty_and_no_neighbour(plain):
     output = run(plain, asked(3, 2))
     assert output["features"].shape == (2, 0)
     assert output["neighbour_index"].shape == output["neighbour_distance"].shape == (2, 0)
     assert not output["novelty"].any()
 
 
-def test_a_gate_with_a_term_that_cannot_be_made_is_refused(forensic: DetectorGraph) -> None:
+def test_a_gate_with_a_term_that_cannot_be_made_is_refused(forensic):
     unheard = {"telepathy": Term(median=0, scale=1, weight=1)}
     with pytest.raises(ValueError, match="cannot make: telepathy"):
         DetectorGraph(forensic.network, gate(OF_THE_LOGITS | unheard), reference_of(forensic.network))
 
 
-def test_a_network_and_a_reference_that_do_not_belong_together_are_refused(forensic: DetectorGraph) -> None:
+def test_a_network_and_a_reference_that_do_not_belong_together_are_refused(forensic):
     with pytest.raises(ValueError, match="reference"):
         DetectorGraph(forensic.network, gate(), None)
 
 
-def test_surroundings_without_a_reference_set_are_refused(plain: DetectorGraph) -> None:
+def test_surroundings_without_a_reference_set_are_refused(plain):
     with pytest.raises(ValueError, match="without a reference set"):
         DetectorGraph(plain.network, gate(OF_THE_LOGITS, surroundings=True), None)

@@ -6,8 +6,8 @@ import torch
 
 from detector.model.graph import Surroundings, leaning
 from detector.model.scores import NetworkOutput
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term
-from detector.release.reference import Reference
 
 GATE = GateParameters(
     terms={name: Term(median=1, scale=0.2, weight=1) for name in ("novelty", "embedding_novelty")},
@@ -46,7 +46,7 @@ def level_at(rows: np.ndarray, known: np.ndarray) -> np.ndarray:
     return made.near(at(rows)).mean(made.levels(GATE)).numpy()
 
 
-def test_weights_are_of_the_nearest_few_and_sum_to_one() -> None:
+def test_weights_are_of_the_nearest_few_and_sum_to_one():
     known = usual(50, 0)
     near = Surroundings(reference(known, ["real"] * 50)).near(at(usual(8, 1)))
     distances = np.sort(np.linalg.norm(usual(8, 1)[:, None] - known, axis=2), 1)
@@ -60,7 +60,7 @@ def test_weights_are_of_the_nearest_few_and_sum_to_one() -> None:
     )
 
 
-def test_a_new_source_raises_the_level_near_itself_and_nowhere_else() -> None:
+def test_a_new_source_raises_the_level_near_itself_and_nowhere_else():
     old, new = usual(80, 0), odd(30, 1)
     fresh_old, fresh_new = usual(40, 2), odd(30, 3)
     both = np.concatenate([old, new])
@@ -69,11 +69,11 @@ def test_a_new_source_raises_the_level_near_itself_and_nowhere_else() -> None:
     assert np.median(level_at(fresh_new, both)) > 1
 
 
-def test_levels_widen_and_never_narrow() -> None:
+def test_levels_widen_and_never_narrow():
     assert level_at(usual(40, 2), usual(80, 0)).min() >= 0
 
 
-def test_forgeries_near_raise_the_forgeries_logits_and_reals_lower_them() -> None:
+def test_forgeries_near_raise_the_forgeries_logits_and_reals_lower_them():
     known = np.concatenate([usual(30, 0), usual(30, 1, centre=20.0)])
     made = Surroundings(reference(known, ["real"] * 30 + ["blended"] * 30))
     asked = np.concatenate([usual(5, 2), usual(5, 3, centre=20.0)])
@@ -90,12 +90,12 @@ def test_forgeries_near_raise_the_forgeries_logits_and_reals_lower_them() -> Non
 
 
 @pytest.mark.parametrize("family", ["real", "source/real", "blended"])
-def test_where_only_one_side_is_known_nothing_leans(family: str) -> None:
+def test_where_only_one_side_is_known_nothing_leans(family):
     made = Surroundings(reference(usual(30, 0), [family] * 30))
     assert torch.equal(made.lean(made.near(at(usual(5, 2))), ALL[:5]), torch.zeros(5))
 
 
-def test_two_known_items_that_change_places_make_no_jump() -> None:
+def test_two_known_items_that_change_places_make_no_jump():
     """Kernels that sum in another order change the order of distances: the release must say the same."""
     known = np.zeros((12, 4), np.float32)
     known[:, 0] = [1, -1.2, 1.4, -1.6, 2, -2, 9, 9.5, 10, 10.5, 11, 11.5]

@@ -8,7 +8,7 @@ import torch
 
 from detector.model.export import ExportError, export_proven, run
 from detector.model.localizer import Localizer, LocalizerGraph, Residuals, evidence, over_picture
-from detector.release.map_contract import CELLS, MapContract
+from detector.release.crop_graphs import CELLS, MapContract
 from detector.release.tensors import Request, TensorsError
 from detector.serving.session import Session
 
@@ -42,11 +42,11 @@ def exported(graph: LocalizerGraph, tmp_path_factory: pytest.TempPathFactory) ->
     return path, export_proven(graph, DECLARED, path, [_request(3, 1), _request(1)])
 
 
-def test_it_has_the_parameters_of_the_plan() -> None:
+def test_it_has_the_parameters_of_the_plan():
     assert sum(weight.numel() for weight in Localizer().parameters()) == 253_410
 
 
-def test_the_exported_graph_maps_as_torch_does_for_any_crops_and_pictures(graph, exported) -> None:
+def test_the_exported_graph_maps_as_torch_does_for_any_crops_and_pictures(graph, exported):
     path, contract = exported
     assert 0 < contract.export_difference <= 2 / 255
     session = Session(path, contract, threads=1)
@@ -57,7 +57,7 @@ def test_the_exported_graph_maps_as_torch_does_for_any_crops_and_pictures(graph,
         assert contract.differences(answer, run(graph, asked))[CELLS] < 1e-4
 
 
-def test_an_export_that_says_something_else_is_refused(graph, tmp_path, monkeypatch) -> None:
+def test_an_export_that_says_something_else_is_refused(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "detector.model.export.run", lambda graph, request: {CELLS: run(graph, request)[CELLS] + 0.02}
     )
@@ -66,12 +66,12 @@ def test_an_export_that_says_something_else_is_refused(graph, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("requests", [[_request(2, 1)], [_request(3), _request(1)]])
-def test_a_proof_needs_several_sizes_and_pictures(graph, tmp_path, requests) -> None:
+def test_a_proof_needs_several_sizes_and_pictures(graph, tmp_path, requests):
     with pytest.raises(ValueError, match="several"):
         export_proven(graph, DECLARED, tmp_path / "x.onnx", requests)
 
 
-def test_a_graph_that_does_not_give_what_is_declared_is_refused(graph, tmp_path) -> None:
+def test_a_graph_that_does_not_give_what_is_declared_is_refused(graph, tmp_path):
     with pytest.raises(ExportError, match=r"x\.onnx gives .*, declared is"):
         export_proven(_Halved(graph), DECLARED, tmp_path / "x.onnx", [_request(3, 1), _request(1)])
 
@@ -85,7 +85,7 @@ class _Halved(torch.nn.Module):
         return {CELLS: self.graph(crops, of_picture)[CELLS][:, ::2]}
 
 
-def test_other_pictures_of_a_request_change_nothing_and_other_crops_of_the_picture_do(exported) -> None:
+def test_other_pictures_of_a_request_change_nothing_and_other_crops_of_the_picture_do(exported):
     path, contract = exported
     session = Session(path, contract, threads=1)
     both = _request(3, 2)
@@ -95,7 +95,7 @@ def test_other_pictures_of_a_request_change_nothing_and_other_crops_of_the_pictu
     assert np.abs(session.score(both)[CELLS][:2] - session.score(fewer)[CELLS]).max() > 1e-4
 
 
-def test_the_order_of_crops_and_the_numbers_of_pictures_mean_nothing(exported) -> None:
+def test_the_order_of_crops_and_the_numbers_of_pictures_mean_nothing(exported):
     path, contract = exported
     session = Session(path, contract, threads=1)
     asked = _request(3, 2)
@@ -114,14 +114,14 @@ def test_the_order_of_crops_and_the_numbers_of_pictures_mean_nothing(exported) -
         {"crops": np.zeros((0, 64, 64, 3), np.uint8), "of_picture": np.zeros(0, np.int64)},
     ],
 )
-def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, wrong) -> None:
+def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, wrong):
     path, contract = exported
     with pytest.raises(TensorsError) as refused:
         Session(path, contract, threads=1).score({**_request(2), **wrong})
     assert "\n" not in str(refused.value)
 
 
-def test_brightness_is_no_residual_and_neither_noise_nor_halos_are_lost() -> None:
+def test_brightness_is_no_residual_and_neither_noise_nor_halos_are_lost():
     residuals = Residuals().eval()
     rng = np.random.default_rng(0)
     noise = torch.from_numpy(rng.normal(0, 1, (1, 3, 32, 32)).astype(np.float32))
@@ -138,13 +138,13 @@ def test_brightness_is_no_residual_and_neither_noise_nor_halos_are_lost() -> Non
     assert cut_off[strengths:].min() < 0.6
 
 
-def test_evidence_is_the_log_of_the_mean_odds_of_the_picture() -> None:
+def test_evidence_is_the_log_of_the_mean_odds_of_the_picture():
     logits = torch.tensor([[[0.0, 2.0]], [[-3.0, 1.0]], [[4.0, 4.0]]])
     of_picture = torch.tensor([5, 5, 2])
     expected = np.log(np.mean(np.exp([0.0, 2.0, -3.0, 1.0])))
     assert np.allclose(evidence(logits, of_picture).numpy(), [expected, expected, 4.0], atol=1e-5)
 
 
-def test_a_mean_over_a_picture_is_of_its_own_crops() -> None:
+def test_a_mean_over_a_picture_is_of_its_own_crops():
     values = torch.tensor([[1.0], [3.0], [10.0]])
     assert over_picture(values, torch.tensor([0, 0, 1])).tolist() == [[2.0], [2.0], [10.0]]

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -7,9 +5,8 @@ import torch
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network, PictureBranch, ResidualFrontEnd
-from detector.release.architecture import Architecture, Picture
 from detector.release.contract import crops_and_pooling, picture_and_pooling
-from detector.release.manifest import GateParameters, Term
+from detector.release.manifest import Architecture, GateParameters, Picture, Term
 from detector.release.tensors import Request
 from detector.serving.session import Session
 from ingest.records import CropPlan, PicturePlan
@@ -31,7 +28,7 @@ def pool(*rows: list[float]) -> torch.Tensor:
     ],
     ids=lambda a: f"{a.backbone}-{a.forensic}",
 )
-def test_any_timm_backbone_gives_outputs_of_the_stated_shapes(architecture: Architecture) -> None:
+def test_any_timm_backbone_gives_outputs_of_the_stated_shapes(architecture):
     side = 160 if architecture.backbone == "test_vit" else 64
     architecture = architecture.model_copy(update={"crop_px": side})
     network = Network(architecture, classes=4).eval()
@@ -43,7 +40,7 @@ def test_any_timm_backbone_gives_outputs_of_the_stated_shapes(architecture: Arch
     assert (out.features.shape[1] > 0) == architecture.forensic
 
 
-def test_a_pool_is_the_mean_of_its_crops_before_the_head() -> None:
+def test_a_pool_is_the_mean_of_its_crops_before_the_head():
     network = Network(SMALL, classes=3).eval()
     crops = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 255
     with torch.no_grad():
@@ -57,7 +54,7 @@ def test_a_pool_is_the_mean_of_its_crops_before_the_head() -> None:
     assert torch.allclose(out.features[0], 0.25 * features[0] + 0.75 * features[1], atol=1e-4)
 
 
-def test_crops_outside_a_pool_do_not_touch_it() -> None:
+def test_crops_outside_a_pool_do_not_touch_it():
     network = Network(SMALL, classes=3).eval()
     crops = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1)) * 255
     other = crops.clone()
@@ -67,7 +64,7 @@ def test_crops_outside_a_pool_do_not_touch_it() -> None:
     assert torch.allclose(first, second, atol=1e-5)
 
 
-def test_gradients_reach_every_parameter_from_the_joint_logits() -> None:
+def test_gradients_reach_every_parameter_from_the_joint_logits():
     network = Network(SMALL, classes=3).train()
     crops = torch.rand(4, 3, 64, 64) * 255
     out = network(crops, torch.eye(4))
@@ -76,7 +73,7 @@ def test_gradients_reach_every_parameter_from_the_joint_logits() -> None:
     assert [name for name, p in network.named_parameters() if p.grad is None] == []
 
 
-def test_the_front_end_cuts_the_scene_away_and_keeps_the_last_bits() -> None:
+def test_the_front_end_cuts_the_scene_away_and_keeps_the_last_bits():
     front = ResidualFrontEnd()
     ramp = torch.arange(64.0)[None, None, None].expand(1, 3, 64, 64)
     cut = front(ramp)
@@ -86,7 +83,7 @@ def test_the_front_end_cuts_the_scene_away_and_keeps_the_last_bits() -> None:
     assert front(ramp * 100)[0, 0].abs().max() == 1, "residuals are clipped"
 
 
-def test_a_network_without_a_backbone_reads_forensic_features_alone() -> None:
+def test_a_network_without_a_backbone_reads_forensic_features_alone():
     network = Network(Architecture(backbone="none", crop_px=64, width=16), 3).eval()
     crops = torch.rand(2, 3, 64, 64) * 255
     with torch.no_grad():
@@ -95,7 +92,7 @@ def test_a_network_without_a_backbone_reads_forensic_features_alone() -> None:
     assert output.logits.shape == (2, 3)
 
 
-def test_a_network_must_read_something() -> None:
+def test_a_network_must_read_something():
     with pytest.raises(ValueError, match="a backbone or forensic features"):
         Architecture(backbone="none", forensic=False)
 
@@ -137,7 +134,7 @@ def asked(crops: int, pictures: int, rows: int) -> Request:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
-def test_a_branch_goes_through_onnx_and_moves_the_logits_alone(tmp_path: Path, name: str) -> None:
+def test_a_branch_goes_through_onnx_and_moves_the_logits_alone(tmp_path, name):
     whole, file = graph(name), tmp_path / "detector.onnx"
     contract = export(whole, INPUTS, file)
     assert contract.picture_plan == PLAN
@@ -152,7 +149,7 @@ def test_a_branch_goes_through_onnx_and_moves_the_logits_alone(tmp_path: Path, n
         np.testing.assert_array_equal(said[untouched], moved[untouched])
 
 
-def test_the_vote_is_the_heads_of_pooled_features_of_pixels_as_the_model_was_shown_them() -> None:
+def test_the_vote_is_the_heads_of_pooled_features_of_pixels_as_the_model_was_shown_them():
     made, request = branch("test_efficientnet"), asked(1, 3, 2)
     pixels = torch.from_numpy(request["picture"]).float()
     pooling = torch.from_numpy(request["picture_pooling"])

@@ -9,7 +9,7 @@ import torch
 from detector.features.cell_traces import CELL_WIDTH, FrameFeatures, paired_edges
 from detector.model.export import ExportError, export_proven, run
 from detector.model.scanner import Scanner, ScannerGraph, median, over_time
-from detector.release.scan_contract import FRAME_SCORE, ScanContract
+from detector.release.crop_graphs import FRAME_SCORE, ScanContract
 from detector.release.tensors import Request, TensorsError
 from detector.serving.session import Session
 
@@ -81,7 +81,7 @@ def _features(clip: Request) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_clips_of_any_length_are_scored_as_torch_scores_their_features(scanner, exported) -> None:
+def test_clips_of_any_length_are_scored_as_torch_scores_their_features(scanner, exported):
     path, contract = exported
     assert contract.export_difference < 1e-4
     assert contract.features == FEATURES.width
@@ -97,7 +97,7 @@ def test_clips_of_any_length_are_scored_as_torch_scores_their_features(scanner, 
 
 
 @pytest.mark.slow
-def test_an_export_that_says_something_else_is_refused(scanner, tmp_path, monkeypatch) -> None:
+def test_an_export_that_says_something_else_is_refused(scanner, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "detector.model.export.run",
         lambda graph, request: {name: value + 1 for name, value in run(graph, request).items()},
@@ -107,12 +107,12 @@ def test_an_export_that_says_something_else_is_refused(scanner, tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_a_proof_needs_clips_of_several_lengths(scanner, tmp_path) -> None:
+def test_a_proof_needs_clips_of_several_lengths(scanner, tmp_path):
     with pytest.raises(ValueError, match="several sizes"):
         export_proven(ScannerGraph(scanner, PX), DECLARED, tmp_path / "x.onnx", [_clip(3), _clip(3)])
 
 
-def test_a_scanner_of_other_features_is_refused() -> None:
+def test_a_scanner_of_other_features_is_refused():
     with pytest.raises(ValueError, match="a scanner of other features"):
         ScannerGraph(Scanner(6 + CELL_WIDTH), PX)
 
@@ -127,7 +127,7 @@ def test_a_scanner_of_other_features_is_refused() -> None:
         {"before": np.zeros((2, FEATURES.width), np.float32)},
     ],
 )
-def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, wrong) -> None:
+def test_a_request_that_is_not_of_the_contract_is_refused_in_one_line(exported, wrong):
     path, contract = exported
     with pytest.raises(TensorsError) as refused:
         Session(path, contract, threads=1).score({**_clip(2), **wrong})

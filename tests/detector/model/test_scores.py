@@ -20,32 +20,32 @@ from detector.model.scores import (
     nearest,
     own_distance,
 )
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term
-from detector.release.reference import Reference
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=6)
 
 
-def test_energy_is_minus_t_logsumexp() -> None:
+def test_energy_is_minus_t_logsumexp():
     logits = torch.tensor([[0.0, math.log(3.0)]])
     assert energy(logits).item() == pytest.approx(-math.log(4))
     assert energy(logits, 2.0).item() == pytest.approx(-2 * math.log(1 + math.sqrt(3)))
 
 
 @given(LOGITS, st.floats(-5, 5, width=32))
-def test_raising_every_logit_lowers_the_energy_as_much(row: list[float], shift: float) -> None:
+def test_raising_every_logit_lowers_the_energy_as_much(row, shift):
     logits = torch.tensor([row], dtype=torch.float64)
     assert energy(logits + shift).item() == pytest.approx(energy(logits).item() - shift, abs=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
-def test_energy_agrees_with_pytorch_ood(temperature: float) -> None:
+def test_energy_agrees_with_pytorch_ood(temperature):
     logits = 3 * torch.randn(20, 3, dtype=torch.float64)
     assert torch.allclose(energy(logits, temperature), EnergyBased.score(logits, temperature))
 
 
 @given(LOGITS)
-def test_the_pseudo_score_is_the_log_odds_of_the_last_class(row: list[float]) -> None:
+def test_the_pseudo_score_is_the_log_odds_of_the_last_class(row):
     rows = torch.tensor([row], dtype=torch.float64)
     joint, nothing = torch.softmax(rows, 1)[0], torch.zeros(1, 0)
     found = fit_pseudo(None)(NetworkOutput(rows[:, :-1], rows[:, -1], nothing, nothing))
@@ -68,16 +68,16 @@ TERMS = {
 }
 
 
-def test_fused_weighs_clipped_standard_scores_by_their_names() -> None:
+def test_fused_weighs_clipped_standard_scores_by_their_names():
     assert fused(TERMS, GATE).item() == pytest.approx(2 - 3 + 2 * 2)
 
 
-def test_a_score_that_is_no_term_changes_nothing() -> None:
+def test_a_score_that_is_no_term_changes_nothing():
     more = TERMS | {"max_logit": torch.tensor([1e9])}
     assert torch.equal(fused(more, GATE), fused(TERMS, GATE))
 
 
-def test_a_term_without_its_score_is_refused() -> None:
+def test_a_term_without_its_score_is_refused():
     with pytest.raises(KeyError, match="novelty"):
         fused({name: score for name, score in TERMS.items() if name != "novelty"}, GATE)
 
@@ -104,20 +104,20 @@ def reference() -> Reference:
 OUTPUT = NetworkOutput(torch.randn(4, 2), torch.randn(4), torch.randn(4, 3), torch.randn(4, 5))
 
 
-def test_every_score_gives_one_finite_number_a_row() -> None:
+def test_every_score_gives_one_finite_number_a_row():
     found = {name: score(OUTPUT) for name, score in fitted(reference()).items()}
     assert found.keys() == SCORES.keys()
     assert {(tuple(score.shape), score.dtype) for score in found.values()} == {((4,), torch.float32)}
     assert all(torch.isfinite(score).all() for score in found.values())
 
 
-def test_without_a_reference_set_only_what_needs_none_is_left() -> None:
+def test_without_a_reference_set_only_what_needs_none_is_left():
     left = fitted(None).keys()
     assert {"energy", "pseudo"} <= left
     assert left.isdisjoint({"novelty", "embedding_novelty", "trace_novelty"})
 
 
-def test_a_reference_set_that_is_too_small_is_refused() -> None:
+def test_a_reference_set_that_is_too_small_is_refused():
     made = reference()
     few = Reference(
         **{
@@ -129,7 +129,7 @@ def test_a_reference_set_that_is_too_small_is_refused() -> None:
         fitted(few)
 
 
-def test_trace_novelty_is_the_mean_of_the_novelties_of_the_groups() -> None:
+def test_trace_novelty_is_the_mean_of_the_novelties_of_the_groups():
     known = torch.from_numpy(reference().traces)
     first, second = (
         nearest(OUTPUT.features[:, columns], known[:, columns], own_distance(known[:, columns])).novelty
@@ -139,20 +139,20 @@ def test_trace_novelty_is_the_mean_of_the_novelties_of_the_groups() -> None:
     assert torch.allclose(found, (first + second) / 2)
 
 
-def test_each_novelty_reads_its_own_part_of_the_output() -> None:
+def test_each_novelty_reads_its_own_part_of_the_output():
     scores = fitted(reference())
     moved = OUTPUT._replace(embedding=OUTPUT.embedding + 9)
     for name, changes in (("novelty", False), ("trace_novelty", False), ("embedding_novelty", True)):
         assert torch.equal(scores[name](moved), scores[name](OUTPUT)) != changes
 
 
-def test_the_published_gate_weighs_its_scores_so() -> None:
+def test_the_published_gate_weighs_its_scores_so():
     weights = {name: entry.weight for name, entry in SCORES.items()}
     published = {"energy": 1, "pseudo": 1, "novelty": 2, "embedding_novelty": 2, "trace_novelty": 3}
     assert published.items() <= weights.items()
 
 
-def test_an_exemplars_own_score_is_that_among_all_others() -> None:
+def test_an_exemplars_own_score_is_that_among_all_others():
     made = reference()
     for name, entry in SCORES.items():
         if entry.own is None:
@@ -183,7 +183,7 @@ def test_an_exemplars_own_score_is_that_among_all_others() -> None:
         assert float(own[3]) == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_a_small_distance_among_large_values_keeps_its_digits() -> None:
+def test_a_small_distance_among_large_values_keeps_its_digits():
     generator = torch.Generator().manual_seed(0)
     reference = 30 * torch.randn(50, 300, generator=generator)
     near = reference[:4] + 1e-3 * torch.randn(4, 300, generator=generator)
@@ -194,7 +194,7 @@ def test_a_small_distance_among_large_values_keeps_its_digits() -> None:
     assert torch.allclose(distance[:, 0].double(), expected, rtol=1e-3)
 
 
-def test_novelty_agrees_with_scikit_learns_neighbours() -> None:
+def test_novelty_agrees_with_scikit_learns_neighbours():
     rng = np.random.default_rng(0)
     rows, reference = rng.normal(size=(20, 30)).astype("f"), rng.normal(size=(200, 30)).astype("f")
     neighbours = NearestNeighbors(n_neighbors=5).fit(reference)
@@ -208,7 +208,7 @@ def test_novelty_agrees_with_scikit_learns_neighbours() -> None:
     assert np.allclose(novelty.numpy(), expected.mean(1) / theirs.mean(1)[at].mean(1), atol=1e-3)
 
 
-def test_neighbours_are_found_among_classes_that_lie_hundreds_of_units_apart() -> None:
+def test_neighbours_are_found_among_classes_that_lie_hundreds_of_units_apart():
     rng = np.random.default_rng(3)
     rows, reference = (rng.normal(0, 1.2, (n, 60)).astype("f") + np.float32(100) for n in (50, 300))
     expected, at = (
@@ -220,7 +220,7 @@ def test_neighbours_are_found_among_classes_that_lie_hundreds_of_units_apart() -
     assert np.allclose(distance.numpy(), expected, rtol=1e-5)
 
 
-def test_novelty_does_not_depend_on_how_widely_a_class_is_spread() -> None:
+def test_novelty_does_not_depend_on_how_widely_a_class_is_spread():
     rng = np.random.default_rng(1)
     narrow, wide = rng.normal(size=(2, 300, 4)).astype("f")
     wide = 4 * wide + 500
@@ -232,7 +232,7 @@ def test_novelty_does_not_depend_on_how_widely_a_class_is_spread() -> None:
     assert of_narrow == pytest.approx(of_wide, rel=0.15)
 
 
-def test_duplicates_in_the_reference_do_not_make_their_surroundings_novel() -> None:
+def test_duplicates_in_the_reference_do_not_make_their_surroundings_novel():
     rng = np.random.default_rng(2)
     apart = rng.normal(size=(60, 4)).astype("f")
     reference = torch.from_numpy(np.concatenate([apart, np.repeat(apart[:1], 10, axis=0)]))
@@ -240,6 +240,6 @@ def test_duplicates_in_the_reference_do_not_make_their_surroundings_novel() -> N
     assert own.min() == pytest.approx(0.2 * own.median().item(), rel=0.01)
 
 
-def test_novelty_needs_as_many_references_as_neighbours() -> None:
+def test_novelty_needs_as_many_references_as_neighbours():
     with pytest.raises(ValueError, match="cannot give 5 neighbours"):
         nearest(torch.zeros(1, 3), torch.zeros(4, 3), torch.ones(4))

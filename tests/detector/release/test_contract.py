@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from verdicts import make_decoded
 
 from detector.release.artifact import Artifact
 from detector.release.contract import Contract, MediaInput, PoolingInput, request_for
@@ -19,7 +20,7 @@ from detector.release.tensors import (
     differences,
     encode,
 )
-from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Region
+from ingest.records import CropPlan, MediaPlan, PicturePlan, Region
 
 PICTURE = PicturePlan(width_px=32, height_px=16)
 SCENE = MediaInput(name="scene", dtype="uint8", shape=("pictures", 16, 32, 3), view=PICTURE)
@@ -35,13 +36,13 @@ def changed(contract: Contract, **parts: Any) -> Contract:
     return Contract.model_validate({"inputs": contract.inputs, "outputs": contract.outputs} | parts)
 
 
-def test_every_view_of_media_is_in_the_plan_of_decoding(contract: Contract) -> None:
+def test_every_view_of_media_is_in_the_plan_of_decoding(contract):
     both = changed(contract, inputs=(*contract.inputs, SCENE, SCENES))
     assert both.media_plan == MediaPlan(crops=contract.crop_plan, pictures={"scene": PICTURE})
     assert Contract.model_validate_json(both.model_dump_json()) == both
 
 
-def test_a_contract_that_cannot_be_kept_is_refused(contract: Contract) -> None:
+def test_a_contract_that_cannot_be_kept_is_refused(contract):
     crops, pooling = contract.inputs
     other = TensorSpec(name="other", dtype="float32", shape=("items",))
     broken: list[dict[str, Any]] = [
@@ -86,7 +87,7 @@ def test_a_contract_that_cannot_be_kept_is_refused(contract: Contract) -> None:
         {"layout": "NCHW"},
     ],
 )
-def test_a_view_that_media_cannot_become_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_view_that_media_cannot_become_is_refused(wrong):
     with pytest.raises(ValidationError):
         MediaInput.model_validate(SCENE.model_dump() | wrong)
 
@@ -101,7 +102,7 @@ def arrays(rows: int = 3, n: int = 4) -> dict[str, np.ndarray]:
     return {"a": np.zeros((rows, 2), np.float32), "b": np.zeros((rows, n), np.int64)}
 
 
-def test_open_axes_have_one_size_each() -> None:
+def test_open_axes_have_one_size_each():
     assert conform(arrays(), SPECS) == {"rows": 3, "n": 4}
     assert conform(arrays(n=0), SPECS, {"rows": 3}) == {"rows": 3, "n": 0}
     with pytest.raises(TensorsError, match="with rows 2"):
@@ -110,23 +111,9 @@ def test_open_axes_have_one_size_each() -> None:
         conform({**arrays(), "b": arrays(rows=5)["b"]}, SPECS)
 
 
-def decoded(crops: int, regions: tuple[tuple[int, ...], ...] = (), size: int = 8) -> Decoded:
-    return Decoded(
-        kind="image",
-        format="PNG",
-        width=100,
-        height=80,
-        frames=1,
-        crops=np.full((crops, size, size, 3), crops, np.uint8),
-        regions=tuple(Region("face", (0, 0, 8, 8), 0, None, rows) for rows in regions),
-    )
-
-
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), min_size=1, max_size=6))
-def test_every_row_is_the_mean_of_its_own_crops(
-    untrained_artifact: Artifact, shape: list[tuple[int, int]]
-) -> None:
-    items = [decoded(crops, tuple((i % crops,) for i in range(regions))) for crops, regions in shape]
+def test_every_row_is_the_mean_of_its_own_crops(untrained_artifact, shape):
+    items = [make_decoded(crops, tuple((i % crops,) for i in range(regions))) for crops, regions in shape]
     request = request_for(items, untrained_artifact.manifest.contract)
     crops, pooling = request["crops"], request["pooling"]
     assert pooling.shape == (
@@ -140,8 +127,8 @@ def test_every_row_is_the_mean_of_its_own_crops(
     np.testing.assert_allclose(means, owners, rtol=1e-5)
 
 
-@pytest.mark.parametrize("items", [[], [decoded(0)], [decoded(1), decoded(0)]])
-def test_an_item_without_crops_is_refused(untrained_artifact: Artifact, items: list[Decoded]) -> None:
+@pytest.mark.parametrize("items", [[], [make_decoded(0)], [make_decoded(1), make_decoded(0)]])
+def test_an_item_without_crops_is_refused(untrained_artifact, items):
     with pytest.raises(ValueError, match="crop"):
         request_for(items, untrained_artifact.manifest.contract)
 
@@ -151,7 +138,7 @@ def with_pictures(contract: Contract, scene: MediaInput) -> Contract:
     return Contract(inputs=(*contract.inputs, scene, pooling), outputs=contract.outputs)
 
 
-def test_a_picture_is_brought_to_the_declared_range_mean_and_deviation(untrained_artifact: Artifact) -> None:
+def test_a_picture_is_brought_to_the_declared_range_mean_and_deviation(untrained_artifact):
     scene = MediaInput(
         name="scene",
         dtype="float32",
@@ -163,13 +150,13 @@ def test_a_picture_is_brought_to_the_declared_range_mean_and_deviation(untrained
     )
     contract = with_pictures(untrained_artifact.manifest.contract, scene)
     pixels = np.array([[[[0, 51, 255], [255, 255, 0]]]], np.uint8)
-    request = request_for([replace(decoded(1), pictures={"scene": pixels})], contract)
+    request = request_for([replace(make_decoded(1), pictures={"scene": pixels})], contract)
     expected = [[(-1 - 0.1) / 0.5, -0.6 - 0.2, 0.7 / 2], [0.9 / 0.5, 0.8, -1.3 / 2]]
     assert request["scene"].dtype == np.float32
     np.testing.assert_allclose(request["scene"], [[expected]], rtol=1e-6)
 
 
-def test_a_region_is_shown_by_the_picture_of_its_frame(untrained_artifact: Artifact) -> None:
+def test_a_region_is_shown_by_the_picture_of_its_frame(untrained_artifact):
     scene = MediaInput(
         name="scene",
         dtype="uint8",
@@ -179,13 +166,13 @@ def test_a_region_is_shown_by_the_picture_of_its_frame(untrained_artifact: Artif
     contract = with_pictures(untrained_artifact.manifest.contract, scene)
     whole = tuple(Region("frame", (0, 0, 8, 8), frame, 0.1, (i,)) for i, frame in enumerate((3, 7)))
     video = replace(
-        decoded(2),
+        make_decoded(2),
         regions=(*whole, Region("face", (0, 0, 4, 4), 7, 0.1, (1,))),
         frames=2,
         frame_numbers=(3, 7),
         pictures={"scene": np.array([[[[3] * 3]], [[[7] * 3]]], np.uint8)},
     )
-    still = replace(decoded(1), pictures={"scene": np.full((1, 1, 1, 3), 9, np.uint8)})
+    still = replace(make_decoded(1), pictures={"scene": np.full((1, 1, 1, 3), 9, np.uint8)})
     request = request_for([still, video], contract)
     shown = request["scenes"] @ request["scene"][:, 0, 0, 0]
     np.testing.assert_allclose(shown, [9, (3 + 7) / 2, 3, 7, 7])
@@ -205,7 +192,7 @@ def output(rows: int, neighbours: int = 5, features: int = 7) -> ModelOutput:
 
 
 @given(rows=st.integers(1, 5), neighbours=st.sampled_from([0, 5]), features=st.sampled_from([0, 7]))
-def test_arrays_survive_the_wire(rows: int, neighbours: int, features: int) -> None:
+def test_arrays_survive_the_wire(rows, neighbours, features):
     sent = output(rows, neighbours, features)
     got = decode(encode(sent))
     assert got.keys() == sent.keys()
@@ -214,18 +201,18 @@ def test_arrays_survive_the_wire(rows: int, neighbours: int, features: int) -> N
         assert got[name].dtype == sent[name].dtype
 
 
-def test_arrays_survive_the_wire_even_from_views() -> None:
+def test_arrays_survive_the_wire_even_from_views():
     crops = np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3)[::-1]
     np.testing.assert_array_equal(decode(encode({"crops": crops}))["crops"], crops)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_the_reader_fail_otherwise(body: bytes) -> None:
+def test_no_bytes_make_the_reader_fail_otherwise(body):
     with pytest.raises(TensorsError):
         decode(body)
 
 
-def test_a_result_equals_itself_and_no_other() -> None:
+def test_a_result_equals_itself_and_no_other():
     one = output(3)
     assert beyond_tolerance(differences(one, one)) == []
     moved = {**one, "logits": one["logits"] + 1}
@@ -233,23 +220,23 @@ def test_a_result_equals_itself_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_value_that_is_not_finite_is_never_equal(value: float) -> None:
+def test_a_value_that_is_not_finite_is_never_equal(value):
     one = output(3)
     wrong = {**one, "energy": np.full(3, value, np.float32)}
     assert differences(wrong, one)["energy"] == np.inf
     assert differences(wrong, wrong)["energy"] == np.inf
 
 
-def test_other_shapes_are_never_equal() -> None:
+def test_other_shapes_are_never_equal():
     assert differences(output(2), output(3))["novelty"] == np.inf
 
 
-def test_an_output_that_is_missing_is_never_equal() -> None:
+def test_an_output_that_is_missing_is_never_equal():
     one = output(2)
     assert differences({name: one[name] for name in one if name != "novelty"}, one)["novelty"] == np.inf
 
 
-def test_neighbours_at_the_same_distance_may_change_places() -> None:
+def test_neighbours_at_the_same_distance_may_change_places():
     one = output(2)
     assert "neighbour_index" not in differences({**one, "neighbour_index": one["neighbour_index"][::-1]}, one)
 
@@ -264,7 +251,7 @@ def off(name: str, rows: int, by: float) -> list[str]:
     return [phrase.split()[0] for phrase in beyond_tolerance(differences(moved, one))]
 
 
-def test_rounding_may_choose_another_neighbour_in_a_quarter_of_the_rows_and_no_more() -> None:
+def test_rounding_may_choose_another_neighbour_in_a_quarter_of_the_rows_and_no_more():
     assert off("novelty", rows=2, by=0.3) == []
     assert off("novelty", rows=3, by=0.3) == ["novelty"]
     assert off("novelty", rows=1, by=0.6) == ["novelty"]
@@ -273,6 +260,6 @@ def test_rounding_may_choose_another_neighbour_in_a_quarter_of_the_rows_and_no_m
     assert off("energy", rows=1, by=0.3) == ["energy"]
 
 
-def test_a_score_that_nobody_named_a_tolerance_for_is_held_to_one() -> None:
+def test_a_score_that_nobody_named_a_tolerance_for_is_held_to_one():
     one, moved = {"max_logit": np.zeros(1, np.float32)}, {"max_logit": np.full(1, 0.02, np.float32)}
     assert beyond_tolerance(differences(moved, one)) == ["max_logit differs by 0.02, allowed 0.01"]

@@ -1,11 +1,10 @@
 import json
 import math
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from detector.release.artifact import MANIFEST, Artifact
+from detector.release.artifact import MANIFEST
 from detector.release.manifest import (
     FORMAT,
     DamagedArtifactError,
@@ -18,8 +17,8 @@ from detector.release.manifest import (
 
 
 def test_a_release_is_written_in_one_format_whatever_it_has(
-    untrained_artifact: Artifact, localized_artifact: Artifact, scanned_artifact: Artifact
-) -> None:
+    untrained_artifact, localized_artifact, scanned_artifact
+):
     for artifact in (untrained_artifact, localized_artifact, scanned_artifact):
         data = (artifact.folder / MANIFEST).read_bytes()
         assert json.loads(data)["format"] == FORMAT
@@ -41,11 +40,10 @@ def test_a_release_is_written_in_one_format_whatever_it_has(
         {"n": 1},
     ],
 )
-def test_a_scanner_that_cannot_be_is_refused(untrained_artifact: Artifact, wrong: dict[str, Any]) -> None:
+def test_a_scanner_that_cannot_be_is_refused(untrained_artifact, wrong):
     declared = {"crop_px": 64, "threshold": 0.3, "reals_told": 0, "reals": 9, "export_difference": 0}
     fields = untrained_artifact.manifest.model_dump(mode="json")
     held = read_manifest(json.dumps(fields | {"scanner": declared}).encode()).scanner
-    assert held is not None
     assert (held.frames, held.outputs[0].shape) == (96, ("rows",))
     with pytest.raises(DamagedArtifactError):
         read_manifest(json.dumps(fields | {"scanner": declared | wrong}).encode())
@@ -54,11 +52,10 @@ def test_a_scanner_that_cannot_be_is_refused(untrained_artifact: Artifact, wrong
 @pytest.mark.parametrize(
     "wrong", [{"crop_px": 60}, {"cell_px": 16}, {"threshold": 0}, {"reals": 0}, {"more": 1}]
 )
-def test_a_localizer_that_cannot_be_is_refused(untrained_artifact: Artifact, wrong: dict[str, Any]) -> None:
+def test_a_localizer_that_cannot_be_is_refused(untrained_artifact, wrong):
     declared = {"crop_px": 64, "threshold": 0.3, "reals_marked": 0, "reals": 9, "export_difference": 0}
     fields = untrained_artifact.manifest.model_dump(mode="json")
     held = read_manifest(json.dumps(fields | {"localizer": declared}).encode()).localizer
-    assert held is not None
     assert held.outputs[0].shape == ("rows", 8, 8)
     with pytest.raises(DamagedArtifactError):
         read_manifest(json.dumps(fields | {"localizer": declared | wrong}).encode())
@@ -72,9 +69,7 @@ def test_a_localizer_that_cannot_be_is_refused(untrained_artifact: Artifact, wro
         ("7", "upgrade"),
     ],
 )
-def test_another_format_is_refused_by_its_number_in_one_line(
-    untrained_artifact: Artifact, number: object, advice: str
-) -> None:
+def test_another_format_is_refused_by_its_number_in_one_line(untrained_artifact, number, advice):
     fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": number}
     with pytest.raises(UnknownFormatError) as refused:
         read_manifest(json.dumps(fields).encode())
@@ -83,12 +78,12 @@ def test_another_format_is_refused_by_its_number_in_one_line(
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", json.dumps({"format": FORMAT}).encode()])
-def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+def test_what_is_no_manifest_is_refused(data):
     with pytest.raises(DamagedArtifactError):
         read_manifest(data)
 
 
-def test_logits_that_are_not_of_the_classes_are_refused(untrained_artifact: Artifact) -> None:
+def test_logits_that_are_not_of_the_classes_are_refused(untrained_artifact):
     fields = untrained_artifact.manifest.model_dump(mode="json") | {"classes": ["real", "blend"]}
     with pytest.raises(DamagedArtifactError, match="no logits of 2 classes"):
         read_manifest(json.dumps(fields).encode())
@@ -113,12 +108,12 @@ GATE = GateParameters(
     ],
 )
 def test_unknown_comes_before_fake_and_a_threshold_is_not_above_itself(
-    unknown_score: float, fake_probability: float, label: str
-) -> None:
+    unknown_score, fake_probability, label
+):
     assert decide(unknown_score, fake_probability, GATE) == label
 
 
-def test_videos_are_unknown_from_a_threshold_of_their_own_where_there_is_one() -> None:
+def test_videos_are_unknown_from_a_threshold_of_their_own_where_there_is_one():
     own = GATE.model_copy(update={"video_unknown_threshold": 9.0})
     for gate, above in ((GATE, 4.0), (own, 9.0)):
         assert gate.unknown_above(video=True) == above
@@ -127,14 +122,14 @@ def test_videos_are_unknown_from_a_threshold_of_their_own_where_there_is_one() -
         assert decide(4.1, 0.0, gate) == "unknown"
 
 
-def test_a_video_that_is_less_familiar_than_a_picture_may_be_is_not_called_fake() -> None:
+def test_a_video_that_is_less_familiar_than_a_picture_may_be_is_not_called_fake():
     own = GATE.model_copy(update={"video_unknown_threshold": 9.0})
     assert decide(4.0, 1.0, own, video=True) == "fake"
     assert decide(4.1, 1.0, own, video=True) == "unknown"
     assert decide(4.1, 0.0, own, video=True) == "real"
 
 
-def test_a_gate_survives_its_manifest() -> None:
+def test_a_gate_survives_its_manifest():
     read = GateParameters.model_validate_json(GATE.model_dump_json())
     assert read == GATE
     assert list(read.terms) == list(GATE.terms)
@@ -154,12 +149,12 @@ def test_a_gate_survives_its_manifest() -> None:
         {"energy": {"median": 0, "scale": 1}},
     ],
 )
-def test_a_gate_that_cannot_decide_is_refused(broken: dict[str, object]) -> None:
+def test_a_gate_that_cannot_decide_is_refused(broken):
     with pytest.raises(ValidationError):
         GateParameters.model_validate(GATE.model_dump() | broken)
 
 
-def test_a_gate_that_was_written_before_surroundings_were_known_knows_none() -> None:
+def test_a_gate_that_was_written_before_surroundings_were_known_knows_none():
     older = {name: value for name, value in GATE.model_dump().items() if name != "surroundings"}
     assert GateParameters.model_validate(older) == GATE
     assert not GATE.surroundings

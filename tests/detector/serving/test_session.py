@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from detector.handler import Handler
 from detector.release import contract as contract_module
-from detector.release.artifact import MODEL, Artifact
+from detector.release.artifact import MODEL
 from detector.release.contract import request_for
 from detector.release.tensors import (
     REQUEST_TYPE,
-    Request,
     TensorsError,
     beyond_tolerance,
     decode,
@@ -43,8 +42,8 @@ def item(crops: int, regions: list[tuple[int, ...]], px: int = 2) -> Decoded:
     )
 )
 def test_each_row_is_in_one_run_that_holds_all_its_crops_and_no_more_than_one_item_too_many(
-    untrained_artifact: Artifact, shape: list[tuple[int, list[tuple[int, ...]]]]
-) -> None:
+    untrained_artifact, shape
+):
     items = [item(crops, regions) for crops, regions in shape]
     pooling = request_for(items, untrained_artifact.manifest.contract)["pooling"]
     runs = [(rows, span) for rows, (span,) in contract_module._runs([pooling], 8)]
@@ -55,9 +54,7 @@ def test_each_row_is_in_one_run_that_holds_all_its_crops_and_no_more_than_one_it
         assert span.stop - span.start <= max(8, largest)
 
 
-def test_many_crops_score_as_they_do_all_at_once(
-    untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_crops_score_as_they_do_all_at_once(untrained_artifact, monkeypatch):
     session, contract = open_session(untrained_artifact, threads=1), untrained_artifact.manifest.contract
     items = [item(crops, [(0, crops - 1)], contract.crop_plan.crop_px) for crops in (4, 3, 5, 9, 1, 1, 2)]
     request = request_for(items, contract)
@@ -89,21 +86,19 @@ POOLING = np.full((1, 2), 0.5, np.float32)
         ({"crops": CROPS, "pooling": POOLING.astype(np.float64)}, "pooling is float64"),
     ],
 )
-def test_a_request_that_is_not_as_the_contract_says_is_refused(
-    untrained_artifact: Artifact, request_: Request, said: str
-) -> None:
+def test_a_request_that_is_not_as_the_contract_says_is_refused(untrained_artifact, request_, said):
     with pytest.raises(TensorsError, match=said):
         open_session(untrained_artifact, threads=1).score(request_)
 
 
-def test_a_graph_that_is_not_the_one_of_the_contract_is_refused(untrained_artifact: Artifact) -> None:
+def test_a_graph_that_is_not_the_one_of_the_contract_is_refused(untrained_artifact):
     contract = untrained_artifact.manifest.contract
     lacking = contract.model_copy(update={"outputs": contract.outputs[:-1]})
     with pytest.raises(TensorsError, match="its contract others"):
         Session(untrained_artifact.folder / MODEL, lacking, threads=1)
 
 
-def test_without_a_gpu_it_runs_on_the_cpu_and_says_nothing(untrained_artifact: Artifact) -> None:
+def test_without_a_gpu_it_runs_on_the_cpu_and_says_nothing(untrained_artifact):
     with structlog.testing.capture_logs() as said:
         session = open_session(untrained_artifact, threads=1)
     assert session._session.get_providers() == ["CPUExecutionProvider"]
@@ -113,9 +108,7 @@ def test_without_a_gpu_it_runs_on_the_cpu_and_says_nothing(untrained_artifact: A
 @pytest.mark.skipif(
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this onnxruntime has CUDA"
 )
-def test_a_gpu_that_onnx_runtime_cannot_use_is_told_of_in_one_line_and_the_cpu_scores(
-    untrained_artifact: Artifact,
-) -> None:
+def test_a_gpu_that_onnx_runtime_cannot_use_is_told_of_in_one_line_and_the_cpu_scores(untrained_artifact):
     contract = untrained_artifact.manifest.contract
     request = request_for([item(2, [], contract.crop_plan.crop_px)], contract)
     handler = Handler()
@@ -129,9 +122,7 @@ def test_a_gpu_that_onnx_runtime_cannot_use_is_told_of_in_one_line_and_the_cpu_s
     assert beyond_tolerance(differences(decode(answer), on_cpu)) == []
 
 
-def test_where_onnx_runtime_has_cuda_the_gpu_that_is_given_comes_before_the_cpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_onnx_runtime_has_cuda_the_gpu_that_is_given_comes_before_the_cpu(monkeypatch):
     loaded: list[bool] = []
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)

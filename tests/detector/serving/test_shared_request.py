@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pytest
 
-from detector.release.artifact import Artifact
 from detector.release.contract import request_for
 from detector.release.tensors import REQUEST_TYPE, decode, encode
 from detector.serving.session import open_session
@@ -37,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "requests"
 
 
-def test_what_is_put_is_read_and_then_gone(folder: Path) -> None:
+def test_what_is_put_is_read_and_then_gone(folder):
     with SharedRequests(folder).put(DATA) as body:
         assert body is not None
         assert read_shared(body, folder) == DATA
@@ -50,13 +49,13 @@ def test_what_is_put_is_read_and_then_gone(folder: Path) -> None:
         read_shared(body, folder)
 
 
-def test_it_is_gone_after_an_error_too(folder: Path) -> None:
+def test_it_is_gone_after_an_error_too(folder):
     with pytest.raises(ZeroDivisionError), SharedRequests(folder).put(DATA):
         raise ZeroDivisionError
     assert not list(folder.iterdir())
 
 
-def test_what_is_small_or_has_no_folder_or_no_room_goes_as_a_body(folder: Path, tmp_path: Path) -> None:
+def test_what_is_small_or_has_no_folder_or_no_room_goes_as_a_body(folder, tmp_path):
     with SharedRequests(folder).put(DATA[:-1]) as body:
         assert body is None
     with SharedRequests(None).put(DATA) as body:
@@ -87,7 +86,7 @@ def _replaced(made: Path, by: Callable[[Path], object]) -> None:
         lambda made: made.parent.chmod(0o755),
     ],
 )
-def test_what_is_not_as_it_was_put_is_refused(folder: Path, spoil: Callable[[Path], object]) -> None:
+def test_what_is_not_as_it_was_put_is_refused(folder, spoil):
     made = folder / f"{'a' * 32}.safetensors"
     made.touch(mode=0o600)
     made.write_bytes(DATA)
@@ -111,12 +110,12 @@ def test_what_is_not_as_it_was_put_is_refused(folder: Path, spoil: Callable[[Pat
         b"../%s.safetensors 10" % (b"a" * 32),
     ],
 )
-def test_another_name_is_never_opened(folder: Path, body: bytes) -> None:
+def test_another_name_is_never_opened(folder, body):
     with pytest.raises(SharedRequestError, match="no name"):
         read_shared(body, folder)
 
 
-def test_what_a_killed_worker_left_is_taken_out_and_what_a_living_one_holds_is_not(folder: Path) -> None:
+def test_what_a_killed_worker_left_is_taken_out_and_what_a_living_one_holds_is_not(folder):
     program = (
         "import sys; from pathlib import Path; from detector.serving.shared_request import *\n"
         "with SharedRequests(Path(sys.argv[1])).put(bytes(LEAST_BYTES)): print(1, flush=True); input()\n"
@@ -140,8 +139,8 @@ def test_what_a_killed_worker_left_is_taken_out_and_what_a_living_one_holds_is_n
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_torchserve_answers_a_shared_request_as_one_in_a_body_and_one_refused_goes_as_a_body(
-    untrained_artifact: Artifact, tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    untrained_artifact, tmp_path, shared, monkeypatch
+):
     session, kinds = open_session(untrained_artifact, threads=1), []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -88,7 +88,7 @@ def test_torchserve_is_asked_where_the_detector_asks_it(
     healthcheck: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_URL", "http://127.0.0.1:18080")
-    assert healthcheck.address("detector.serving.torchserve_container") == ("127.0.0.1", 18080, "/ping")
+    assert healthcheck.address("detector.serving.torchserve_launch") == ("127.0.0.1", 18080, "/ping")
 
 
 pytest.importorskip("ts", reason="TorchServe is not installed")

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
+from deploy.records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
-from deploy.releases.records import STATES, Action
 from detector import metrics as detector_metrics
 from detector.records import Label
 from detector.serving.rollout_source import STATES as ROLLOUT_STATES

@@ -12,7 +12,7 @@ import yaml
 
 from deploy.cli.main import app
 from deploy.environment import SETTINGS
-from ingest.process.settings import ProcessSettings
+from ingest.process.frame import ProcessSettings
 
 CHART = Path(__file__).parents[3] / "helm" / "forgewatch"
 RULES = sorted((CHART / "rules").glob("*.yaml"))

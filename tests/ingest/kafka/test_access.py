@@ -7,7 +7,6 @@ import threading
 
 import pytest
 from kafka.errors import (
-    AuthorizationError,
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
     TopicAuthorizationFailedError,
@@ -15,15 +14,14 @@ from kafka.errors import (
 )
 
 from deploy.local.processes import free_port
-from ingest.kafka.access import absent, barred, refused, require_entry
-from ingest.kafka.options import own_transactional_id
+from ingest.kafka.access import absent, barred, own_transactional_id, refused, require_entry
 
 
 def options(*servers: str) -> dict[str, object]:
     return {"bootstrap_servers": list(servers), "sasl_plain_username": "ada"}
 
 
-def test_one_server_that_listens_is_enough_and_without_any_each_is_named() -> None:
+def test_one_server_that_listens_is_enough_and_without_any_each_is_named():
     away = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     with socket.create_server(("127.0.0.1", 0)) as listening:
         there = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -34,13 +32,13 @@ def test_one_server_that_listens_is_enough_and_without_any_each_is_named() -> No
     assert "nonsense: " in told
 
 
-def test_a_broker_that_is_away_bars_a_client_but_is_no_refusal() -> None:
+def test_a_broker_that_is_away_bars_a_client_but_is_no_refusal():
     away = options(f"127.0.0.1:{free_port()}")
     require_entry(away, 1)
     assert "no broker answers" in str(barred(away, 1))
 
 
-def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal() -> None:
+def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal():
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def hang_up() -> None:
@@ -69,9 +67,7 @@ def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal() -> None:
         (ClusterAuthorizationFailedError(), None, "lacks a right"),
     ],
 )
-def test_a_refusal_is_one_line_with_who_where_and_which_right(
-    error: AuthorizationError, name: str | None, told: str
-) -> None:
+def test_a_refusal_is_one_line_with_who_where_and_which_right(error, name, told):
     line = str(refused(error, options("k1:9092", "k2:9092"), name))
     assert line.startswith("k1:9092,k2:9092: user ada ")
     assert told in line
@@ -81,7 +77,7 @@ def test_a_refusal_is_one_line_with_who_where_and_which_right(
 GROUP = f"group-{os.getpid()}"
 HOST = socket.gethostname()
 PROGRAM = f"""
-from ingest.kafka.options import own_transactional_id
+from ingest.kafka.access import own_transactional_id
 with own_transactional_id({GROUP!r}) as name:
     print(name, flush=True)
     input()
@@ -95,7 +91,6 @@ def other() -> "subprocess.Popen[str]":
 
 
 def said_by(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 

@@ -42,7 +42,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return clock
 
 
-def test_reading_waits_for_nothing_and_a_commit_for_the_answer(now: list[float]) -> None:
+def test_reading_waits_for_nothing_and_a_commit_for_the_answer(now):
     broker = Broker()
     same = SameTopic(broker, "t", 1000)
     same.confirm()  # nothing was fetched
@@ -60,7 +60,7 @@ def test_reading_waits_for_nothing_and_a_commit_for_the_answer(now: list[float])
     assert len(broker.questions) == 2
 
 
-def test_an_answer_to_an_older_question_is_not_enough(now: list[float]) -> None:
+def test_an_answer_to_an_older_question_is_not_enough(now):
     broker = Broker()
     same = SameTopic(broker, "t", 1000)
     same.ask()
@@ -71,7 +71,7 @@ def test_an_answer_to_an_older_question_is_not_enough(now: list[float]) -> None:
     assert len(broker.questions) == broker.waited == 2
 
 
-def test_a_topic_made_anew_is_told_by_the_next_poll_and_by_the_commit(now: list[float]) -> None:
+def test_a_topic_made_anew_is_told_by_the_next_poll_and_by_the_commit(now):
     broker = Broker()
     same = SameTopic(broker, "t", 1000)
     same.ask()
@@ -90,7 +90,7 @@ def test_a_topic_made_anew_is_told_by_the_next_poll_and_by_the_commit(now: list[
         same.confirm()
 
 
-def test_what_is_not_answered_is_asked_again(now: list[float]) -> None:
+def test_what_is_not_answered_is_asked_again(now):
     broker = Broker()
     same = SameTopic(broker, "t", 1000)
     broker.silent = True

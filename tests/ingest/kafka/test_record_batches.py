@@ -96,8 +96,8 @@ logs = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 @settings(max_examples=300)
 @given(logs, st.data(), st.integers(1, 7), st.sampled_from([200, WHOLE]))
 def test_a_batch_that_is_damaged_anywhere_is_left_out_and_every_other_record_read_once(
-    sizes: list[int], data: st.DataObject, most: int, most_bytes: int
-) -> None:
+    sizes, data, most, most_bytes
+):
     log = Log(sizes)
     number = data.draw(st.integers(0, len(sizes) - 1), "batch")
     # Of the offset and the leader's epoch before it there is no checksum; of the length see below.
@@ -109,13 +109,13 @@ def test_a_batch_that_is_damaged_anywhere_is_left_out_and_every_other_record_rea
 
 
 @pytest.mark.parametrize("start", [1, 2])
-def test_reading_on_in_the_middle_of_a_damaged_batch_steps_over_its_rest(start: int) -> None:
+def test_reading_on_in_the_middle_of_a_damaged_batch_steps_over_its_rest(start):
     log = Log([3, 2])
     log.batches[0][-1] ^= 1
     assert list(read(lambda offset: log.fetch(offset, WHOLE), 9, start)) == [b"3", b"4"]
 
 
-def test_two_damaged_batches_in_a_row_are_left_out_and_counted_each() -> None:
+def test_two_damaged_batches_in_a_row_are_left_out_and_counted_each():
     log = Log([2, 2, 2, 1])
     for number in (1, 2):
         log.batches[number][CHECKSUM] ^= 255
@@ -126,7 +126,7 @@ def test_two_damaged_batches_in_a_row_are_left_out_and_counted_each() -> None:
 
 @pytest.mark.parametrize("length", [-(1 << 31), -12, 0, 20, 1 << 30])
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_damaged_length_ends_what_was_fetched_and_nothing_hangs(length: int, number: int) -> None:
+def test_a_damaged_length_ends_what_was_fetched_and_nothing_hangs(length, number):
     log = Log([2, 2, 2])
     struct.pack_into(">i", log.batches[number], 8, length)
     # The broker cannot find the batch after it by that length either; here it can.
@@ -134,7 +134,7 @@ def test_a_damaged_length_ends_what_was_fetched_and_nothing_hangs(length: int, n
 
 
 @pytest.mark.parametrize("compression", [0, 1])
-def test_a_batch_that_does_not_unpack_ends_where_it_fails(compression: int) -> None:
+def test_a_batch_that_does_not_unpack_ends_where_it_fails(compression):
     log = Log([2, 2, 1])
     unsound = batch(2, [b"x" * 40, b"y" * 40], compression)
     unsound[HEADER + 1 : HEADER + 8] = b"\xff" * 7
@@ -142,9 +142,7 @@ def test_a_batch_that_does_not_unpack_ends_where_it_fails(compression: int) -> N
     assert list(read(lambda offset: log.fetch(offset, WHOLE), 9)) == [b"0", b"1", b"4"]
 
 
-def test_a_codec_that_this_host_lacks_is_no_reason_to_leave_a_batch_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_codec_that_this_host_lacks_is_no_reason_to_leave_a_batch_out(monkeypatch):
     log = Log([1, 1])
     log.batches[0] = batch(0, [b"x" * 40], compression=1)
     monkeypatch.setattr("kafka.codec.has_gzip", lambda: False)

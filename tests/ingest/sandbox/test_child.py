@@ -1,8 +1,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.slow
 
-OneChild = Callable[[], AbstractContextManager[tuple[Sandbox, psutil.Process]]]
 PLAN = MediaPlan(crops=CropPlan(patches=4))
 
 
@@ -35,9 +32,7 @@ def children() -> set[psutil.Process]:
     return {child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"}
 
 
-def test_a_child_imports_nothing_from_the_folder_that_its_parent_works_in(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_child_imports_nothing_from_the_folder_that_its_parent_works_in(monkeypatch, tmp_path):
     for name in ("ingest", "json", "PIL"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the working folder')")
     buffer = BytesIO()
@@ -50,9 +45,7 @@ def test_a_child_imports_nothing_from_the_folder_that_its_parent_works_in(
     assert "a module of the working folder" in alone.stderr
 
 
-def test_children_hold_nothing_of_the_parent(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_child: OneChild
-) -> None:
+def test_children_hold_nothing_of_the_parent(monkeypatch, tmp_path, one_child):
     monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "secret")
     with (tmp_path / "open").open("w") as held, one_child() as (_, child):
         os.set_inheritable(held.fileno(), True)
@@ -61,9 +54,7 @@ def test_children_hold_nothing_of_the_parent(
         assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
 
 
-def test_limits_stand_before_the_first_item_and_are_set_from_outside(
-    monkeypatch: pytest.MonkeyPatch, one_child: OneChild
-) -> None:
+def test_limits_stand_before_the_first_item_and_are_set_from_outside(monkeypatch, one_child):
     # A stand-in that only greets: whatever limits it has were not set by itself.
     greets = "import socket; from ingest.sandbox import forks, wire\n"
     greets += "def run(s): wire.send_greeting(s, None); wire.receive_item(s)\n"
@@ -80,7 +71,7 @@ def test_limits_stand_before_the_first_item_and_are_set_from_outside(
             assert line in limits
 
 
-def test_a_child_is_confined_before_the_first_item(one_child: OneChild) -> None:
+def test_a_child_is_confined_before_the_first_item(one_child):
     with one_child() as (_, child):
         status = Path(f"/proc/{child.pid}/status").read_text()
         assert "Seccomp:\t2" in status
@@ -88,10 +79,9 @@ def test_a_child_is_confined_before_the_first_item(one_child: OneChild) -> None:
         assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == "1000\n"
 
 
-def test_the_process_that_forks_is_confined_and_has_one_thread(one_child: OneChild) -> None:
+def test_the_process_that_forks_is_confined_and_has_one_thread(one_child):
     with one_child() as (_, child):
         forks = child.parent()
-        assert forks is not None
         status = Path(f"/proc/{forks.pid}/status").read_text()
         assert "Seccomp:\t2" in status
         assert "NoNewPrivs:\t1" in status
@@ -99,18 +89,15 @@ def test_the_process_that_forks_is_confined_and_has_one_thread(one_child: OneChi
         assert set(forks.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
 
 
-def test_children_whose_forking_process_is_killed_cost_no_item(one_child: OneChild) -> None:
+def test_children_whose_forking_process_is_killed_cost_no_item(one_child):
     with one_child() as (sandbox, child):
         forks = child.parent()
-        assert forks is not None
         forks.kill()
         for _ in range(2):
             assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
-def test_the_process_that_forks_is_replaced_after_so_many_crashes(
-    monkeypatch: pytest.MonkeyPatch, one_child: OneChild
-) -> None:
+def test_the_process_that_forks_is_replaced_after_so_many_crashes(monkeypatch, one_child):
     monkeypatch.setattr("ingest.sandbox.forks._MOST_CRASHES", 2)
     with one_child() as (sandbox, child):
         first = child.parent()
@@ -122,9 +109,7 @@ def test_the_process_that_forks_is_replaced_after_so_many_crashes(
         assert first in psutil.wait_procs([first], 60)[0]
 
 
-def test_a_child_is_replaced_after_so_many_items(
-    monkeypatch: pytest.MonkeyPatch, one_child: OneChild
-) -> None:
+def test_a_child_is_replaced_after_so_many_items(monkeypatch, one_child):
     monkeypatch.setattr(sandbox_module, "_MOST_ITEMS_A_CHILD", 3)
     with one_child() as (sandbox, first):
         for _ in range(3):
@@ -133,7 +118,7 @@ def test_a_child_is_replaced_after_so_many_items(
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
-def test_children_die_with_a_parent_that_is_killed() -> None:
+def test_children_die_with_a_parent_that_is_killed():
     program = (
         "import psutil, sys\n"
         "from ingest.sandbox.sandbox import Sandbox\n"
@@ -155,14 +140,14 @@ def test_children_die_with_a_parent_that_is_killed() -> None:
     assert all(orphan.status() == "zombie" for orphan in alive)
 
 
-def test_a_closed_sandbox_leaves_no_process() -> None:
+def test_a_closed_sandbox_leaves_no_process():
     before = children()
     with Sandbox(IngestSettings(decode_processes=2)):
         assert len(children() - before) == 3
     assert children() == before
 
 
-def test_it_needs_no_capability() -> None:
+def test_it_needs_no_capability():
     opens = (
         "import sys\n"
         "from ingest.records import MediaPlan\n"

@@ -1,11 +1,16 @@
+from contextlib import suppress
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
 
+from ingest.sandbox import video
 from ingest.sandbox.decode import DecodeError, image_frames, sample, to_rgb
+from ingest.sandbox.video import demuxer, video_frames
 
 LIMIT = 1_000_000
 
@@ -28,7 +33,7 @@ def rejected(data: bytes, limit: int = LIMIT) -> str:
 
 
 @pytest.mark.parametrize("container", ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF"])
-def test_each_format_of_the_list_becomes_rgb(container: str) -> None:
+def test_each_format_of_the_list_becomes_rgb(container):
     (frame,) = image_frames(encode(Image.new("RGB", (40, 30), (200, 100, 50)), container), 8, LIMIT)
     assert frame.format == container
     assert frame.time_s is None
@@ -37,7 +42,7 @@ def test_each_format_of_the_list_becomes_rgb(container: str) -> None:
 
 
 @pytest.mark.parametrize("container", ["TGA", "DDS", "PCX", "SGI", "EPS"])
-def test_a_format_beyond_the_list_is_unknown(container: str) -> None:
+def test_a_format_beyond_the_list_is_unknown(container):
     assert rejected(encode(Image.new("RGB", (32, 32)), container)) == "unknown_format"
 
 
@@ -57,18 +62,18 @@ def test_a_format_beyond_the_list_is_unknown(container: str) -> None:
         ("F", 77.0, 77),
     ],
 )
-def test_each_mode_becomes_8_bit_rgb_as_documented(mode: str, colour: Any, expected: int) -> None:
+def test_each_mode_becomes_8_bit_rgb_as_documented(mode, colour, expected):
     rgb = to_rgb(Image.new(mode, (3, 2), colour))
     assert rgb.mode == "RGB"
     assert set(np.asarray(rgb).ravel().tolist()) == {expected}
 
 
-def test_a_float_picture_beyond_255_is_stretched_and_nan_is_dark() -> None:
+def test_a_float_picture_beyond_255_is_stretched_and_nan_is_dark():
     values = np.array([[0.0, 500.0, 1000.0, np.nan]], np.float32)
     assert np.asarray(to_rgb(Image.fromarray(values)))[0, :, 0].tolist() == [0, 128, 255, 0]
 
 
-def test_a_palette_with_a_transparent_entry_is_composited_on_white() -> None:
+def test_a_palette_with_a_transparent_entry_is_composited_on_white():
     image = Image.new("P", (4, 4), 0)
     image.putpalette([10, 20, 30])
     assert pixels(encode(image, "PNG", transparency=0))[0, 0].tolist() == [255, 255, 255]
@@ -76,7 +81,7 @@ def test_a_palette_with_a_transparent_entry_is_composited_on_white() -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_is_applied(orientation: int) -> None:
+def test_exif_orientation_is_applied(orientation):
     upright = np.zeros((16, 32, 3), np.uint8)
     upright[:8, :16] = 255  # the upper left corner is white
     back = {2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}.get(orientation)
@@ -93,7 +98,7 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
 
 
 @pytest.mark.parametrize("container", ["GIF", "PNG", "WEBP", "AVIF"])
-def test_frames_of_an_animation_are_sampled_at_a_uniform_step(container: str) -> None:
+def test_frames_of_an_animation_are_sampled_at_a_uniform_step(container):
     # Each frame differs by much, or encoders merge it with the one before.
     images = [Image.new("RGB", (16, 16), (20 * number, 255 - 20 * number, 0)) for number in range(12)]
     data = encode(images[0], container, save_all=True, append_images=images[1:], duration=100)
@@ -104,7 +109,7 @@ def test_frames_of_an_animation_are_sampled_at_a_uniform_step(container: str) ->
 
 
 @pytest.mark.parametrize(("total", "most"), [(1, 8), (8, 8), (9, 8), (1000, 8), (7, 3), (5, 1)])
-def test_sampled_frames_are_distinct_ordered_and_in_range(total: int, most: int) -> None:
+def test_sampled_frames_are_distinct_ordered_and_in_range(total, most):
     chosen = sample(total, most)
     assert len(chosen) == min(total, most)
     assert sorted(set(chosen)) == list(chosen)
@@ -112,30 +117,126 @@ def test_sampled_frames_are_distinct_ordered_and_in_range(total: int, most: int)
     assert chosen[-1] < total
 
 
-def test_a_truncated_jpeg_is_corrupt() -> None:
+def test_a_truncated_jpeg_is_corrupt():
     data = encode(Image.effect_noise((200, 200), 80), "JPEG")
     assert rejected(data[: len(data) // 2]) == "corrupt"
 
 
-def test_a_damaged_header_behind_a_known_signature_is_corrupt() -> None:
+def test_a_damaged_header_behind_a_known_signature_is_corrupt():
     assert rejected(b"\x89PNG\r\n\x1a\n" + bytes(40)) == "corrupt"
 
 
-def test_text_is_an_unknown_format() -> None:
+def test_text_is_an_unknown_format():
     assert rejected(b"GET / HTTP/1.1\r\n") == "unknown_format"
 
 
 @pytest.mark.parametrize("limit", [9_999, 4_000])
-def test_a_picture_beyond_the_pixel_limit_is_refused_before_it_is_decoded(limit: int) -> None:
+def test_a_picture_beyond_the_pixel_limit_is_refused_before_it_is_decoded(limit):
     assert rejected(encode(Image.new("RGB", (100, 100)), "PNG"), limit) == "too_many_pixels"
 
 
-def test_a_picture_at_the_pixel_limit_is_decoded() -> None:
+def test_a_picture_at_the_pixel_limit_is_decoded():
     assert len(list(image_frames(encode(Image.new("RGB", (100, 100)), "PNG"), 8, 10_000))) == 1
 
 
-def test_the_pixel_limit_holds_for_one_picture_and_not_for_whoever_uses_pillow_after_it() -> None:
+def test_the_pixel_limit_holds_for_one_picture_and_not_for_whoever_uses_pillow_after_it():
     before = Image.MAX_IMAGE_PIXELS
     pixels(encode(Image.new("RGB", (40, 30)), "PNG"))
     assert rejected(b"GIF89a") == "corrupt"
     assert before == Image.MAX_IMAGE_PIXELS
+
+
+MEDIA = Path(__file__).parents[4] / "shared" / "media" / "video"
+CONTAINERS = [
+    ("mp4", "mpeg4", "mp4"),
+    ("mov", "mpeg4", "mov"),
+    ("matroska", "mpeg4", "matroska"),
+    ("webm", "libvpx", "webm"),
+    ("avi", "mpeg4", "avi"),
+]
+
+
+def clip(container: str, codec: str, count: int = 40, key_every: int = 10) -> bytes:
+    """A clip whose frame n is of the grey 5 n + 20."""
+    buffer = BytesIO()
+    with av.open(buffer, "w", format=container) as output:
+        stream: Any = output.add_stream(codec, rate=10)
+        stream.options = {"sc_threshold": "1000000000"}  # no key frames but those asked for
+        stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", key_every
+        for number in range(count):
+            pixels = np.full((48, 64, 3), 5 * number + 20, np.uint8)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
+        output.mux(stream.encode())
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(("container", "codec", "name"), CONTAINERS)
+@pytest.mark.parametrize("budget", [600_000_000, 64 * 48 * 35])
+def test_frames_are_taken_at_a_uniform_step_also_through_key_frames(
+    container, codec, name, budget, monkeypatch
+):
+    monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", budget)
+    frames = list(video_frames(clip(container, codec), 4, LIMIT))
+    assert [frame.index for frame in frames] == [5, 15, 25, 35]
+    assert [frame.time_s for frame in frames] == pytest.approx([0.5, 1.5, 2.5, 3.5], abs=0.11)
+    for frame in frames:
+        assert frame.format == name
+        assert abs(int(frame.pixels[24, 32, 1]) - (5 * frame.index + 20)) <= 6
+
+
+def test_a_clip_beyond_the_budget_is_judged_by_its_key_frames(monkeypatch):
+    monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", 64 * 48 * 4)
+    frames = list(video_frames(clip("mp4", "mpeg4"), 8, LIMIT))
+    assert [frame.index for frame in frames] == [0, 10, 20, 30]
+
+
+def test_the_same_bytes_give_the_same_frames():
+    data = clip("mp4", "mpeg4")
+    first, second = (list(video_frames(data, 4, LIMIT)) for _ in range(2))
+    assert all(np.array_equal(a.pixels, b.pixels) for a, b in zip(first, second, strict=True))
+
+
+def test_a_clip_cut_in_its_middle_gives_a_verdict_or_a_reason_but_no_other_error():
+    for container, codec, _ in CONTAINERS:
+        data = clip(container, codec)
+        with suppress(DecodeError):
+            assert list(video_frames(data[: len(data) * 2 // 3], 4, LIMIT))
+
+
+def test_frames_beyond_the_pixel_limit_are_refused():
+    with pytest.raises(DecodeError) as error:
+        list(video_frames(clip("mp4", "mpeg4"), 4, 64 * 48 - 1))
+    assert error.value.reason == "too_many_pixels"
+
+
+@pytest.mark.parametrize(
+    "data", [b"#EXTM3U\nhttp://127.0.0.1/x.ts", b"ffconcat version 1.0\nfile /etc/passwd", b""]
+)
+def test_playlists_are_no_videos(data):
+    assert demuxer(data) is None
+    with pytest.raises(DecodeError):
+        list(video_frames(data, 4, LIMIT))
+
+
+def test_an_mp4_that_only_has_sound_has_no_picture():
+    buffer = BytesIO()
+    with av.open(buffer, "w", format="mp4") as output:
+        stream: Any = output.add_stream("aac", rate=48_000)
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        sound.sample_rate = 48_000
+        output.mux(stream.encode(sound))
+        output.mux(stream.encode())
+    with pytest.raises(DecodeError) as error:
+        list(video_frames(buffer.getvalue(), 4, LIMIT))
+    assert error.value.reason == "unknown_format"
+
+
+@pytest.mark.parametrize(("tag", "quarter_turns"), [(0, 0), (90, 3), (180, 2), (270, 1)])
+def test_rotation_metadata_is_applied(tag, quarter_turns):
+    file = MEDIA / f"decord__tests__test_data__video_{tag}.mov"
+    if not file.exists():
+        pytest.skip("the shared media are not here")
+    with av.open(BytesIO(file.read_bytes())) as container:
+        stored = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    shown = next(iter(video_frames(file.read_bytes(), 9, LIMIT))).pixels
+    assert np.array_equal(shown, np.rot90(stored, quarter_turns))

@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import BytesIO
 
 import numpy as np
@@ -23,7 +22,6 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.slow
 
 PLAN = MediaPlan(crops=CropPlan(patches=4, face_patches=0))
-OneChild = Callable[[], AbstractContextManager[tuple[Sandbox, psutil.Process]]]
 STAND_IN = """
 import os, signal, socket, time
 from ingest.sandbox import forks, wire
@@ -70,7 +68,7 @@ def restarts(reason: str) -> float:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_to_all_processes_of_the_service_costs_no_item(number: int, one_child: OneChild) -> None:
+def test_a_signal_to_all_processes_of_the_service_costs_no_item(number, one_child):
     with one_child() as (sandbox, child):
         future = sandbox.submit(long_animation(), PLAN)
         child.send_signal(number)
@@ -78,13 +76,13 @@ def test_a_signal_to_all_processes_of_the_service_costs_no_item(number: int, one
         assert child.is_running()
 
 
-def test_a_child_killed_between_items_costs_none(one_child: OneChild) -> None:
+def test_a_child_killed_between_items_costs_none(one_child):
     with one_child() as (sandbox, child):
         child.kill()
         assert len(sandbox.submit(picture(), PLAN).result(60).crops) == 4
 
 
-def test_a_child_killed_over_an_item_costs_none(monkeypatch: pytest.MonkeyPatch, one_child: OneChild) -> None:
+def test_a_child_killed_over_an_item_costs_none(monkeypatch, one_child):
     before = restarts("killed")
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 60)
     with one_child() as (sandbox, child):
@@ -97,9 +95,7 @@ def test_a_child_killed_over_an_item_costs_none(monkeypatch: pytest.MonkeyPatch,
     assert restarts("killed") == before + 1
 
 
-def test_children_that_are_killed_again_and_again_make_no_dead_letter(
-    stand_in: Callable[[str], None], one_child: OneChild
-) -> None:
+def test_children_that_are_killed_again_and_again_make_no_dead_letter(stand_in, one_child):
     stand_in("os.kill(os.getpid(), signal.SIGKILL)")
     before = restarts("killed")
     with one_child() as (sandbox, _):
@@ -110,8 +106,8 @@ def test_children_that_are_killed_again_and_again_make_no_dead_letter(
 
 
 def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
-) -> None:
+    stand_in, monkeypatch, one_child
+):
     # As the kernel does on a host with less memory than the limit: no answer to MemoryError, but SIGKILL.
     stand_in(
         "held = bytearray(b'x') * 300_000_000\n"
@@ -126,7 +122,7 @@ def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter
     assert error.reason == "out_of_memory"
 
 
-def test_a_stopped_child_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch, one_child: OneChild) -> None:
+def test_a_stopped_child_is_the_hosts_fault(monkeypatch, one_child):
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
     with one_child() as (sandbox, child):
         child.send_signal(signal.SIGSTOP)
@@ -137,9 +133,7 @@ def test_a_stopped_child_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch, one
         assert len(sandbox.submit(picture(), PLAN).result(60).crops) == 4
 
 
-def test_a_decoder_that_sleeps_is_the_medias_fault(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
-) -> None:
+def test_a_decoder_that_sleeps_is_the_medias_fault(stand_in, monkeypatch, one_child):
     stand_in("signal.pause()")
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
     with one_child() as (sandbox, _):
@@ -148,9 +142,7 @@ def test_a_decoder_that_sleeps_is_the_medias_fault(
     assert error.reason == "timeout"
 
 
-def test_a_decoder_that_blocks_the_signal_of_its_limit_is_ended(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
-) -> None:
+def test_a_decoder_that_blocks_the_signal_of_its_limit_is_ended(stand_in, monkeypatch, one_child):
     stand_in("signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1)
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 60)
@@ -160,9 +152,7 @@ def test_a_decoder_that_blocks_the_signal_of_its_limit_is_ended(
     assert error.reason == "timeout"
 
 
-def test_an_answer_that_trickles_does_not_outlast_the_watch(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, one_child: OneChild
-) -> None:
+def test_an_answer_that_trickles_does_not_outlast_the_watch(stand_in, monkeypatch, one_child):
     stand_in("while True: parent.send(bytes(1)); time.sleep(0.3)")
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
     with one_child() as (sandbox, _):
@@ -170,9 +160,7 @@ def test_an_answer_that_trickles_does_not_outlast_the_watch(
     assert isinstance(error, DecodeError)
 
 
-def test_an_item_that_ends_a_fresh_child_is_a_dead_letter(
-    stand_in: Callable[[str], None], one_child: OneChild
-) -> None:
+def test_an_item_that_ends_a_fresh_child_is_a_dead_letter(stand_in, one_child):
     stand_in("os.abort()")
     with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
@@ -180,9 +168,7 @@ def test_an_item_that_ends_a_fresh_child_is_a_dead_letter(
     assert error.reason == "crashed"
 
 
-def test_an_item_pays_for_no_damage_that_one_before_it_did(
-    stand_in: Callable[[str], None], one_child: OneChild
-) -> None:
+def test_an_item_pays_for_no_damage_that_one_before_it_did(stand_in, one_child):
     stand_in("served > 1 and os.abort()\nwire.send_rejection(parent, DecodeError('corrupt', 'served'))")
     with one_child() as (sandbox, _):
         errors = [sandbox.submit(picture(), PLAN).exception(60) for _ in range(3)]
@@ -190,9 +176,7 @@ def test_an_item_pays_for_no_damage_that_one_before_it_did(
 
 
 @pytest.mark.parametrize("answer", ["b'{}'", 'b\'{"reason": "what", "message": ""}\'', "b'['"])
-def test_an_answer_that_is_none_is_a_dead_letter(
-    answer: str, stand_in: Callable[[str], None], one_child: OneChild
-) -> None:
+def test_an_answer_that_is_none_is_a_dead_letter(answer, stand_in, one_child):
     stand_in(f"wire.send(parent, {answer}, [bytes(3)], wire.wait)")
     with one_child() as (sandbox, _):
         error = sandbox.submit(picture(), PLAN).exception(60)
@@ -200,7 +184,7 @@ def test_an_answer_that_is_none_is_a_dead_letter(
     assert error.reason == "crashed"
 
 
-def test_the_last_try_is_made_while_no_other_child_decodes(stand_in: Callable[[str], None]) -> None:
+def test_the_last_try_is_made_while_no_other_child_decodes(stand_in):
     stand_in("os.kill(os.getpid(), signal.SIGKILL)")
     before = restarts("killed")
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:

@@ -1,6 +1,5 @@
 """A second look: crops at named places of named frames, and nothing else."""
 
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,11 +17,10 @@ from prometheus_client import REGISTRY
 from pydantic import ValidationError
 
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan
-from ingest.sandbox import video, wire
+from ingest.sandbox import video
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.extract import cut_places, extract
+from ingest.sandbox.extract import extract
 from ingest.sandbox.sandbox import Sandbox
-from ingest.sandbox.wire import WireError
 from ingest.settings import IngestSettings
 
 LIMIT = 1_000_000
@@ -65,9 +63,9 @@ def shows(decoded: Decoded) -> list[tuple[int, int]]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 56), st.integers(0, 26)), min_size=1, max_size=8))
-def test_a_crop_is_the_pictures_own_pixels_at_its_place(corners: list[tuple[int, int]]) -> None:
+def test_a_crop_is_the_pictures_own_pixels_at_its_place(corners):
     plan = PlacesPlan(crop_px=64, places=tuple(Place(0, *corner) for corner in corners))
-    decoded = cut_places(still(), plan, LIMIT)
+    decoded = extract(still(), plan, LIMIT)
     assert (decoded.width, decoded.height, decoded.length) == (120, 90, 1)
     for row, (left, top) in enumerate(corners):
         region = decoded.regions[row]
@@ -75,23 +73,23 @@ def test_a_crop_is_the_pictures_own_pixels_at_its_place(corners: list[tuple[int,
         np.testing.assert_array_equal(decoded.crops[row], PIXELS[top : top + 64, left : left + 64])
 
 
-def test_a_place_beyond_the_picture_is_moved_inside_and_a_small_picture_is_mirrored() -> None:
+def test_a_place_beyond_the_picture_is_moved_inside_and_a_small_picture_is_mirrored():
     plan = PlacesPlan(crop_px=100, places=(Place(0, 500, 7),))
-    decoded = cut_places(still(), plan, LIMIT)
+    decoded = extract(still(), plan, LIMIT)
     assert decoded.regions[0].box == (20, 0, 100, 90)
     np.testing.assert_array_equal(decoded.crops[0, :90], PIXELS[:, 20:])
     np.testing.assert_array_equal(decoded.crops[0, 90:], PIXELS[79:89, 20:][::-1])
 
 
-def test_an_animation_shows_the_frames_that_are_named() -> None:
+def test_an_animation_shows_the_frames_that_are_named():
     plan = PlacesPlan(crop_px=8, places=(Place(7, 0, 0), Place(2, 8, 8), Place(2, 0, 0)))
-    decoded = cut_places(animation(9), plan, LIMIT)
+    decoded = extract(animation(9), plan, LIMIT)
     assert decoded.crops[:, 0, 0, 0].tolist() == [2, 2, 7]
     assert [(region.frame, region.time_s) for region in decoded.regions] == [(2, 0.2), (2, 0.2), (7, 0.7)]
     assert (decoded.frames, decoded.frame_numbers, decoded.length) == (2, (2, 7), 9)
 
 
-def test_the_first_look_is_the_same_at_frames_that_are_named_for_it() -> None:
+def test_the_first_look_is_the_same_at_frames_that_are_named_for_it():
     crops = CropPlan(crop_px=16, patches=2, face_patches=0, frames=4)
     shown = {"whole": PicturePlan(width_px=8, height_px=8)}
     sampled = extract(clip(), MediaPlan(crops=crops, pictures=shown), LIMIT)
@@ -106,44 +104,42 @@ def test_the_first_look_is_the_same_at_frames_that_are_named_for_it() -> None:
         np.testing.assert_array_equal(named.view(view)[-rows:], sampled.view(view)[2 * rows : 3 * rows])
 
 
-def test_no_more_frames_can_be_named_than_the_crops_are_of() -> None:
+def test_no_more_frames_can_be_named_than_the_crops_are_of():
     with pytest.raises(ValidationError, match="3 frames are more than the crops' 2"):
         MediaPlan(crops=CropPlan(frames=2), frames=(0, 1, 2))
     with pytest.raises(ValidationError):
         MediaPlan(frames=())
 
 
-def test_a_video_shows_the_frames_that_are_named() -> None:
+def test_a_video_shows_the_frames_that_are_named():
     plan = PlacesPlan(crop_px=32, places=tuple(Place(number, number, 0) for number in (3, 4, 21, 39)))
-    decoded = cut_places(clip(), plan, LIMIT)
+    decoded = extract(clip(), plan, LIMIT)
     assert shows(decoded) == [(3, 3), (4, 4), (21, 21), (39, 39)]
     assert [region.box[0] for region in decoded.regions] == [3, 4, 21, 32]
     assert [region.time_s for region in decoded.regions] == pytest.approx([0.3, 0.4, 2.1, 3.9], abs=0.11)
     assert (decoded.kind, decoded.frames, decoded.length) == ("video", 4, 40)
 
 
-def test_where_frames_cannot_be_reached_their_key_frames_stand_for_them_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_frames_cannot_be_reached_their_key_frames_stand_for_them_once(monkeypatch):
     monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", 64 * 48 * 4)
     plan = PlacesPlan(crop_px=32, places=tuple(Place(number, 0, 0) for number in (12, 19, 31)))
-    decoded = cut_places(clip(), plan, LIMIT)
+    decoded = extract(clip(), plan, LIMIT)
     assert shows(decoded) == [(10, 10), (30, 30)]
 
 
-def test_the_last_frame_stands_for_those_beyond_the_end() -> None:
-    decoded = cut_places(clip(), PlacesPlan(crop_px=32, places=(Place(5, 0, 0), Place(900, 0, 0))), LIMIT)
+def test_the_last_frame_stands_for_those_beyond_the_end():
+    decoded = extract(clip(), PlacesPlan(crop_px=32, places=(Place(5, 0, 0), Place(900, 0, 0))), LIMIT)
     assert shows(decoded) == [(5, 5), (39, 39)]
 
 
-def test_what_is_no_media_is_refused() -> None:
+def test_what_is_no_media_is_refused():
     with pytest.raises(DecodeError) as error:
         extract(b"no media", PlacesPlan(places=(Place(0, 0, 0),)), LIMIT)
     assert error.value.reason == "unknown_format"
 
 
 @pytest.mark.parametrize("places", [(), ((0, 0, 0),) * 257])
-def test_a_plan_names_some_places_and_not_more_than_a_request_takes(places: Any) -> None:
+def test_a_plan_names_some_places_and_not_more_than_a_request_takes(places):
     with pytest.raises(ValidationError):
         PlacesPlan(places=places)
 
@@ -155,15 +151,15 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.mark.parametrize("data", [still(), animation(9), clip()])
-def test_the_sandbox_gives_what_cutting_in_this_process_gives(sandbox: Sandbox, data: bytes) -> None:
+def test_the_sandbox_gives_what_cutting_in_this_process_gives(sandbox, data):
     plan = PlacesPlan(crop_px=16, places=(Place(0, 3, 4), Place(6, 8, 0), Place(8, 0, 8)))
-    here, there = cut_places(data, plan, LIMIT), sandbox.submit(data, plan).result()
+    here, there = extract(data, plan, LIMIT), sandbox.submit(data, plan).result()
     np.testing.assert_array_equal(there.crops, here.crops)
     assert replace(there, crops=here.crops) == here
 
 
 @pytest.mark.slow
-def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before_it() -> None:
+def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before_it():
     begun, go_on, order = threading.Event(), threading.Event(), []
 
     def media(name: str) -> bytes:
@@ -185,7 +181,7 @@ def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before
     assert order == ["busy", "again", "and again", "first", "next"]
 
 
-def test_what_is_decoded_again_is_timed_apart_from_what_a_verdict_waits_for(sandbox: Sandbox) -> None:
+def test_what_is_decoded_again_is_timed_apart_from_what_a_verdict_waits_for(sandbox):
     def decoded(name: str) -> float:
         return REGISTRY.get_sample_value(f"forgewatch_ingest_{name}_seconds_count") or 0.0
 
@@ -195,36 +191,5 @@ def test_what_is_decoded_again_is_timed_apart_from_what_a_verdict_waits_for(sand
     assert (decoded("decode") - first, decoded("decode_again") - again) == (2, 1)
 
 
-def test_the_first_look_tells_how_long_a_clip_is(sandbox: Sandbox) -> None:
+def test_the_first_look_tells_how_long_a_clip_is(sandbox):
     assert sandbox.submit(clip(), MediaPlan()).result().length == 40
-
-
-PLAN = PlacesPlan(crop_px=8, places=(Place(0, 0, 0), Place(0, 8, 0), Place(3, 0, 0)))
-ANSWER = cut_places(animation(5), PLAN, LIMIT)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"crops": np.concatenate([ANSWER.crops] * 2)},
-        {"frames": 3, "frame_numbers": (0, 1, 3)},
-        {"regions": (*ANSWER.regions, ANSWER.regions[0])},
-        {"length": 3},
-        {"length": 2**60},
-    ],
-)
-def test_of_a_childs_answer_nothing_is_believed(wrong: dict[str, Any]) -> None:
-    def received(answer: Decoded) -> Decoded:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            sender = threading.Thread(target=wire.send_decoded, args=(theirs, answer))
-            sender.start()
-            try:
-                return wire.receive_decoded(ours, PLAN, LIMIT, wire.wait)
-            finally:
-                sender.join()
-
-    assert received(ANSWER).frame_numbers == (0, 3)
-    with pytest.raises(WireError):
-        received(replace(ANSWER, **wrong))

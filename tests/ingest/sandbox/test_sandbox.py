@@ -45,7 +45,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield opened
 
 
-def test_it_gives_what_decoding_in_this_process_gives(sandbox: Sandbox) -> None:
+def test_it_gives_what_decoding_in_this_process_gives(sandbox):
     data = photo()
     inside, outside = sandbox.submit(data, PLAN).result(60), extract(data, PLAN, SETTINGS.max_pixels)
     assert np.array_equal(inside.crops, outside.crops)
@@ -54,7 +54,7 @@ def test_it_gives_what_decoding_in_this_process_gives(sandbox: Sandbox) -> None:
     assert inside.regions == outside.regions
 
 
-def test_whole_pictures_come_beside_the_crops_one_a_sampled_frame(sandbox: Sandbox) -> None:
+def test_whole_pictures_come_beside_the_crops_one_a_sampled_frame(sandbox):
     plan = MediaPlan(
         crops=CropPlan(patches=1, face_patches=0, frames=3),
         pictures={
@@ -77,7 +77,7 @@ def test_whole_pictures_come_beside_the_crops_one_a_sampled_frame(sandbox: Sandb
     np.testing.assert_array_equal(decoded.crops, extract(buffer.getvalue(), plan, SETTINGS.max_pixels).crops)
 
 
-def test_a_face_is_a_region_with_its_own_crops(sandbox: Sandbox) -> None:
+def test_a_face_is_a_region_with_its_own_crops(sandbox):
     file = MEDIA / "real" / "scikit-image__src___skimage2__data__astronaut.png"
     if not file.exists():
         pytest.skip("the shared media are not here")
@@ -90,7 +90,7 @@ def test_a_face_is_a_region_with_its_own_crops(sandbox: Sandbox) -> None:
     assert top < 120 < top + height
 
 
-def test_several_threads_may_use_it(sandbox: Sandbox) -> None:
+def test_several_threads_may_use_it(sandbox):
     files = [photo(side) for side in range(120, 140)]
     with ThreadPoolExecutor(4) as threads:
         results = list(threads.map(lambda data: sandbox.submit(data, PLAN).result(60), files))
@@ -106,18 +106,18 @@ def test_several_threads_may_use_it(sandbox: Sandbox) -> None:
         (bytes(SETTINGS.max_fetched_bytes + 1), "too_large"),
     ],
 )
-def test_what_cannot_be_decoded_has_its_reason(sandbox: Sandbox, data: bytes, expected: str) -> None:
+def test_what_cannot_be_decoded_has_its_reason(sandbox, data, expected):
     assert reason(sandbox, data) == expected
 
 
-def test_a_bomb_is_refused_by_its_header(sandbox: Sandbox) -> None:
+def test_a_bomb_is_refused_by_its_header(sandbox):
     buffer = BytesIO()
     Image.new("1", (50_000, 20_000)).save(buffer, "PNG")
     assert len(buffer.getvalue()) < 200_000
     assert reason(sandbox, buffer.getvalue()) == "too_many_pixels"
 
 
-def test_an_item_that_takes_too_much_processor_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_takes_too_much_processor_time_is_ended(monkeypatch):
     buffer = BytesIO()
     Image.new("L", (3000, 3000)).save(buffer, "GIF")
     one = buffer.getvalue()
@@ -130,7 +130,7 @@ def test_an_item_that_takes_too_much_processor_time_is_ended(monkeypatch: pytest
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
-def test_media_that_does_not_fit_the_memory_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_media_that_does_not_fit_the_memory_limit_is_refused(monkeypatch):
     buffer = BytesIO()
     Image.new("RGBA", (7900, 7900)).save(buffer, "PNG", compress_level=1)
     monkeypatch.setattr(child_module, "MAX_DECODE_MEMORY_BYTES", 536_870_912)
@@ -139,7 +139,7 @@ def test_media_that_does_not_fit_the_memory_limit_is_refused(monkeypatch: pytest
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
-def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox: Sandbox) -> None:
+def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox):
     size = 8_000_000
     data = photo() + bytes(size)  # a JPEG may be followed by anything
     references = sys.getrefcount(data)
@@ -158,7 +158,7 @@ def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox: Sa
         os.sched_yield()
 
 
-def test_every_hostile_file_gives_crops_or_a_reason_and_hurts_no_other(sandbox: Sandbox) -> None:
+def test_every_hostile_file_gives_crops_or_a_reason_and_hurts_no_other(sandbox):
     files = sorted((MEDIA / "hostile").glob("*"))
     if not files:
         pytest.skip("the shared media are not here")
@@ -173,7 +173,7 @@ def test_every_hostile_file_gives_crops_or_a_reason_and_hurts_no_other(sandbox: 
 
 
 @pytest.mark.parametrize("folder", ["real", "generated", "video"])
-def test_every_sound_file_of_the_list_is_decoded(sandbox: Sandbox, folder: str) -> None:
+def test_every_sound_file_of_the_list_is_decoded(sandbox, folder):
     files = [file for file in sorted((MEDIA / folder).glob("*")) if file.suffix in LISTED]
     if not files:
         pytest.skip("the shared media are not here")

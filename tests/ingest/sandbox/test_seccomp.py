@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -124,15 +123,15 @@ def attempted(how: str, port: int) -> dict[str, int]:
     return result
 
 
-def test_a_confined_process_can_reach_nothing(listener: int) -> None:
+def test_a_confined_process_can_reach_nothing(listener):
     assert set(attempted("confined", listener).values()) == {1}  # EPERM
 
 
-def test_the_same_attempts_succeed_without_the_filter(listener: int) -> None:
+def test_the_same_attempts_succeed_without_the_filter(listener):
     assert set(attempted("free", listener).values()) == {0}
 
 
-def test_threads_that_ran_before_and_that_start_later_are_confined_too() -> None:
+def test_threads_that_ran_before_and_that_start_later_are_confined_too():
     program = (
         "import threading\n"
         "from ingest.sandbox import seccomp\n"
@@ -151,7 +150,7 @@ def test_threads_that_ran_before_and_that_start_later_are_confined_too() -> None
 
 
 @pytest.mark.slow
-def test_a_kernel_that_refuses_the_filter_means_no_decoding_and_one_line_says_so() -> None:
+def test_a_kernel_that_refuses_the_filter_means_no_decoding_and_one_line_says_so():
     # The kernel's part is played by a filter that refuses filters: it is inherited by the child.
     program = (
         "import ctypes, struct\n"
@@ -201,9 +200,7 @@ def judged(
 
 @pytest.mark.parametrize("machine", [X86, ARM])
 @given(number=st.integers(0, 600), arguments=st.tuples(*[WORDS] * 6), data=st.data())
-def test_no_arguments_make_a_call_that_reaches_out_pass(
-    machine: str, number: int, arguments: tuple[int, ...], data: Any
-) -> None:
+def test_no_arguments_make_a_call_that_reaches_out_pass(machine, number, arguments, data):
     name = data.draw(st.sampled_from(sorted(REACHING)))
     reaching = REACHING[name][machine == ARM]
     assert judged(machine, ARCH[machine], reaching, arguments) & 0xFFFF0000 == 0x00050000
@@ -214,9 +211,7 @@ def test_no_arguments_make_a_call_that_reaches_out_pass(
 
 @pytest.mark.parametrize(("machine", "numbers"), [(X86, (9, 10, 56)), (ARM, (222, 226, 220))])
 @given(arguments=st.tuples(*[WORDS] * 6))
-def test_memory_is_never_executable_and_no_clone_but_a_thread(
-    machine: str, numbers: tuple[int, int, int], arguments: tuple[int, ...]
-) -> None:
+def test_memory_is_never_executable_and_no_clone_but_a_thread(machine, numbers, arguments):
     for number in numbers[:2]:
         passes = judged(machine, ARCH[machine], number, arguments) == ALLOW
         assert passes == (not arguments[2] & 4)
@@ -229,7 +224,7 @@ def test_memory_is_never_executable_and_no_clone_but_a_thread(
 @pytest.mark.parametrize(
     ("column", "header"), [(0, "x86_64-linux-gnu/asm/unistd_64.h"), (1, "asm-generic/unistd.h")]
 )
-def test_numbers_are_the_kernels(column: int, header: str) -> None:
+def test_numbers_are_the_kernels(column, header):
     file = Path("/usr/include") / header
     if not file.exists():
         pytest.skip("the kernel's headers are not here")
@@ -250,9 +245,7 @@ def test_numbers_are_the_kernels(column: int, header: str) -> None:
 
 @pytest.mark.parametrize("machine", [X86, ARM])
 @given(arguments=st.tuples(*[WORDS] * 6))
-def test_the_process_that_forks_may_fork_and_reaches_nothing(
-    machine: str, arguments: tuple[int, ...]
-) -> None:
+def test_the_process_that_forks_may_fork_and_reaches_nothing(machine, arguments):
     def passes(number: int, arch: int = ARCH[machine]) -> int:
         return judged(machine, arch, number, arguments, seccomp.forking_program)
 
@@ -268,6 +261,6 @@ def test_the_process_that_forks_may_fork_and_reaches_nothing(
         assert passes(REACHING["open"][0] | 0x40000000) == KILL
 
 
-def test_another_machine_is_refused() -> None:
+def test_another_machine_is_refused():
     with pytest.raises(seccomp.SeccompError, match="riscv64"):
         seccomp.program("riscv64")

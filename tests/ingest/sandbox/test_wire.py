@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.records import CropPlan, Decoded, MediaPlan, Region
+from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan, Plan, Region
 from ingest.sandbox import wire
 from ingest.sandbox.decode import DecodeError
 
@@ -32,11 +32,41 @@ ANSWER = Decoded(
 )
 
 
-def received(answer: Decoded) -> Decoded:
+WITH_PICTURES = MediaPlan(
+    crops=CropPlan(crop_px=8, patches=2, face_patches=0, frames=2),
+    pictures={"scene": PicturePlan(width_px=4, height_px=3)},
+)
+SHOWN = Decoded(
+    kind="video",
+    format="mp4",
+    width=8,
+    height=8,
+    frames=2,
+    crops=np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3),
+    regions=(Region("frame", (0, 0, 8, 8), 5, 0.1, (0,)), Region("frame", (0, 0, 8, 8), 9, 0.2, (1,))),
+    frame_numbers=(5, 9),
+    length=10,
+    pictures={"scene": np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)},
+)
+PLACES = PlacesPlan(crop_px=8, places=(Place(0, 0, 0), Place(0, 8, 0), Place(3, 0, 0)))
+CUT = Decoded(
+    kind="image",
+    format="PNG",
+    width=20,
+    height=20,
+    frames=2,
+    crops=np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3),
+    regions=tuple(Region("frame", (8 * row, 0, 8, 8), 3 * (row == 2), 0.1, (row,)) for row in range(3)),
+    frame_numbers=(0, 3),
+    length=5,
+)
+
+
+def received(answer: Decoded, plan: Plan) -> Decoded:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wire.send_decoded(theirs, answer)
-        return wire.receive_decoded(ours, PLAN, MAX_PIXELS, wire.wait)
+        return wire.receive_decoded(ours, plan, MAX_PIXELS, wire.wait)
 
 
 def received_raw(head: bytes, body: bytes) -> Decoded:
@@ -51,10 +81,11 @@ def received_raw(head: bytes, body: bytes) -> Decoded:
             sender.join()
 
 
-def test_an_honest_answer_arrives() -> None:
-    got = received(ANSWER)
-    np.testing.assert_array_equal(got.crops, ANSWER.crops)
-    assert replace(got, crops=ANSWER.crops) == ANSWER
+@pytest.mark.parametrize(("answer", "plan"), [(ANSWER, PLAN), (SHOWN, WITH_PICTURES), (CUT, PLACES)])
+def test_an_honest_answer_arrives(answer, plan):
+    got = received(answer, plan)
+    np.testing.assert_equal((got.crops, got.pictures), (answer.crops, answer.pictures))
+    assert replace(got, crops=answer.crops, pictures=answer.pictures) == answer
 
 
 @pytest.mark.parametrize(
@@ -84,12 +115,43 @@ def test_an_honest_answer_arrives() -> None:
         {"regions": (FACE,) * 3},
     ],
 )
-def test_an_answer_that_no_honest_child_gives_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_answer_that_no_honest_child_gives_is_refused(wrong):
     with pytest.raises(wire.WireError):
-        received(replace(ANSWER, **wrong))
+        received(replace(ANSWER, **wrong), PLAN)
 
 
-def test_a_rejection_is_one_short_line_whatever_it_says() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"frame_numbers": (5, 5)},
+        {"frame_numbers": (5,)},
+        {"frame_numbers": (5, 8)},
+        {"pictures": {"scene": SHOWN.pictures["scene"][:1]}},
+        {"pictures": {}},
+        {"crops": SHOWN.crops[:0], "regions": ()},
+    ],
+)
+def test_an_answer_whose_pictures_and_frames_contradict_each_other_is_refused(wrong):
+    with pytest.raises(wire.WireError):
+        received(replace(SHOWN, **wrong), WITH_PICTURES)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"crops": np.concatenate([CUT.crops] * 2)},
+        {"frames": 3, "frame_numbers": (0, 1, 3)},
+        {"regions": (*CUT.regions, CUT.regions[0])},
+        {"length": 3},
+        {"length": 2**60},
+    ],
+)
+def test_an_answer_that_no_plan_of_places_asks_for_is_refused(wrong):
+    with pytest.raises(wire.WireError):
+        received(replace(CUT, **wrong), PLACES)
+
+
+def test_a_rejection_is_one_short_line_whatever_it_says():
     head = json.dumps({"reason": "corrupt", "message": "a\nb\x1b[2J\u202e" + "c" * 9999}).encode()
     with pytest.raises(DecodeError) as error:
         received_raw(head, b"")
@@ -116,7 +178,7 @@ HONEST: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("time_s", [math.nan, math.inf])
-def test_a_region_at_no_time_is_refused(time_s: float) -> None:
+def test_a_region_at_no_time_is_refused(time_s):
     (region,) = HONEST["regions"]
     assert len(received_raw(json.dumps(HONEST).encode(), bytes(192)).crops) == 1
     with pytest.raises(wire.WireError):
@@ -125,7 +187,7 @@ def test_a_region_at_no_time_is_refused(time_s: float) -> None:
 
 @pytest.mark.slow
 @given(changes=st.dictionaries(st.sampled_from(sorted(HONEST)), JSON, max_size=3), body=st.integers(0, 4))
-def test_whatever_a_child_answers_is_decoded_in_full_or_refused(changes: dict[str, Any], body: int) -> None:
+def test_whatever_a_child_answers_is_decoded_in_full_or_refused(changes, body):
     head = json.dumps(HONEST | changes).encode()
     try:
         decoded = received_raw(head, bytes(body * 192))
@@ -140,6 +202,6 @@ def test_whatever_a_child_answers_is_decoded_in_full_or_refused(changes: dict[st
 
 
 @given(head=st.binary(max_size=200), body=st.binary(max_size=200))
-def test_bytes_that_are_no_answer_are_refused(head: bytes, body: bytes) -> None:
+def test_bytes_that_are_no_answer_are_refused(head, body):
     with pytest.raises((wire.WireError, DecodeError)):
         received_raw(head, body)

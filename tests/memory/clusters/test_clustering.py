@@ -1,20 +1,29 @@
+import io
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from threading import Event, Thread
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from memory.clusters import clustering
 from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
-from memory.clusters.review import Listed, UnknownClusterError, freshness, list_clusters, members_of
-from memory.intake import Arrival
+from memory.clusters.review import (
+    Freshness,
+    Listed,
+    Tile,
+    UnknownClusterError,
+    cluster_sheet,
+    contact_sheet,
+    freshness,
+    list_clusters,
+    members_of,
+)
 from memory.labels import label, undo
 from memory.rows import count_clusters, now_ms
-from memory.settings import MemorySettings
 from memory.store import Store, StoreUnavailableError
-
-Make = Callable[..., Arrival]
-Fill = Callable[..., object]
 
 
 @pytest.fixture
@@ -33,9 +42,7 @@ def only(store: Store) -> Listed:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [5, 20])
-def test_a_label_goes_to_what_was_shown_though_the_list_was_computed_anew(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make, few: int
-) -> None:
+def test_a_label_goes_to_what_was_shown_though_the_list_was_computed_anew(store, settings, fill, make, few):
     fill([make(i) for i in range(few)])
     renew(store, settings)
     seen = only(store)
@@ -49,9 +56,7 @@ def test_a_label_goes_to_what_was_shown_though_the_list_was_computed_anew(
 
 
 @pytest.mark.slow
-def test_nothing_is_computed_or_written_until_something_changes(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_computed_or_written_until_something_changes(store, settings, fill, make, monkeypatch):
     computed = 0
 
     def counted(*given: object) -> object:
@@ -78,9 +83,7 @@ def test_nothing_is_computed_or_written_until_something_changes(
     assert list_clusters(store) == before
 
 
-def test_after_each_change_the_list_holds_what_waits(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make
-) -> None:
+def test_after_each_change_the_list_holds_what_waits(store, settings, fill, make):
     renew(store, settings)
     assert (list_clusters(store), freshness(store).newer) == ([], 0)
     fill([make(i) for i in range(12)])
@@ -92,9 +95,7 @@ def test_after_each_change_the_list_holds_what_waits(
     assert list_clusters(store) == []
 
 
-def test_all_that_waits_is_in_the_list_however_many_are_compared_at_once(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make
-) -> None:
+def test_all_that_waits_is_in_the_list_however_many_are_compared_at_once(store, settings, fill, make):
     fill([make(i) for i in range(60)])
     renew(store, settings.model_copy(update={"max_clustered": 20}))
     assert sorted(m for one in list_clusters(store) for m in one.members) == sorted(
@@ -103,8 +104,8 @@ def test_all_that_waits_is_in_the_list_however_many_are_compared_at_once(
 
 
 def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, settings, fill, make, monkeypatch
+):
     fill([make(i) for i in range(10)])
     cluster: Callable[..., object] = clustering.cluster
 
@@ -120,9 +121,7 @@ def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
     assert freshness(store).newer == 0
 
 
-def test_two_clusters_that_would_bear_one_name_bear_two(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_clusters_that_would_bear_one_name_bear_two(store, settings, fill, make, monkeypatch):
     names = clustering.names_of
 
     def colliding(members: tuple[str, ...]) -> Iterator[str]:
@@ -140,8 +139,8 @@ def test_two_clusters_that_would_bear_one_name_bear_two(
 
 
 def test_what_left_the_list_is_known_for_a_day_and_what_is_in_it_for_ever(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, settings, fill, make, monkeypatch
+):
     began = now_ms()
 
     def listed_on(day: float, item: int) -> None:
@@ -160,9 +159,7 @@ def test_what_left_the_list_is_known_for_a_day_and_what_is_in_it_for_ever(
         members_of(store, first)
 
 
-def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(store, settings, fill, make, monkeypatch):
     fill([make(i) for i in range(10)])
     stop, tried, done = Event(), Event(), Event()
     monkeypatch.setattr(clustering, "_REST", 0)
@@ -186,9 +183,7 @@ def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(
     assert len(only(store).members) == 10
 
 
-def test_the_clusters_that_wait_are_counted_without_what_fits_nowhere(
-    store: Store, settings: MemorySettings, fill: Fill, make: Make
-) -> None:
+def test_the_clusters_that_wait_are_counted_without_what_fits_nowhere(store, settings, fill, make):
     def waiting() -> int:
         with store.read() as connection:
             return count_clusters(connection)
@@ -203,3 +198,57 @@ def test_the_clusters_that_wait_are_counted_without_what_fits_nowhere(
     renew(store, settings)
     assert only(store).unclustered
     assert waiting() == 0
+
+
+def test_what_was_never_computed_is_told_and_has_no_clusters(store, fill, make):
+    fill([make(i) for i in range(3)])
+    assert list_clusters(store) == []
+    assert freshness(store) == Freshness(None, 3)
+    with pytest.raises(UnknownClusterError, match="list the clusters again"):
+        members_of(store, "bcd234")
+
+
+def test_to_look_writes_nothing_and_says_how_fresh_the_list_is(store, settings, fill, make):
+    fill([make(i) for i in range(20)])
+    renew(store, settings)
+    fill([make(i) for i in range(20, 23)])
+    revision, began = store.revision(), datetime.now(UTC)
+    (shown,) = list_clusters(store)
+    fresh = freshness(store)
+    assert len(members_of(store, shown.id)) == len(shown.members) == 20
+    assert store.revision() == revision
+    assert fresh.newer == 3
+    assert fresh.computed_at is not None
+    assert abs(began - fresh.computed_at) < timedelta(minutes=1)
+
+
+def test_what_is_labelled_leaves_the_list_at_once(store, settings, fill, make):
+    fill([make(i) for i in range(20)])
+    renew(store, settings)
+    (shown,) = list_clusters(store)
+    label(store, shown.members[:5], "gan", "ada")
+    assert [one.members for one in list_clusters(store)] == [shown.members[5:]]
+    label(store, shown.members[5:], "gan", "ada")
+    assert list_clusters(store) == []
+
+
+def test_a_sheet_shows_every_crop_pixel_by_pixel():
+    rng = np.random.default_rng(0)
+    tiles = [Tile(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8), f"id-{i}", "note") for i in range(8)]
+    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet("title", tiles))))
+    windows = np.lib.stride_tricks.sliding_window_view(sheet, (32, 32), axis=(0, 1))
+    for tile in tiles:
+        corner = (windows[..., 0, 0] == tile.crop[0, 0]).all(-1)
+        assert any(
+            np.array_equal(sheet[y : y + 32, x : x + 32], tile.crop)
+            for y, x in zip(*corner.nonzero(), strict=True)
+        )
+
+
+def test_the_sheet_of_a_cluster_is_a_png_of_its_first_members(store, crops, settings, fill, make):
+    fill([make(i) for i in range(20)])
+    renew(store, settings)
+    (shown,) = list_clusters(store)
+    whole, part = (Image.open(io.BytesIO(cluster_sheet(store, crops, shown.id, n))) for n in (20, 6))
+    assert whole.format == "PNG"
+    assert whole.height > part.height

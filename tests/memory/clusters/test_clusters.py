@@ -34,7 +34,7 @@ def kinds(found: Cluster) -> Counter[str]:
     return Counter(member.split("-")[0] for member in found.members)
 
 
-def test_a_new_family_gathers_in_one_cluster_though_others_lie_between() -> None:
+def test_a_new_family_gathers_in_one_cluster_though_others_lie_between():
     found = cluster(*shelf(new=40, real=9, gan=4, blend=4), *known(), smallest=8)
     first = found[0]
     assert first.resembles is None
@@ -43,27 +43,27 @@ def test_a_new_family_gathers_in_one_cluster_though_others_lie_between() -> None
     assert sum(kinds(c)["new"] for c in found[1:]) <= 2
 
 
-def test_strayed_reals_are_shown_as_what_they_resemble() -> None:
+def test_strayed_reals_are_shown_as_what_they_resemble():
     found = cluster(*shelf(new=40, real=20), *known(), smallest=8)
     (strayed,) = [c for c in found if c.resembles == "real"]
     assert kinds(strayed)["real"] >= 16
     assert found.index(strayed) > 0
 
 
-def test_two_new_families_that_stand_clearly_apart_are_two_clusters() -> None:
+def test_two_new_families_that_stand_clearly_apart_are_two_clusters():
     found = [c for c in cluster(*shelf(new=40, newer=30), *known(), smallest=8) if not c.unclustered]
     assert [max(kinds(c)) for c in found if c.resembles is None] == ["new", "newer"]
     assert all(max(kinds(c).values()) / c.size > 0.95 for c in found)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_one_family_is_not_cut_in_two(seed: int) -> None:
+def test_one_family_is_not_cut_in_two(seed):
     ids = [str(i) for i in range(60)]
     found = cluster(ids, draw("new", 60, 10 + seed), *known(), smallest=8)
     assert found[0].size >= 57
 
 
-def test_the_same_items_give_the_same_names_in_any_order() -> None:
+def test_the_same_items_give_the_same_names_in_any_order():
     ids, raw = shelf(new=30, real=9, gan=9)
     mixed = np.random.default_rng(0).permutation(len(ids))
     assert cluster(ids, raw, *known(), smallest=8) == cluster(
@@ -71,7 +71,7 @@ def test_the_same_items_give_the_same_names_in_any_order() -> None:
     )
 
 
-def test_every_item_lies_in_exactly_one_cluster_and_members_are_ordered_by_closeness() -> None:
+def test_every_item_lies_in_exactly_one_cluster_and_members_are_ordered_by_closeness():
     ids, raw = shelf(new=30, real=3, gan=5, blend=12)
     found = cluster(ids, raw, *known(), smallest=8)
     assert sorted(m for c in found for m in c.members) == sorted(ids)
@@ -83,7 +83,7 @@ def test_every_item_lies_in_exactly_one_cluster_and_members_are_ordered_by_close
     assert [c.unclustered for c in found if c.size < 8] in ([], [True])
 
 
-def test_a_clusters_names_follow_from_its_members_alone_and_no_two_are_the_same() -> None:
+def test_a_clusters_names_follow_from_its_members_alone_and_no_two_are_the_same():
     members = [f"media-0-{i}" for i in range(9)]
     names = list(islice(names_of(members), 50))
     assert names == list(islice(names_of(members[::-1]), 50))
@@ -95,17 +95,17 @@ def test_a_clusters_names_follow_from_its_members_alone_and_no_two_are_the_same(
 @pytest.mark.parametrize(
     "name", ["forgewatch.media-0-17", "import-bcd234", "bcd23", "bcd2345", "abcdef", "unclustered", ""]
 )
-def test_no_exemplars_id_passes_for_a_clusters(name: str) -> None:
+def test_no_exemplars_id_passes_for_a_clusters(name):
     assert not is_cluster_id(name)
 
 
-def test_a_few_unknowns_wait_unclustered() -> None:
+def test_a_few_unknowns_wait_unclustered():
     found = cluster(*shelf(new=5), *known(), smallest=8)
     assert [(c.unclustered, c.size) for c in found] == [(True, 5)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 30])
-def test_without_anything_labelled_the_shelf_is_clustered_by_itself(count: int) -> None:
+def test_without_anything_labelled_the_shelf_is_clustered_by_itself(count):
     found = cluster(
         [str(i) for i in range(count)],
         draw("new", count, 1),
@@ -117,7 +117,7 @@ def test_without_anything_labelled_the_shelf_is_clustered_by_itself(count: int) 
     assert len(found) == (count > 0)
 
 
-def test_identical_items_are_no_error() -> None:
+def test_identical_items_are_no_error():
     raw = np.repeat(draw("new", 1, 1), 20, axis=0)
     found = cluster([str(i) for i in range(20)], raw, *known(), smallest=8)
     assert sum(c.size for c in found) == 20
@@ -125,7 +125,7 @@ def test_identical_items_are_no_error() -> None:
     assert [c.size for c in alone] == [20]
 
 
-def test_up_to_the_most_that_are_compared_nothing_depends_on_that_number() -> None:
+def test_up_to_the_most_that_are_compared_nothing_depends_on_that_number():
     ids, raw = shelf(new=30, newer=20, real=9)
     found = cluster(ids, raw, *known(), 8, len(ids))
     assert found == cluster(ids, raw, *known(), 8, 10**6)
@@ -133,7 +133,7 @@ def test_up_to_the_most_that_are_compared_nothing_depends_on_that_number() -> No
 
 
 @pytest.mark.slow
-def test_of_more_than_can_be_compared_all_are_clustered_and_a_small_family_shows_beside_floods() -> None:
+def test_of_more_than_can_be_compared_all_are_clustered_and_a_small_family_shows_beside_floods():
     ids, raw = shelf(new=3000, real=1500, newer=60)
     found = cluster(ids, raw, *known(), 8, 400)
     assert sorted(m for c in found for m in c.members) == sorted(ids)
@@ -148,7 +148,7 @@ def test_of_more_than_can_be_compared_all_are_clustered_and_a_small_family_shows
 
 
 @pytest.mark.slow
-def test_among_many_a_new_item_changes_little_and_the_order_nothing() -> None:
+def test_among_many_a_new_item_changes_little_and_the_order_nothing():
     ids, raw = shelf(new=900, newer=600)
     found = cluster(ids, raw, *known(), 8, 300)
     mixed = np.random.default_rng(0).permutation(len(ids))

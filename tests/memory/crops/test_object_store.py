@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from s3_server import SECRET, Line, S3Server, use
+from s3_server import SECRET, use
 
 from ingest.process.frame import WrongSettingError
 from memory.crops import object_store
@@ -21,7 +21,7 @@ def place(url: str) -> tuple[str, str]:
     return bucket, prefix
 
 
-def test_an_object_is_what_was_written_until_it_is_deleted(bucket: str) -> None:
+def test_an_object_is_what_was_written_until_it_is_deleted(bucket):
     store = ObjectStore(bucket)
     store.write("a/b", b"first")
     store.write("a/b", b"second")
@@ -34,31 +34,7 @@ def test_an_object_is_what_was_written_until_it_is_deleted(bucket: str) -> None:
         store.read("a/b")
 
 
-def test_what_is_written_once_stays_as_it_was_first(bucket: str) -> None:
-    one, other = ObjectStore(bucket), ObjectStore(bucket)
-    one.write("name", b"first", once=True)
-    with pytest.raises(FileExistsError):
-        other.write("name", b"second", once=True)
-    assert other.read("name") == b"first"
-
-
-def test_of_many_that_write_a_name_once_one_succeeds(bucket: str) -> None:
-    store = ObjectStore(bucket)
-
-    def attempt(number: int) -> bool:
-        try:
-            store.write("name", str(number).encode(), once=True)
-        except FileExistsError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(attempt, range(8)))
-    assert sum(won) == 1
-    assert store.read("name") == str(won.index(True)).encode()
-
-
-def test_more_objects_than_one_answer_lists_are_listed(bucket: str) -> None:
+def test_more_objects_than_one_answer_lists_are_listed(bucket):
     store = ObjectStore(bucket)
     wanted = [f"ab/{number:04}" for number in range(1205)]
     with ThreadPoolExecutor(16) as pool:
@@ -69,9 +45,7 @@ def test_more_objects_than_one_answer_lists_are_listed(bucket: str) -> None:
     assert max(ages) - min(ages) < timedelta(minutes=5)
 
 
-def test_a_large_file_goes_in_parts_and_comes_back_whole(
-    s3_server: S3Server, bucket: str, tmp_path: Path
-) -> None:
+def test_a_large_file_goes_in_parts_and_comes_back_whole(s3_server, bucket, tmp_path):
     store = ObjectStore(bucket)
     value = b"".join(number.to_bytes(4, "big") * 1024 for number in range(10 * 1024))
     (tmp_path / "large").write_bytes(value)
@@ -83,9 +57,7 @@ def test_a_large_file_goes_in_parts_and_comes_back_whole(
     assert (tmp_path / "back").read_bytes() == value
 
 
-def test_an_upload_in_parts_that_was_never_ended_is_given_up_once_it_is_old(
-    s3_server: S3Server, bucket: str
-) -> None:
+def test_an_upload_in_parts_that_was_never_ended_is_given_up_once_it_is_old(s3_server, bucket):
     store, client, (name, prefix) = ObjectStore(bucket), s3_server.client, place(bucket)
     client.create_multipart_upload(Bucket=name, Key=f"{prefix}/left")
     now = datetime.now(UTC)
@@ -94,7 +66,7 @@ def test_an_upload_in_parts_that_was_never_ended_is_given_up_once_it_is_old(
     assert "Uploads" not in client.list_multipart_uploads(Bucket=name)
 
 
-def test_what_another_process_deleted_is_seen_at_once(s3_server: S3Server, bucket: str) -> None:
+def test_what_another_process_deleted_is_seen_at_once(s3_server, bucket):
     store, (name, prefix) = ObjectStore(bucket), place(bucket)
     store.write("ab/one", b"x")
     assert store.names("ab") == ["ab/one"]
@@ -104,7 +76,7 @@ def test_what_another_process_deleted_is_seen_at_once(s3_server: S3Server, bucke
     assert store.names("ab") == []
 
 
-def test_a_bucket_that_is_not_there_is_told_and_is_no_empty_one(bucket: str) -> None:
+def test_a_bucket_that_is_not_there_is_told_and_is_no_empty_one(bucket):
     gone = ObjectStore("s3://no-such-bucket/x")
     assert gone.hindrance() == "the object store has no bucket no-such-bucket"
     for act in (lambda: gone.names("ab"), lambda: gone.write("a", b"x")):
@@ -113,9 +85,7 @@ def test_a_bucket_that_is_not_there_is_told_and_is_no_empty_one(bucket: str) -> 
     assert ObjectStore(bucket).hindrance() is None
 
 
-def test_a_wrong_secret_is_refused_in_one_line_that_tells_no_secret(
-    s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_secret_is_refused_in_one_line_that_tells_no_secret(s3_server, bucket, monkeypatch):
     assert ObjectStore(bucket).hindrance() is None
     use(monkeypatch, s3_server.endpoint, "another-secret")
     problem = ObjectStore(bucket).hindrance()
@@ -128,9 +98,7 @@ def test_a_wrong_secret_is_refused_in_one_line_that_tells_no_secret(
         ObjectStore(bucket).write("name", b"x")
 
 
-def test_an_endpoint_that_is_none_or_where_nobody_listens_is_told(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_that_is_none_or_where_nobody_listens_is_told(bucket, monkeypatch):
     for endpoint in ("no endpoint", "http://127.0.0.1:1"):
         use(monkeypatch, endpoint)
         problem = ObjectStore(bucket).hindrance()
@@ -138,9 +106,7 @@ def test_an_endpoint_that_is_none_or_where_nobody_listens_is_told(
         assert "\n" not in problem
 
 
-def test_a_server_that_is_too_slow_costs_bounded_time(
-    line: Line, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_too_slow_costs_bounded_time(line, bucket, monkeypatch):
     store = ObjectStore(bucket)
     line.delay_s = 0.2
     store.write("name", b"x")
@@ -155,9 +121,7 @@ def test_a_server_that_is_too_slow_costs_bounded_time(
     assert time.monotonic() - began < 15
 
 
-def test_a_server_that_fails_for_a_while_is_a_fault_of_one_line_and_then_none(
-    line: Line, bucket: str
-) -> None:
+def test_a_server_that_fails_for_a_while_is_a_fault_of_one_line_and_then_none(line, bucket):
     store = ObjectStore(bucket)
     line.fails = True
     for act in (lambda: store.write("name", b"x"), lambda: store.holds("name"), lambda: store.names()):
@@ -171,9 +135,7 @@ def test_a_server_that_fails_for_a_while_is_a_fault_of_one_line_and_then_none(
 
 
 @pytest.mark.parametrize("size", [2**20, 40 * 2**20])
-def test_a_put_that_breaks_off_half_way_leaves_nothing_under_its_name(
-    line: Line, bucket: str, tmp_path: Path, size: int
-) -> None:
+def test_a_put_that_breaks_off_half_way_leaves_nothing_under_its_name(line, bucket, tmp_path, size):
     store, path = ObjectStore(bucket), tmp_path / "file"
     path.write_bytes(b"x" * size)
     line.breaks_after = size // 2 if size < 2**24 else 2**23
@@ -194,12 +156,12 @@ def test_a_put_that_breaks_off_half_way_leaves_nothing_under_its_name(
         ("s3:///x", "the bucket is missing"),
     ],
 )
-def test_a_url_that_opens_nothing_is_a_wrong_setting(url: str, said: str) -> None:
+def test_a_url_that_opens_nothing_is_a_wrong_setting(url, said):
     with pytest.raises(WrongSettingError, match=f"FORGEWATCH_X_URL: .*{said}"):
         require_files("FORGEWATCH_X_URL", url)
 
 
-def test_a_folder_is_told_from_an_object_store() -> None:
+def test_a_folder_is_told_from_an_object_store():
     assert local_folder("a/b") == Path("a/b").absolute()
     assert local_folder("file:///a/b") == Path("/a/b")
     assert local_folder("s3://a/b") is None

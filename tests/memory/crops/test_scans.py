@@ -6,11 +6,11 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from verdicts import look
 
 from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Plan, Region
 from ingest.sandbox.crops import grid
-from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.extract import cut_places
+from ingest.sandbox.extract import extract
 from memory.crops.scans import (
     FEWEST_FRAMES,
     Measure,
@@ -31,12 +31,7 @@ class InThisProcess:
     """Decodes as a sandbox does, where nobody has to be kept out."""
 
     def submit(self, media: bytes, plan: Plan) -> "Future[Decoded]":
-        done: Future[Decoded] = Future()
-        try:
-            done.set_result(cut_places(media, plan, 10**6))  # type: ignore[arg-type]
-        except DecodeError as error:
-            done.set_exception(error)
-        return done
+        return look(lambda: media, plan)
 
 
 def clip(frames: int = 24) -> bytes:
@@ -74,10 +69,10 @@ def kept(data: bytes, decoded: Decoded, place: int = 0) -> dict[str, np.ndarray]
 
 
 @pytest.mark.parametrize("place", [0, 4])
-def test_a_video_without_a_face_is_kept_where_it_changes_most(place: int) -> None:
+def test_a_video_without_a_face_is_kept_where_it_changes_most(place):
     left, top = grid(*SIZE, PLAN.crop_px, PLAN.patches)[place]
     frames = kept(clip(), first_look(), place)["a"]
-    looked = cut_places(clip(), scans_plan(left, top, 24), 10**6).crops
+    looked = extract(clip(), scans_plan(left, top, 24), 10**6).crops
     np.testing.assert_array_equal(frames, looked)
 
 
@@ -85,29 +80,29 @@ def scans_plan(left: int, top: int, frames: int) -> PlacesPlan:
     return PlacesPlan(crop_px=64, places=tuple(Place(number, left, top) for number in range(frames)))
 
 
-def test_a_video_with_a_face_is_kept_along_the_face() -> None:
+def test_a_video_with_a_face_is_kept_along_the_face():
     frames = kept(clip(), first_look(face=True))["a"]
-    np.testing.assert_array_equal(frames, cut_places(clip(), scans_plan(128, 64, 24), 10**6).crops)
+    np.testing.assert_array_equal(frames, extract(clip(), scans_plan(128, 64, 24), 10**6).crops)
 
 
-def test_at_most_96_frames_of_a_long_video_are_kept() -> None:
+def test_at_most_96_frames_of_a_long_video_are_kept():
     assert len(kept(clip(200), first_look(length=200))["a"]) == 96
 
 
-def test_what_fails_or_has_too_few_frames_after_all_is_left_out() -> None:
+def test_what_fails_or_has_too_few_frames_after_all_is_left_out():
     assert kept(b"no video", first_look()) == {}
     assert kept(clip(FEWEST_FRAMES - 1), first_look()) == {}
     assert len(kept(clip(FEWEST_FRAMES), first_look())["a"]) == FEWEST_FRAMES
 
 
-def test_only_real_videos_are_scanned() -> None:
+def test_only_real_videos_are_scanned():
     assert is_scanned("real", first_look())
     assert not is_scanned("gan", first_look())
     assert not is_scanned("real", first_look(kind="image"))
     assert not is_scanned("real", first_look(length=FEWEST_FRAMES - 1))
 
 
-def test_an_items_features_are_the_mean_of_its_rows_whether_it_is_scanned_or_not() -> None:
+def test_an_items_features_are_the_mean_of_its_rows_whether_it_is_scanned_or_not():
     def measure(items: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         return np.stack([item.mean((0, 1, 2), dtype=np.float32)[:1] for item in items])
 
@@ -120,20 +115,20 @@ def test_an_items_features_are_the_mean_of_its_rows_whether_it_is_scanned_or_not
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16, 3), (24, 64, 64, 3), (3, 33, 33, 3)])
-def test_frames_come_back_to_the_bit_and_the_same_ones_give_the_same_bytes(shape: tuple[int, ...]) -> None:
+def test_frames_come_back_to_the_bit_and_the_same_ones_give_the_same_bytes(shape):
     frames = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     value = packed(frames)
     np.testing.assert_array_equal(unpacked(value), frames)
     assert packed(frames) == value
 
 
-def test_frames_that_follow_on_one_another_take_a_fraction() -> None:
+def test_frames_that_follow_on_one_another_take_a_fraction():
     scene = np.random.default_rng(0).integers(0, 256, (80, 200, 3), np.uint8)
     frames = np.stack([scene[:64, k : k + 64] for k in range(32)])
     assert len(packed(frames)) < frames.nbytes / 8
 
 
 @pytest.mark.parametrize("value", [b"", b"no frames at all", packed(np.zeros((2, 16, 16, 3), np.uint8))[:60]])
-def test_what_holds_no_frames_is_refused(value: bytes) -> None:
+def test_what_holds_no_frames_is_refused(value):
     with pytest.raises(ValueError, match="holds no frames"):
         unpacked(value)

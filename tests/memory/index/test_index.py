@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from memory import rows
 from memory.index import index as module
 from memory.index import ivf_index, snapshot
@@ -47,9 +47,7 @@ def rng_features(number: int) -> np.ndarray:
 @pytest.mark.parametrize(
     "damage", ["none", "flipped byte", "truncated", "missing", "empty", "of another time"]
 )
-def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(
-    saved: Path, store: Store, damage: str
-) -> None:
+def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(saved, store, damage):
     content = bytearray(saved.read_bytes())
     if damage == "flipped byte":
         content[len(content) // 2] ^= 1
@@ -68,9 +66,7 @@ def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(
     assert len(opened_ids(saved, store)) == 40
 
 
-def test_a_whole_snapshot_is_used_and_not_rebuilt(
-    saved: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_snapshot_is_used_and_not_rebuilt(saved, store, monkeypatch):
     def build(*_: object) -> None:
         raise AssertionError("rebuilt")
 
@@ -81,9 +77,7 @@ def test_a_whole_snapshot_is_used_and_not_rebuilt(
         reopened(saved, store)
 
 
-def test_a_snapshot_catches_up_with_rows_written_since(
-    saved: Path, store: Store, fill: Fill, make: Make
-) -> None:
+def test_a_snapshot_catches_up_with_rows_written_since(saved, store, fill, make):
     fill([make(i) for i in range(40, 45)])
     index = reopened(saved, store)
     assert len(index.ids) == 45
@@ -91,8 +85,8 @@ def test_a_snapshot_catches_up_with_rows_written_since(
 
 
 def test_a_snapshot_of_rows_that_are_no_more_is_rebuilt_although_the_revision_is_as_high(
-    saved: Path, store: Store, fill: Fill, make: Make
-) -> None:
+    saved, store, fill, make
+):
     # As after a restore to an earlier time, when others have written before the worker started.
     with store.write() as connection:
         connection.exec_driver_sql("DELETE FROM exemplars WHERE id IN ('media-0-38', 'media-0-39')")
@@ -107,7 +101,7 @@ def test_a_snapshot_of_rows_that_are_no_more_is_rebuilt_although_the_revision_is
     assert sorted(index.ids) == sorted(f"media-0-{number}" for number in expected)
 
 
-def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> None:
+def test_distances_are_those_of_plain_arithmetic(saved, store):
     index = reopened(saved, store)
     with store.read() as connection:
         (everything,) = rows.stream_features(connection, FEATURE_VERSION)
@@ -118,14 +112,14 @@ def test_distances_are_those_of_plain_arithmetic(saved: Path, store: Store) -> N
     np.testing.assert_allclose([m.distance for m in found], expected, rtol=1e-3)
 
 
-def test_an_empty_memory_has_an_index_that_finds_nothing(tmp_path: Path, store: Store) -> None:
+def test_an_empty_memory_has_an_index_that_finds_nothing(tmp_path, store):
     index = reopened(tmp_path / "index", store)
     assert index.search(np.zeros((2, WIDTH), np.float32), 3) == [[], []]
     index.save(tmp_path / "index")
     assert not (tmp_path / "index").exists()
 
 
-def test_every_byte_of_a_snapshot_is_vouched_for(saved: Path) -> None:
+def test_every_byte_of_a_snapshot_is_vouched_for(saved):
     content = saved.read_bytes()
     with snapshot.opened(saved):
         pass
@@ -136,8 +130,8 @@ def test_every_byte_of_a_snapshot_is_vouched_for(saved: Path) -> None:
 
 
 def test_a_snapshot_is_written_where_enough_changed_and_a_start_reads_no_row_that_it_holds(
-    tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, store, fill, make, monkeypatch
+):
     path = tmp_path / "index"
     fill([make(i) for i in range(300)])
     index = reopened(path, store)
@@ -177,9 +171,7 @@ def test_a_snapshot_is_written_where_enough_changed_and_a_start_reads_no_row_tha
     assert again.search(make(7).features[None], 1)[0][0].id != "media-0-7"
 
 
-def test_a_snapshot_of_a_history_that_a_restore_undid_is_rebuilt(
-    tmp_path: Path, store: Store, fill: Fill, make: Make
-) -> None:
+def test_a_snapshot_of_a_history_that_a_restore_undid_is_rebuilt(tmp_path, store, fill, make):
     path, database = tmp_path / "index", store._engine.url.database
     assert database is not None
     fill([make(i) for i in range(40)])
@@ -199,9 +191,7 @@ def test_a_snapshot_of_a_history_that_a_restore_undid_is_rebuilt(
     assert "media-0-40" not in index.ids
 
 
-def test_two_processes_that_save_in_one_place_do_not_mix_theirs(
-    tmp_path: Path, store: Store, fill: Fill, make: Make
-) -> None:
+def test_two_processes_that_save_in_one_place_do_not_mix_theirs(tmp_path, store, fill, make):
     path = tmp_path / "index"
     fill([make(i) for i in range(40)])
     first, second = reopened(path, store), reopened(path, store)
@@ -225,9 +215,7 @@ def names(numbers: range) -> set[str]:
     return {f"media-0-{number}" for number in numbers}
 
 
-def test_an_outgrown_index_is_made_anew_aside_and_takes_in_what_came_meanwhile(
-    tmp_path: Path, store: Store, fill: Fill, make: Make
-) -> None:
+def test_an_outgrown_index_is_made_anew_aside_and_takes_in_what_came_meanwhile(tmp_path, store, fill, make):
     fill([make(i) for i in range(150)])
     before = reopened(tmp_path / "index", store)
     fill([make(i) for i in range(150, 400)])
@@ -252,8 +240,8 @@ def test_an_outgrown_index_is_made_anew_aside_and_takes_in_what_came_meanwhile(
 
 
 def test_a_new_index_that_could_not_be_made_leaves_the_one_at_hand_and_is_tried_again(
-    tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, store, fill, make, monkeypatch
+):
     fill([make(i) for i in range(120)])
     index = reopened(tmp_path / "index", store)
     fill([make(i) for i in range(120, 260)])
@@ -274,7 +262,7 @@ def test_a_new_index_that_could_not_be_made_leaves_the_one_at_hand_and_is_tried_
     assert renewal.current(index) is not index
 
 
-def test_an_index_of_one_size_is_not_made_anew(tmp_path: Path, store: Store, fill: Fill, make: Make) -> None:
+def test_an_index_of_one_size_is_not_made_anew(tmp_path, store, fill, make):
     fill([make(i) for i in range(150)])
     index = reopened(tmp_path / "index", store)
     renewal = Renewal(store)
@@ -282,9 +270,7 @@ def test_an_index_of_one_size_is_not_made_anew(tmp_path: Path, store: Store, fil
     assert not renewal.under_way
 
 
-def test_places_that_retention_left_empty_make_an_index_outgrown(
-    tmp_path: Path, store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_that_retention_left_empty_make_an_index_outgrown(tmp_path, store, fill, make, monkeypatch):
     from memory.rows import drop
 
     fill([make(i) for i in range(150)])

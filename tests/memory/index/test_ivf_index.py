@@ -54,8 +54,8 @@ STEP = st.tuples(st.sampled_from(["add", "remove", "search", "reload"]), st.inte
 @given(st.lists(STEP, max_size=20), st.sampled_from([3, 100]))
 @settings(max_examples=40, deadline=None)
 def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_what_is_held_and_how_far_it_is(
-    steps: list[tuple[str, int]], count: int
-) -> None:
+    steps, count
+):
     held: dict[int, np.ndarray] = {}
     index = IvfIndex.trained(drawn(100, 0), count, seed=0)
     if index.cells > 1:
@@ -83,7 +83,7 @@ def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_what_is
 
 
 @pytest.mark.parametrize("kinds", [0, 20])
-def test_many_vectors_lie_in_cells_of_which_a_search_looks_into_some_and_finds_nearly_all(kinds: int) -> None:
+def test_many_vectors_lie_in_cells_of_which_a_search_looks_into_some_and_finds_nearly_all(kinds):
     rows, queries = np.split(drawn(6200, 1, kinds), [6000])
     index = filled(rows)
     assert 1 < index.probed < index.cells
@@ -92,9 +92,7 @@ def test_many_vectors_lie_in_cells_of_which_a_search_looks_into_some_and_finds_n
     assert share_found(index, rows, queries) < 0.95  # by the codes alone
 
 
-def test_of_directions_without_any_order_so_many_cells_are_searched_that_the_promise_holds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_directions_without_any_order_so_many_cells_are_searched_that_the_promise_holds(monkeypatch):
     careful = filled(drawn(3000, 2)).probed
     monkeypatch.setattr(module, "_IN_CELLS", 0.3)
     monkeypatch.setattr(module, "_MEASURED", (64,))
@@ -105,21 +103,21 @@ def test_of_directions_without_any_order_so_many_cells_are_searched_that_the_pro
     assert careful > 2 * index.probed
 
 
-def test_few_vectors_lie_in_one_cell_and_are_all_found() -> None:
+def test_few_vectors_lie_in_one_cell_and_are_all_found():
     rows, queries = np.split(drawn(70, 8), [50])
     index = filled(rows)
     assert index.cells == index.probed == 1
     assert share_found(index, rows, queries) == 1
 
 
-def test_the_same_sample_and_seed_give_the_same_cells() -> None:
+def test_the_same_sample_and_seed_give_the_same_cells():
     files = io.BytesIO(), io.BytesIO()
     for file in files:
         filled(drawn(2000, 3, 5)).write(file)
     assert files[0].getvalue() == files[1].getvalue()
 
 
-def test_cells_that_were_saved_find_the_same_and_take_in_more() -> None:
+def test_cells_that_were_saved_find_the_same_and_take_in_more():
     rows = drawn(2000, 4, 10)
     index = filled(rows)
     index.remove(np.arange(0, 2000, 2))
@@ -132,14 +130,14 @@ def test_cells_that_were_saved_find_the_same_and_take_in_more() -> None:
     assert all(place % 2 or place >= 2000 for place in index.search(rows[:50], 5)[1].ravel())
 
 
-def test_a_near_duplicate_finds_its_like_whatever_cell_it_falls_into() -> None:
+def test_a_near_duplicate_finds_its_like_whatever_cell_it_falls_into():
     rows = drawn(6000, 5)
     index = filled(rows)
     nearly = rows[:1000] + 0.1 * np.random.default_rng(6).normal(size=(1000, WIDTH)).astype(np.float32)
     assert (index.search(nearly, 1)[1][:, 0] == np.arange(1000)).mean() >= 0.998
 
 
-def test_a_copy_on_a_gpu_answers_and_follows_what_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_on_a_gpu_answers_and_follows_what_comes_and_goes(monkeypatch):
     copied: list[object] = []
 
     def copy(resources: object, device: int, index: object) -> object:

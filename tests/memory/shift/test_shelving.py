@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
@@ -7,20 +6,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy.layouts import all_topics
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from ingest.records import Decoded
 from ingest.settings import IngestSettings
-from memory.alarms import Alarm, Raised, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.clusters.clustering import renew
 from memory.clusters.review import list_clusters, members_of
-from memory.crops.crop_store import CropStore
 from memory.features import WIDTH
 from memory.index.index import Index
-from memory.intake import Arrival
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
-from memory.records import ALARMS, ShiftAlarm
-from memory.settings import MemorySettings
+from memory.records import ALARMS, Raised, ShiftAlarm
+from memory.shift.alarms import Alarm, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.shift.shelving import ALARM_TYPE, DRAWS, Reread, cohesion, event, plan_like, shelve
 from memory.shift.watch import _MAX_SOURCE_CHARS
 from memory.store import Store
@@ -65,12 +61,9 @@ def alarm(store: Store) -> Alarm:
     return found
 
 
-def test_suspects_become_the_first_cluster_of_the_list_with_their_evidence(
-    store: Store, crops: CropStore, index: Index, alarm: Alarm
-) -> None:
+def test_suspects_become_the_first_cluster_of_the_list_with_their_evidence(store, crops, index, alarm):
     shelve(alarm, FOUND, store, crops, index)
     (one,) = list_clusters(store)
-    assert one.alarm is not None
     assert set(one.members) == {f"media-0-{n}" for n in range(10, 20)}
     assert one.alarm.cluster == one.id
     assert (one.alarm.source, one.alarm.since, one.alarm.suspects, one.alarm.missing) == ("door-7", 20, 10, 0)
@@ -83,25 +76,16 @@ def test_suspects_become_the_first_cluster_of_the_list_with_their_evidence(
     assert all(e.crops_digest is not None and crops.holds(e.crops_digest) for e in members)
 
 
-def test_what_is_not_of_one_kind_is_told_so(
-    store: Store, crops: CropStore, index: Index, alarm: Alarm
-) -> None:
+def test_what_is_not_of_one_kind_is_told_so(store, crops, index, alarm):
     shelve(alarm, {s: reread(s, kind=0) for s in [*SUSPECTS, *OTHERS]}, store, crops, index)
     (one,) = list_clusters(store)
-    assert one.alarm is not None
     assert one.alarm.cohesion is not None
     assert one.alarm.cohesion > 0.05
 
 
 def test_suspects_are_in_no_computed_cluster_and_a_computation_leaves_theirs_alone(
-    store: Store,
-    crops: CropStore,
-    index: Index,
-    settings: MemorySettings,
-    alarm: Alarm,
-    make: Callable[..., Arrival],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    store, crops, index, settings, alarm, make, monkeypatch
+):
     shelve(alarm, FOUND, store, crops, index)
     (before,) = list_clusters(store)
     renew(store, settings)
@@ -113,9 +97,7 @@ def test_suspects_are_in_no_computed_cluster_and_a_computation_leaves_theirs_alo
 
 
 @pytest.mark.slow
-def test_missing_media_is_told_and_without_any_suspect_there_is_no_cluster(
-    store: Store, crops: CropStore, index: Index, alarm: Alarm
-) -> None:
+def test_missing_media_is_told_and_without_any_suspect_there_is_no_cluster(store, crops, index, alarm):
     shelve(alarm, {}, store, crops, index)
     assert list_clusters(store) == []
     with store.read() as connection:
@@ -124,9 +106,7 @@ def test_missing_media_is_told_and_without_any_suspect_there_is_no_cluster(
     assert (told.missing, told.cluster, told.cohesion) == (10, None, None)
 
 
-def test_an_alarm_is_shelved_once_whoever_is_second(
-    store: Store, crops: CropStore, index: Index, alarm: Alarm
-) -> None:
+def test_an_alarm_is_shelved_once_whoever_is_second(store, crops, index, alarm):
     shelve(alarm, FOUND, store, crops, index)
     (before,) = list_clusters(store)
     shelve(alarm, {}, store, crops, Index(FEATURE_VERSION, WIDTH))
@@ -134,8 +114,8 @@ def test_an_alarm_is_shelved_once_whoever_is_second(
 
 
 def test_an_alarm_waits_until_every_suspect_has_a_label_which_an_update_is_told_of(
-    store: Store, crops: CropStore, index: Index, alarm: Alarm
-) -> None:
+    store, crops, index, alarm
+):
     registry = CollectorRegistry()
     registry.register(FillCollector(store))
 
@@ -159,9 +139,7 @@ def test_an_alarm_waits_until_every_suspect_has_a_label_which_an_update_is_told_
     assert suspects_labelled_since(store, first) == 0  # what is ignored teaches nothing
 
 
-def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(
-    store: Store, crops: CropStore, index: Index, alarm: Alarm
-) -> None:
+def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(store, crops, index, alarm):
     shelve(alarm, FOUND, store, crops, index)
     with store.read() as connection:
         (told,) = to_announce(connection)
@@ -177,7 +155,7 @@ def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(
         assert to_announce(connection) == []
 
 
-def test_the_longest_alarm_fits_into_its_topic() -> None:
+def test_the_longest_alarm_fits_into_its_topic():
     # The most that is kept of a source, of characters that JSON takes six bytes for; the longest numbers.
     source = "\x01" * _MAX_SOURCE_CHARS
     most = dict.fromkeys(("items", "since", "suspects", "missing"), 2**62)
@@ -192,9 +170,7 @@ def test_the_longest_alarm_fits_into_its_topic() -> None:
     assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_media_bytes
 
 
-def test_media_is_cut_as_the_newest_exemplar_was(
-    store: Store, crops: CropStore, index: Index, settings: MemorySettings, alarm: Alarm
-) -> None:
+def test_media_is_cut_as_the_newest_exemplar_was(store, crops, index, settings, alarm):
     assert plan_like(store, crops, settings).crops.crop_px == 128
     shelve(alarm, FOUND, store, crops, index)
     plan = plan_like(store, crops, settings)
@@ -208,7 +184,7 @@ def drawn(rng: np.random.Generator, count: int, spread: float = 1.0) -> np.ndarr
     return (rng.normal(size=(count, F)) * spread).astype(np.float32)
 
 
-def test_suspects_of_one_kind_cohere_and_as_many_reals_do_not() -> None:
+def test_suspects_of_one_kind_cohere_and_as_many_reals_do_not():
     rng = np.random.default_rng(0)
     others = drawn(rng, 40)
     kind = drawn(rng, 1) + drawn(rng, 10)  # as far apart as the others are, and displaced alike
@@ -218,7 +194,7 @@ def test_suspects_of_one_kind_cohere_and_as_many_reals_do_not() -> None:
     assert scattered > 0.1
 
 
-def test_its_p_value_is_small_no_more_often_than_it_says() -> None:
+def test_its_p_value_is_small_no_more_often_than_it_says():
     rng = np.random.default_rng(1)
     found = [cohesion(drawn(rng, 8), drawn(rng, 20), seed) for seed in range(120)]
     small = np.mean([p is not None and p <= 0.1 for p in found])
@@ -228,10 +204,10 @@ def test_its_p_value_is_small_no_more_often_than_it_says() -> None:
 
 
 @pytest.mark.parametrize(("suspects", "others"), [(0, 30), (2, 30), (5, 4)])
-def test_too_few_say_nothing(suspects: int, others: int) -> None:
+def test_too_few_say_nothing(suspects, others):
     rng = np.random.default_rng(2)
     assert cohesion(drawn(rng, suspects), drawn(rng, others), 1) is None
 
 
-def test_all_alike_is_no_cohesion() -> None:
+def test_all_alike_is_no_cohesion():
     assert cohesion(np.ones((5, F), np.float32), np.ones((9, F), np.float32), 1) == 1

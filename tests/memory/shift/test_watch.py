@@ -7,11 +7,11 @@ from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
 from memory import metrics
-from memory.alarms import SEEN, Alarm, load, to_shelve
 from memory.settings import MemorySettings
 from memory.shift import watch
+from memory.shift.alarms import SEEN, Alarm, load, to_shelve
+from memory.shift.shift_test import share_of_budget
 from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real
-from memory.shift_test import share_of_budget
 from memory.store import Store, StoreUnavailableError, load_offsets
 
 
@@ -23,8 +23,8 @@ def settings(sqlite_url: str) -> MemorySettings:
 @pytest.fixture(autouse=True)
 def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     # Else a test may meet the false alarm that the budget allows.
-    monkeypatch.setattr("memory.alarms.secrets.randbits", lambda bits: 7)
-    monkeypatch.setattr("memory.alarms.MAX_REFERENCE", 200)
+    monkeypatch.setattr("memory.shift.alarms.secrets.randbits", lambda bits: 7)
+    monkeypatch.setattr("memory.shift.alarms.MAX_REFERENCE", 200)
     monkeypatch.setattr(watch, "MAX_SOURCES", 3)
 
 
@@ -66,9 +66,7 @@ def shifted(source: str = "camera", begin: int = 0) -> list[InRecord]:
     return [said(begin + n, score, source=source) for n, score in enumerate(values)]
 
 
-def test_a_source_whose_reals_shift_raises_one_alarm_and_its_neighbour_none(
-    watcher: Watch, store: Store
-) -> None:
+def test_a_source_whose_reals_shift_raises_one_alarm_and_its_neighbour_none(watcher, store):
     steady = [said(1000 + n, score, source="other") for n, score in enumerate(scores(190, seed=2))]
     records = [record for pair in zip(shifted(), steady, strict=True) for record in pair]
     for first in range(0, len(records), 16):
@@ -85,14 +83,12 @@ def test_a_source_whose_reals_shift_raises_one_alarm_and_its_neighbour_none(
     assert max(other.offset for other in alarm.others) < 155
 
 
-def test_no_shift_raises_no_alarm(watcher: Watch, store: Store) -> None:
+def test_no_shift_raises_no_alarm(watcher, store):
     watcher.take([said(n, score) for n, score in enumerate(scores(400))])
     assert alarms(store) == []
 
 
-def test_a_watch_that_ends_goes_on_where_it_was(
-    watcher: Watch, store: Store, settings: MemorySettings
-) -> None:
+def test_a_watch_that_ends_goes_on_where_it_was(watcher, store, settings):
     records = shifted()
     watcher.take(records[:153])
     with store.read() as connection:
@@ -105,17 +101,13 @@ def test_a_watch_that_ends_goes_on_where_it_was(
     # The same test, taken on without the database in between.
     for record in records[153:]:
         found = called_real(record)
-        assert found is not None
         watch.observe(before, found[2])
         if (raised := watch.crossed(before, settings.max_false_alarms)) is not None:
             break
-    assert raised is not None
     assert raised.log_e == alarm.raised.log_e
 
 
-def test_a_batch_that_failed_was_not_bet_on(
-    watcher: Watch, store: Store, settings: MemorySettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_failed_was_not_bet_on(watcher, store, settings, monkeypatch):
     watcher.take(shifted()[:100])
 
     def refuse(*given: object) -> None:
@@ -143,18 +135,17 @@ def test_a_batch_that_failed_was_not_bet_on(
         (said(1, 0.0, source="media", media_id=None, key=b"x" * 5000), "x" * 1000),
     ],
 )
-def test_a_source_is_the_events_or_the_key_or_the_topic(record: InRecord, source: str) -> None:
+def test_a_source_is_the_events_or_the_key_or_the_topic(record, source):
     found = called_real(record)
-    assert found is not None
     assert found[:2] == ("a" * 64, source)
 
 
 @pytest.mark.parametrize("label", ["fake", "unknown"])
-def test_only_what_was_called_real_is_bet_on(label: str) -> None:
+def test_only_what_was_called_real_is_bet_on(label):
     assert called_real(said(1, 0.0, label=label)) is None
 
 
-def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher: Watch, store: Store) -> None:
+def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher, store):
     before = metrics.UNREADABLE._value.get()
     watcher.take([InRecord("verdicts", 0, 0, 0, None, b"no verdict", ()), said(1, 0.0)])
     assert metrics.UNREADABLE._value.get() == before + 1
@@ -162,9 +153,7 @@ def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher: Watch,
         assert load_offsets(connection) == {("verdicts", 0): 2}
 
 
-def test_the_same_media_sent_again_and_again_is_one_item(
-    watcher: Watch, store: Store, settings: MemorySettings
-) -> None:
+def test_the_same_media_sent_again_and_again_is_one_item(watcher, store, settings):
     watcher.take([said(n, score) for n, score in enumerate(scores(150))])
     watcher.take([said(150 + n, 3.0, digest="f" * 64) for n in range(60)])
     assert alarms(store) == []
@@ -175,10 +164,10 @@ def test_the_same_media_sent_again_and_again_is_one_item(
 
 
 def test_the_source_unseen_for_longest_leaves_and_its_next_test_has_a_smaller_share(
-    watcher: Watch, store: Store, settings: MemorySettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    watcher, store, settings, monkeypatch
+):
     clock = iter(range(100))
-    monkeypatch.setattr("memory.alarms.now_ms", lambda: next(clock))
+    monkeypatch.setattr("memory.shift.alarms.now_ms", lambda: next(clock))
     before = metrics.SOURCES_DROPPED._value.get()
     for n, name in enumerate("abcbd"):
         watcher.take([said(n, 0.0, source=name)])
@@ -192,9 +181,7 @@ def test_the_source_unseen_for_longest_leaves_and_its_next_test_has_a_smaller_sh
     assert share_of_budget(5) < share_of_budget(1)
 
 
-def test_another_release_begins_anew_and_what_is_kept_is_bounded(
-    watcher: Watch, store: Store, settings: MemorySettings
-) -> None:
+def test_another_release_begins_anew_and_what_is_kept_is_bounded(watcher, store, settings):
     watcher.take([said(n, score) for n, score in enumerate(scores(500))])
     watcher.take([said(1000 + n, score, release="b" * 64) for n, score in enumerate(scores(5, 9.0))])
     assert alarms(store) == []
@@ -205,9 +192,7 @@ def test_another_release_begins_anew_and_what_is_kept_is_bounded(
     assert (new.number, new.test.seen) == (1, 5)
 
 
-def test_after_an_alarm_the_source_gathers_anew(
-    watcher: Watch, store: Store, settings: MemorySettings
-) -> None:
+def test_after_an_alarm_the_source_gathers_anew(watcher, store, settings):
     watcher.take(shifted())
     watcher.take([said(500 + n, score) for n, score in enumerate(scores(100, 2.0, seed=3))])
     assert len(alarms(store)) == 1  # the same shift is told once

@@ -17,8 +17,7 @@ from deploy.local.torchserve import TorchServe as Server
 from detector.records import Rollout
 from detector.release.artifact import Artifact, load, seal
 from detector.serving import rollout, rollout_source
-from detector.serving.holdings import Holdings
-from detector.serving.loading import Loader
+from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout import Serving
 from detector.serving.rollout_source import Wanted
 from detector.serving.torchserve import TorchServe, TorchServeRefusedError, TorchServeUnavailableError

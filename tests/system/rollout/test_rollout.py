@@ -15,8 +15,8 @@ from prometheus_client import REGISTRY
 from detector.records import Rollout
 from detector.release.artifact import MODEL, PROBE, Artifact, seal
 from detector.release.tensors import read_probe, write_probe
-from detector.serving import mar
-from detector.serving.holdings import Holdings
+from detector.serving import loading
+from detector.serving.loading import Holdings
 from detector.serving.torchserve import StartError, TorchServe
 
 pytestmark = pytest.mark.system
@@ -77,7 +77,7 @@ def test_a_passing_fault_at_a_swap_only_delays_it(
     with deploy.worker(deploy.say(first)) as running:
         running.until_scoring(first)
         if fault == "full disk":
-            failed = fail_once(monkeypatch, mar, "pack", OSError(errno.ENOSPC, "no space left on device"))
+            failed = fail_once(monkeypatch, loading, "pack", OSError(errno.ENOSPC, "no space left on device"))
         else:
             failed = fail_once(monkeypatch, TorchServe, "register", StartError("Failed to start workers"))
         running.read(deploy.say(second))

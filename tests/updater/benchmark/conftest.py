@@ -2,7 +2,7 @@
 
 import pytest
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.continual import left_out
 from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.continual.setup import Setup

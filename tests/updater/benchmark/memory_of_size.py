@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from ingest.records import CropPlan
 from memory.rehearsal import herd
 from updater.benchmark.continual import scoring

@@ -6,8 +6,8 @@ import torch
 
 from detector.model.graph import Surroundings, leaning
 from detector.model.scores import NetworkOutput, fused
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters
-from detector.release.reference import Reference
 from updater.candidate.calibrate import (
     fake_probabilities_around,
     fit_gate,

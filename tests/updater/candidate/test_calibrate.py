@@ -7,8 +7,7 @@ from sklearn.covariance import LedoitWolf
 
 from detector.model.network import Network
 from detector.model.scores import SCORES, NetworkOutput
-from detector.release.architecture import Architecture
-from detector.release.manifest import decide
+from detector.release.manifest import Architecture, decide
 from updater.candidate.calibrate import (
     GateInputs,
     Targets,
@@ -21,7 +20,7 @@ from updater.candidate.calibrate import (
 from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls, video_unknown_threshold
 from updater.data.training_data import LabelledCrops
-from updater.whitening import within_class_whitening
+from updater.measures import within_class_whitening
 
 
 def features(seed: int, families: list[str], width: int = 12) -> np.ndarray:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.candidate.draft import identity_of
 from updater.candidate.plan import LEAST, CandidateRefusedError, Parent, make_plan, recipe_of
 from updater.data.training_data import LabelledCrops, Splits

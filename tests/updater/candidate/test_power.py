@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture, Picture
+from detector.release.manifest import Architecture, Picture
 from ingest.records import CropPlan
 from updater.candidate import power
 from updater.candidate.plan import Plan

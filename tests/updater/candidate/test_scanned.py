@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from detector.features.cell_traces import CELL_WIDTH
-from detector.release.scan_contract import ScanContract
+from detector.release.crop_graphs import ScanContract
 from updater.candidate.plan import LEAST, make_plan
 from updater.candidate.scanned import ScannedClips, scanned
 from updater.data.real_clips import LEAST_VIDEOS, RealClips

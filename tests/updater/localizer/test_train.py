@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.release.map_contract import CELLS
+from detector.release.crop_graphs import CELLS
 from updater.data.training_data import LabelledCrops
 from updater.localizer import train as training
 from updater.localizer.calibrate import THRESHOLD, Said, calibrate, fitted, reals_marked

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
+from detector.features.cell_traces import FrameFeatures
 from updater.data.real_clips import RealClips
 from updater.outliers.pseudo_forgeries import OPERATIONS
 from updater.scan import simulated
-from updater.scan.clips import FRAMES
+from updater.scan.clips import FRAMES, SeenFrames
 from updater.scan.simulated import library_clip, library_clips, real_clips, simulate_clip, simulate_clips
 
 NOTHING: frozenset[str] = frozenset()
@@ -130,3 +132,19 @@ def test_real_videos_come_as_they_are():
     for clip, number in zip(clips, (2, 0), strict=True):
         np.testing.assert_array_equal(clip.features, means(VIDEOS[number]))
         assert not len(clip.segments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frames", [1, 4, 9])
+def test_they_are_those_that_torch_computes(frames: int) -> None:
+    crops = np.random.default_rng(frames).integers(0, 256, (frames, 64, 64, 3), np.uint8)
+    with torch.inference_mode():
+        wanted = FrameFeatures(64)(torch.from_numpy(crops).permute(0, 3, 1, 2).float()).numpy()
+    found = SeenFrames(64)(crops)
+    assert found.shape == wanted.shape
+    assert (np.abs(found - wanted) / (1 + np.abs(wanted))).max() < 1e-3
+
+
+def test_a_side_that_has_no_features_is_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of 8"):
+        SeenFrames(60)

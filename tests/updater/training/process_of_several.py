@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.data import stored_rows
 from updater.data.stored_rows import stored
 from updater.data.training_data import LabelledCrops
@@ -105,17 +105,6 @@ def rows_of_crops(items: LabelledCrops) -> dict[str, torch.Tensor]:
     }
 
 
-def numbers() -> dict[str, torch.Tensor]:
-    """Have three rows of numbers made by turns; says how many of them this process made."""
-    made = []
-
-    def make(turn: int) -> torch.Tensor:
-        made.append(turn)
-        return torch.arange(turn + 1) + 10 * turn
-
-    return {"found": torch.cat(processes.by_turns(make, [1, 2, 3])), "made": torch.tensor(len(made))}
-
-
 def load(folder: Path) -> LabelledCrops:
     """Read the items that the test wrote."""
     arrays = np.load(folder / "items.npz")
@@ -133,7 +122,6 @@ def main(folder: Path) -> None:
         save_file(
             {f"trained.{k}": v.contiguous() for k, v in trained.items()}
             | {f"normalised.{k}": v.contiguous() for k, v in normalised().items()}
-            | {f"numbers.{k}": v for k, v in numbers().items()}
             | {f"rows.{k}": v.contiguous() for k, v in rows_of_crops(load(folder)).items()},
             folder / f"{rank}.safetensors",
         )

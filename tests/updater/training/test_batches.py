@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.draws import cumulative
 from updater.outliers.exposure import Exposure, expose
-from updater.training import softmax_rehearsal
+from updater.training import two_stages
 from updater.training.batches import Drawn, TrainingSet, ahead, at_once, draw
 from updater.training.fit import keep_freed_memory
 from updater.training.forward import mirrored, shifted
@@ -121,7 +121,7 @@ def test_an_interrupted_run_goes_on_to_the_same_network(optimizer, exposure, ite
     if optimizer == "sgd":
         recipe = replace(RECIPE, optimizer="sgd", schedule="tenths", flip=True, shift_px=4)
     one = step(items, options=Options(exposure=exposure), recipe=recipe)
-    whole = softmax_rehearsal.learn(one).network.state_dict()
+    whole = two_stages.learn(one).network.state_dict()
 
     def stop(stage, done, total):
         if (stage, done) == ("backbone", 3):
@@ -129,10 +129,10 @@ def test_an_interrupted_run_goes_on_to_the_same_network(optimizer, exposure, ite
 
     broken = replace(one, checkpoint=tmp_path / "run.safetensors", progress=stop)
     with pytest.raises(StopError):
-        softmax_rehearsal.learn(broken)
+        two_stages.learn(broken)
     done = []
     resumed = replace(broken, progress=lambda stage, at, total: done.append((stage, at)))
-    found = softmax_rehearsal.learn(resumed).network.state_dict()
+    found = two_stages.learn(resumed).network.state_dict()
     assert ("backbone", 3) in done
     assert ("backbone", 1) not in done
     assert all(torch.equal(value, found[name]) for name, value in whole.items())

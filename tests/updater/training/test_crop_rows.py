@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from detector.features.forensics import ForensicFeatures
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners.methods import LEARNERS
 from updater.data import stored_rows
 from updater.data.stored_rows import StoredRows, stored

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.training import loop
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.fit import Checkpoint, Descent, Stage, by_schedule, fit, in_epochs
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
 from updater.training.precision import half_precision, loss_scale, one_thread, seed_draws, unscale
-from updater.training.schedules import SCHEDULES, cosine, one_cycle, tenths
-from updater.training.step import FIRST, Options, Step
+from updater.training.step import FIRST, SCHEDULES, Options, Step, cosine, one_cycle, tenths
 
 CPU = torch.device("cpu")
 RECIPE = replace(FIRST, batch=9, pseudo_share=0.4, optimizer="sgd")

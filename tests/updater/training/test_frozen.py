@@ -8,7 +8,7 @@ import structlog
 import torch
 
 from detector.model.backbone import shown_to
-from detector.release.architecture import Picture
+from detector.release.manifest import Picture
 from updater.training import frozen
 from updater.training.frozen import (
     SHARES,

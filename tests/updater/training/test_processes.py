@@ -76,13 +76,6 @@ def test_each_process_passes_its_share_of_the_crops_and_both_have_the_rows_of_on
     assert worst(shared[1], single) == 0
 
 
-def test_what_is_made_by_turns_is_made_once_and_all_have_it(folder, script):
-    alone, shared = script.numbers(), [of(folder, rank, "numbers") for rank in range(2)]
-    assert alone["found"].tolist() == [0, 10, 11, 20, 21, 22]
-    assert all(torch.equal(one["found"], alone["found"]) for one in shared)
-    assert [int(one["made"]) for one in (alone, *shared)] == [3, 2, 1]
-
-
 def test_only_the_first_process_leaves_files_and_no_checkpoint_is_left(folder):
     assert {path.name for path in folder.iterdir()} == {"items.npz", "0.safetensors", "1.safetensors"}
 

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from detector.model.scores import NetworkOutput
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.training import schemes
 from updater.training.loop import Batch, TrainingSet
 from updater.training.losses import classification

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import dytox
 from updater.benchmark.learners.task_tokens import save_learnt
 from updater.training import two_stages

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
@@ -16,14 +15,15 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.learners.task_tokens import load_learnt, save_learnt
+from updater.benchmark.report.measures import aa_m, mean_ap
 from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
 from updater.benchmark.report.run_folder import seconds_in, timed
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
-from updater.measures import aa_m, auroc, mean_ap
+from updater.measures import auroc
 from updater.progress import Progress
 from updater.training import schemes, step
-from updater.training.processes import by_turns, first_ones, is_first
+from updater.training.processes import first_ones, is_first
 from updater.training.step import Learnt
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -119,14 +119,9 @@ class Continual:
         # As the papers share it: the same for every class, and what one cannot fill stays empty.
         places = {name: min(self.setup.memory // len(counts), n) for name, n in counts.items()}
         mine = {name: np.flatnonzero(families == name) for name in train.counts()}
-        names = list(mine)
-
-        def herded(turn: int) -> torch.Tensor:
-            own = mine[names[turn]]
-            return torch.from_numpy(own[herd(features[own], places[names[turn]])])
-
-        chosen = by_turns(herded, [places[name] for name in names])
-        new = {name: train.take(rows.tolist()) for name, rows in zip(names, chosen, strict=True)}
+        new = {
+            name: train.take(rows[herd(features[rows], places[name])].tolist()) for name, rows in mine.items()
+        }
         old = {name: kept.take(range(places[name])) for name, kept in self.memory.items()}
         self.memory = {name: kept for name, kept in (old | new).items() if len(kept)}
 

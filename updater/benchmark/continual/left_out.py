@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 from sklearn.neighbors import NearestNeighbors
 
-from detector.release.architecture import NO_BACKBONE
-from detector.release.reference import Reference
+from detector.release.artifact import Reference
+from detector.release.manifest import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.release.architecture import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out, trained
@@ -18,12 +18,12 @@ from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.harness import Benchmark, Seed
+from updater.benchmark.report.measures import af, af_paper
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.results import Power, RejectionScores, Unseen, WithinSource
 from updater.benchmark.report.results import Step as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
 from updater.data.training_data import LabelledCrops
-from updater.measures import af, af_paper
 from updater.training.frozen import vote_beside
 from updater.training.processes import is_first
 

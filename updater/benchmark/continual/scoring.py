@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.scores import NetworkOutput, energy
+from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters
-from detector.release.reference import Reference
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (

@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 from pydantic import JsonValue
 
-from detector.release.architecture import NO_BACKBONE, Architecture
+from detector.release.manifest import NO_BACKBONE, Architecture
 from ingest.records import PicturePlan
-from updater.training.schedules import Augment, Schedule
-from updater.training.step import Optimizer, Options, Recipe
+from updater.training.step import Augment, Optimizer, Options, Recipe, Schedule
 from updater.training.weights import Weights
 
 

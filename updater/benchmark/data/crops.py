@@ -21,8 +21,8 @@ from safetensors.numpy import save
 from torch import Tensor
 
 from detector.features.forensics import ForensicFeatures
-from detector.release.architecture import FEATURE_VERSION
 from detector.release.contract import PICTURE
+from detector.release.manifest import FEATURE_VERSION
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.backbone import BackboneError, architecture_of
-from detector.release.architecture import NO_BACKBONE, Architecture
+from detector.release.manifest import NO_BACKBONE, Architecture
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.deeperforensics.media import Reading, excerpts, under
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices
@@ -29,8 +29,8 @@ from updater.candidate.calibrate import output_of
 from updater.data.layouts.entries import DataError, Entry
 from updater.data.training_data import LabelledCrops
 from updater.distortions.distortion import Step as Distortion
-from updater.training.softmax_rehearsal import learn
 from updater.training.step import Options, Step
+from updater.training.two_stages import learn
 
 FORENSIC = "forensic"
 """the product's own features and its head"""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from updater.measures import auroc, average_precision
+from updater.benchmark.report.measures import average_precision
+from updater.measures import auroc
 
 FORGED_FROM = 0.1
 """a cell counts as forged where its true value is at least this: in iou, f1 and pixel_auc"""

@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from ingest.durable import make_folder
 from ingest.sandbox.crops import Box
-from ingest.sandbox.faces import find_faces
+from ingest.sandbox.extract import find_faces
 from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import Input
 from updater.data.layouts.entries import Entry

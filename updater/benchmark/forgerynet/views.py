@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.sandbox.crops import cut, grid
-from ingest.sandbox.faces import find_faces
+from ingest.sandbox.extract import find_faces
 from updater.benchmark.forgerynet.choices import Augmentation, Choices, Input
 from updater.benchmark.forgerynet.sights import (
     MAX_PIXELS,

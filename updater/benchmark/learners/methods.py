@@ -8,7 +8,7 @@ have no exemplars and no distillation.
 from dataclasses import replace
 
 from updater.benchmark.learners import bias_correction, dytox, foster, icarl, lrcil, lucir, nscil
-from updater.training import softmax_rehearsal, two_stages
+from updater.training import two_stages
 from updater.training.losses import classification
 from updater.training.step import Learner, Learnt, Step
 
@@ -38,7 +38,7 @@ def learn_jointly(step: Step) -> Learnt:
 LEARNERS: dict[str, Learner] = {
     "fine-tuning": fine_tune,
     "joint": learn_jointly,
-    "softmax-rehearsal": softmax_rehearsal.learn,
+    "softmax-rehearsal": two_stages.learn,
     "icarl": icarl.learn,
     "lucir": lucir.learn,
     "bic": bias_correction.learn_bic,

@@ -28,7 +28,7 @@ from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample, made_i
 from updater.distortions.clip_writing import through_h264, to_h264
 from updater.filters import Picture
 from updater.outliers.local_forgeries import Forged, kept_behind, random_mask
-from updater.scan.clips import Path, Stretch, draw_stretches, forged_along, smooth_path
+from updater.scan.clips import Moves, Stretch, draw_stretches, forged_along, smooth_path
 
 PICTURE_PX = 256
 PHOTOGRAPH_SHARE = 0.25
@@ -148,7 +148,7 @@ def _drawn_by(
     return forge, np.random.default_rng([seed, SPLITS.index(split), stream, index])
 
 
-def _filmed_scene(rng: np.random.Generator, camera: int, moves: Path) -> Picture:
+def _filmed_scene(rng: np.random.Generator, camera: int, moves: Moves) -> Picture:
     """What a camera films of a scene through a window that moves, uint8 [T, S, S, 3]."""
     side = SIDE_PX + 2 * REACH_PX
     scene = render(rng, side, side)

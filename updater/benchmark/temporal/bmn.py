@@ -26,7 +26,7 @@ from detector.looks.scan_look import soft_nms
 from detector.model.scanner import CLIPPED_AT, median
 from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
-from updater.scan.measures import tiou
+from updater.scan.training import tiou
 from updater.training.fit import Descent, by_schedule, fit, in_epochs
 
 POINTS = 51

@@ -19,7 +19,7 @@ from detector.looks.scan_look import Segments, soft_nms
 from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, balanced, peaks, usable, within
 from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
-from updater.scan.measures import tiou
+from updater.scan.training import tiou
 from updater.training.fit import Descent, by_schedule, fit, in_epochs
 
 _HIDDEN, _JUDGE_HIDDEN = 512, 256

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from detector.release.reference import Reference
+from detector.release.artifact import Reference
 from updater.benchmark.continual.continual import figures_of
 from updater.benchmark.continual.left_out import lone_source_scores
 from updater.training.step import Options

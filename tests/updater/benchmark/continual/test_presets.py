@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from deploy.cli.learning import Learning, setup_of
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.continual.presets import PRESETS
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.learners.task_tokens import TaskTokens

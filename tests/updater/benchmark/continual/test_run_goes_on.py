@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from ingest.records import CropPlan
 from updater.benchmark.continual import run
 from updater.benchmark.continual.continual import Continual

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import bias_correction
 from updater.benchmark.learners.bias_correction import learn_bic, learn_wa
 from updater.training.step import FIRST, Options, Step

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import dytox
 from updater.benchmark.learners.task_tokens import PatchTokens, TaskAttention, TaskHeads, TaskTokens, grown
 from updater.training.step import FIRST, Learnt, Options, Step

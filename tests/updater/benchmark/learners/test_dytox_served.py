@@ -10,17 +10,16 @@ from safetensors.torch import save_file
 
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
-from detector.release.architecture import Architecture
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, load, seal
 from detector.release.contract import crops_and_pooling
-from detector.release.manifest import GateParameters, Manifest, Term
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.learners import dytox
 from updater.benchmark.learners.task_tokens import TaskTokens, load_learnt, made, save_learnt
 from updater.candidate.parent import load_parent
 from updater.candidate.plan import CandidateRefusedError
-from updater.training import softmax_rehearsal
+from updater.training import two_stages
 from updater.training.step import FIRST, Step
 from updater.training.weights import Weights, put
 
@@ -91,7 +90,7 @@ def test_a_network_is_gone_on_from_by_dytox_and_refused_by_the_others(learnt, re
     step = Step(labelled(dict.fromkeys(more, 2)), more, release.manifest.architecture, learnt, recipe=RECIPE)
     assert dytox.learn(step).network.architecture.tasks == ((0, 2), (2, 3), (3, 4))
     with pytest.raises(ValueError, match="only dytox goes on from it"):
-        softmax_rehearsal.learn(step)
+        two_stages.learn(step)
     with pytest.raises(CandidateRefusedError, match="task tokens"):
         load_parent(release)
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import foster
 from updater.benchmark.learners.foster import Boosted, Joint
 from updater.training.loop import Batch, training_set

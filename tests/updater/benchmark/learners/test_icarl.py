@@ -8,7 +8,7 @@ from sklearn.neighbors import NearestCentroid
 from torch.nn.functional import normalize
 
 from detector.model.network import CosineHead, Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import icarl
 from updater.training.loop import start
 from updater.training.pools import backbone_rows, classify_items, forensic_rows

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners.methods import LEARNERS
 from updater.training.pools import backbone_rows, classify_items, forensic_rows
 from updater.training.step import FIRST, Learnt, Options, Step

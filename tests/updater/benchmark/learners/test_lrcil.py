@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import lrcil
 from updater.training.pools import backbone_rows, forensic_rows
 from updater.training.step import FIRST, Options, Step

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from detector.model.network import CosineHead
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import lucir
 from updater.training.step import FIRST, Options, Step
 

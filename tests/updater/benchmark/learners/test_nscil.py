@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.learners import bounds, nscil
 from updater.training.crop_rows import as_images
 from updater.training.step import FIRST, Options, Step

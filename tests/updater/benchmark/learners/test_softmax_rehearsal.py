@@ -8,9 +8,9 @@ import torch
 from scipy import ndimage
 
 from detector.model.network import Network
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.data.training_data import LabelledCrops
-from updater.training import softmax_rehearsal
+from updater.training import two_stages
 from updater.training.losses import distillation
 from updater.training.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pooled
 from updater.training.step import FIRST, UPDATE, Learnt, Step
@@ -58,7 +58,7 @@ def learn(
 ) -> Network:
     before = previous and Learnt(*previous)
     step = Step(train, classes, architecture, before, **of_step)  # type: ignore[arg-type]
-    return softmax_rehearsal.learn(step).network
+    return two_stages.learn(step).network
 
 
 def predictions(network: Network, classes: tuple[str, ...], items: LabelledCrops) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.rejection.evidence import Evidence, Known
 
 CLASSES = 6

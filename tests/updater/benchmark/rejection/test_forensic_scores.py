@@ -10,7 +10,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
 from detector.model.scores import SCORES, nearest, own_distance
-from detector.release.architecture import FEATURE_WIDTH, TRACE_COLUMNS
+from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
 from updater.benchmark.rejection.methods import POST_HOC
@@ -22,8 +22,7 @@ from updater.candidate.calibrate import (
     unknown_scores,
 )
 from updater.candidate.reference_set import CalibrationError, make_reference
-from updater.measures import balanced_weights, weighted_quantile
-from updater.whitening import within_class_whitening
+from updater.measures import balanced_weights, weighted_quantile, within_class_whitening
 
 NAMES = np.array(["real", "blended"])
 

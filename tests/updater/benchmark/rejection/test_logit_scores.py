@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.rejection import logits as scores
 from updater.benchmark.rejection.evidence import Evidence, Known, evidence_of, known_of
 from updater.benchmark.rejection.logits import fit_odin, odin_scores

@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from detector.model.network import Network
 from detector.model.scores import SCORES
-from detector.release.architecture import Architecture
+from detector.release.manifest import Architecture
 from updater.benchmark.rejection import embedding, methods
 from updater.benchmark.rejection import logits as logits_of
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, evidence_of, known_of

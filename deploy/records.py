@@ -1,0 +1,217 @@
+"""A release on its way to live, and what the API takes and answers. Light: every client imports it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from memory.records import Exemplar, ShiftAlarm
+from updater.records import Candidate, UpdateRun
+
+State = Literal["proposed", "approved", "rejected", "expired", "live", "retired", "rolled back"]
+
+STATES: Mapping[State, str] = {
+    "proposed": "It waits for an operator.",
+    "approved": "An operator agreed to exactly these bytes; it does not score yet.",
+    "rejected": "An operator said no, for good.",
+    "expired": "What it was measured against no longer scores; it may be proposed again once that is back.",
+    "live": "It scores.",
+    "retired": "A later release took its place; a rollback may bring it back.",
+    "rolled back": "An operator took it out of service; it may be proposed again.",
+}
+"""Every state of a release, in one sentence each."""
+
+Action = Literal["propose", "approve", "promote", "reject", "expire", "rollback", "raise epoch"]
+"""propose: a candidate asks. approve: a person agreed to these bytes. promote: it goes live.
+reject: a person said no. expire: another release than its parent is live now. rollback: the live release is
+taken out and the one before it returns. raise epoch: no release moves; the releases topic held another
+rollout, which this ledger's is to outrank."""
+
+
+class Release(BaseModel):
+    """One artifact with its candidate record, its state and the person who last moved it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    digest: str
+    state: State
+    candidate: Candidate
+    since: AwareDatetime
+    actor: str = Field(description="who moved it into this state")
+    reason: str | None = None
+    sequence: int = Field(description="the ledger's sequence number of that move")
+
+
+class Approve(BaseModel):
+    """What an approval binds besides the release's digest."""
+
+    evaluation_digest: str = Field(
+        pattern="^[0-9a-f]{64}$", description="SHA-256 of the evaluation.json that you looked at"
+    )
+
+
+class Because(BaseModel):
+    """Why a person does it."""
+
+    reason: str = Field(min_length=1, max_length=1000)
+
+
+class LedgerEntry(BaseModel):
+    """One event of the ledger."""
+
+    sequence: int
+    at: datetime
+    actor: str
+    action: Action
+    digest: str = Field(description="of the release that moved; empty where the epoch was raised")
+    reason: str | None
+
+
+class ReleaseDetail(Release):
+    """A release with every event that names it, oldest first."""
+
+    history: tuple[LedgerEntry, ...]
+
+
+class ClusterSummary(BaseModel):
+    """Unknowns that look alike and wait for a person."""
+
+    id: str
+    size: int
+    resembles: str | None = Field(description="the known class that explains them; null where none does")
+    medoid: str = Field(description="the most typical member that waits, by id")
+    spread: float = Field(description="root mean square distance from the medoid")
+    unclustered: bool = Field(description="the items that fit nowhere, of many kinds")
+    alarm: ShiftAlarm | None = Field(
+        None, description="items called real, of a source that has shifted, and the evidence; else null"
+    )
+
+
+class Clustering(BaseModel):
+    """How fresh the list of clusters is."""
+
+    computed_at: AwareDatetime | None = Field(description="null before the memory has computed any")
+    newer: int = Field(description="unknowns that came since and are in no cluster yet")
+
+
+class ClusterDetail(BaseModel):
+    """A cluster's members that still wait, the most typical first."""
+
+    id: str
+    members: list[Exemplar]
+
+
+class LabelRequest(BaseModel):
+    """Which exemplars are called what: a cluster as it was shown, or ids."""
+
+    cluster: str | None = None
+    ids: list[str] | None = Field(None, min_length=1, max_length=100_000)
+    family: str = Field(description="a family's name, `real`, or `ignore`")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.cluster is None) == (self.ids is None):
+            raise ValueError("give a cluster or ids, not both")
+        return self
+
+
+class LabelDone(BaseModel):
+    """A label or an undo that was put on record."""
+
+    label: int = Field(description="its number, by which a label can be undone")
+    exemplars: int
+
+
+class LabelEntry(BaseModel):
+    """One line of the labels' history; what is null for an undo."""
+
+    label: int
+    at: datetime
+    actor: str
+    what: str | None
+    undoes: int | None
+    undone_by: int | None
+    exemplars: int
+
+
+class PartitionLag(BaseModel):
+    """How many offsets of one partition a group has not read yet."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int | None = Field(
+        description="the next offset that the group reads; None where it never read"
+    )
+    end: int = Field(description="the offset after the last readable record")
+    lag: int
+
+
+class ProcessHealth(BaseModel):
+    """Whether one process answers at its metrics address, and what it says of itself there."""
+
+    name: str
+    address: str
+    alive: bool
+    problem: str | None = Field(None, description="why it does not answer, or what it complains of")
+
+
+class Shelved(BaseModel):
+    """How many exemplars of one family lie on one shelf; family is null while unlabelled."""
+
+    shelf: str
+    family: str | None
+    count: int
+
+
+class Status(BaseModel):
+    """The state of the whole loop at one moment."""
+
+    live: Release | None
+    previous: str | None = Field(description="digest that a rollback would bring back")
+    proposed: list[Release] = Field(
+        description="releases that wait for an operator: proposed, or approved and not live"
+    )
+    publish_problem: str | None = Field(description="why the releases topic may differ from the ledger")
+    epoch_raises: list[LedgerEntry] = Field(
+        description="of one day: when and why the ledger outranked another's record on the releases topic"
+    )
+    lag: list[PartitionLag]
+    lag_problem: str | None = Field(description="why the lag is not known")
+    unknowns_waiting: int
+    shelves: list[Shelved]
+    updates: list[UpdateRun] = Field(description="the newest update runs, the newest first")
+    processes: list[ProcessHealth]
+
+
+class MediaDigests(BaseModel):
+    """Media by the SHA-256 of its bytes, hexadecimal."""
+
+    digests: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(max_length=1000)
+
+
+class SkippedFile(BaseModel):
+    """A file that was not imported: its path below the folder, and why, in one line."""
+
+    path: str
+    reason: str
+
+
+class ImportDone(BaseModel):
+    """What an import did."""
+
+    new: dict[str, int] = Field({}, description="files that the memory did not hold, by class")
+    already: int = Field(0, description="files that the memory held before, called the same")
+    skipped: list[SkippedFile] = []
+    labels: dict[str, int] = Field({}, description="by class, the label whose undo takes it back")
+
+    def __add__(self, other: "ImportDone") -> "ImportDone":
+        """Both together, as one."""
+        return ImportDone(
+            new=dict(Counter(self.new) + Counter(other.new)),
+            already=self.already + other.already,
+            skipped=[*self.skipped, *other.skipped],
+            labels=self.labels | other.labels,
+        )

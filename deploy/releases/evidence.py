@@ -1,0 +1,107 @@
+"""What a candidate is judged by: the bytes that lie in the store of artifacts.
+
+The updater says that its gates hold. Deploy believes the evaluation's bytes alone, whose digest an approval
+binds, and computes every gate from them.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from deploy.records import Release
+from updater.candidate.gates import make_gates
+from updater.records import Candidate, Evaluation, Gate
+from updater.settings import UpdaterSettings
+
+
+class EvidenceError(Exception):
+    """The stored bytes do not bear the candidate out; fatal for the request, nothing was written."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What lies in the artifact store now. Digests are SHA-256, hexadecimal."""
+
+    digest: str
+    evaluation_digest: str
+    parent: str | None
+    """Of the manifest: digest of the release that it was trained from."""
+    classes: tuple[str, ...]
+    """Of the manifest, by logit."""
+    evaluation: bytes
+    """Of evaluation.json."""
+
+
+def require_same_bytes(evidence: Evidence, digest: str, evaluation_digest: str) -> None:
+    """Raise EvidenceError where the stored bytes are not those of these two digests."""
+    if evidence.digest != digest:
+        raise EvidenceError(f"the stored artifact's bytes give {evidence.digest}, not {digest}")
+    if evidence.evaluation_digest != evaluation_digest:
+        raise EvidenceError(
+            f"the stored evaluation's bytes give {evidence.evaluation_digest}, not {evaluation_digest}"
+        )
+
+
+def require_gates(
+    candidate: Candidate, evidence: Evidence, live: Release | None, bounds: UpdaterSettings
+) -> None:
+    """Raise EvidenceError unless the bytes are the candidate's and every gate holds that follows from them.
+
+    live is the candidate's parent, or None where nothing is live. bounds are the gates' by deploy's own
+    environment.
+    """
+    require_same_bytes(evidence, candidate.digest, candidate.evaluation_digest)
+    if not candidate.gates:
+        raise EvidenceError("it comes without gates, so nothing says that it may go live")
+    computed = _computed(candidate, evidence, live, bounds)
+    if candidate.gates != computed:
+        raise EvidenceError(_difference(candidate.gates, computed))
+    if missed := [gate.name for gate in computed if not gate.holds]:
+        raise EvidenceError(f"these gates do not hold: {', '.join(missed)}")
+
+
+def _computed(
+    candidate: Candidate, evidence: Evidence, live: Release | None, bounds: UpdaterSettings
+) -> tuple[Gate, ...]:
+    try:
+        evaluation = Evaluation.model_validate_json(evidence.evaluation)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise EvidenceError(f"evaluation.json is no evaluation: {where or 'it'}: {first['msg']}") from error
+    for where, parent, classes in (
+        ("manifest", evidence.parent, evidence.classes),
+        ("evaluation", evaluation.parent, evaluation.classes),
+    ):
+        if (parent, classes) != (candidate.parent, candidate.classes):
+            raise EvidenceError(f"its {where} names another parent or other classes than the proposal")
+    known = live.candidate.classes if live else ()
+    if lost := [name for name in known if name not in candidate.classes]:
+        raise EvidenceError(f"the live release knows {', '.join(lost)}, which it does not know")
+    new = tuple(name for name in candidate.classes[1:] if name not in known)
+    if set(evaluation.new) != set(new):
+        raise EvidenceError("its evaluation takes other classes for new than those that are")
+    if (evaluation.before is None) != (live is None):
+        raise EvidenceError("its evaluation does not compare it with what is live")
+    try:
+        return make_gates(bounds, candidate.classes, evaluation.new, evaluation.before, evaluation.after)
+    except KeyError as error:
+        raise EvidenceError(f"its evaluation did not measure {error}") from error
+    except ValueError as error:
+        raise EvidenceError(f"its gates cannot be computed: {error}") from error
+
+
+def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
+    ours = {gate.name: gate for gate in computed}
+    for gate in proposed:
+        here = ours.pop(gate.name, None)
+        if here is None:
+            return f"the gate {gate.name!r} does not follow from its evaluation"
+        if here.bound != gate.bound:
+            return (
+                f"the gate {gate.name!r} has the bound {gate.bound:g} in the updater and {here.bound:g} "
+                "here: give both processes the same FORGEWATCH_UPDATER_ settings of the gates"
+            )
+        if here != gate:
+            return f"the gate {gate.name!r} says {gate.value:g}, its evaluation gives {here.value:g}"
+    return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"

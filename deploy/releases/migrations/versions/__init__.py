@@ -1,1 +1,0 @@
-"""Revisions, each written once and never changed after it has landed."""

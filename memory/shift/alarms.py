@@ -1,0 +1,157 @@
+"""Which sources are watched, and the alarms that they raised: rows in and out of a transaction."""
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from memory.records import Raised, ShiftAlarm
+from memory.rows import now_ms
+from memory.schema import alarms, watched, watched_releases
+from memory.settings import MemorySettings
+from memory.shift.shift_test import ShiftTest
+
+SEEN = 200
+"""Newest items of a source that are remembered by where they are: suspects are sought among them."""
+
+MAX_REFERENCE = 1000
+"""Scores that a source's test keeps: a rank among them moves by a thousandth, and a source takes 50 kB."""
+
+
+class Seen(BaseModel):
+    """An item called real: where its media is, and how its score ranked among its source's own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    topic: str
+    partition: int
+    offset: int
+    digest: str
+    score: float
+    p: float | None = None
+    """its p-value; None while the test gathered"""
+
+
+@dataclass
+class Watched:
+    """A source and its test. number is the test's among all of its release; seen are the newest items."""
+
+    release: str
+    source: str
+    number: int
+    test: ShiftTest
+    seen: list[Seen]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm whose suspects wait to be shelved. others are items of the source from before the shift."""
+
+    id: int
+    raised: Raised
+    suspects: tuple[Seen, ...]
+    others: tuple[Seen, ...]
+
+
+def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
+    """Return a watched source, with a test that begins where it was not watched."""
+    here = (watched.c.release == release) & (watched.c.source == source)
+    row = connection.execute(select(watched).where(here)).first()
+    if row is None:
+        return begin(connection, release, source, settings)
+    seen = [Seen.model_validate(one) for one in json.loads(row.seen)]
+    return Watched(release, source, row.number, ShiftTest.from_bytes(row.test), seen)
+
+
+def begin(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
+    """Begin a source's test: it gets the next number of its release, and gathers first."""
+    here = watched_releases.c.release == release
+    begun = connection.scalar(select(watched_releases.c.tests).where(here))
+    if begun is None:
+        connection.execute(insert(watched_releases).values(release=release, tests=1))
+    else:
+        connection.execute(update(watched_releases).where(here).values(tests=begun + 1))
+    test = ShiftTest(secrets.randbits(62), settings.min_reference, MAX_REFERENCE)
+    return Watched(release, source, (begun or 0) + 1, test, [])
+
+
+def save(connection: Connection, one: Watched) -> None:
+    """Write a watched source."""
+    here = (watched.c.release == one.release) & (watched.c.source == one.source)
+    values = {
+        "number": one.number,
+        "test": one.test.to_bytes(),
+        "seen": json.dumps([seen.model_dump() for seen in one.seen]),
+        "seen_ms": now_ms(),
+    }
+    if not connection.execute(update(watched).where(here).values(values)).rowcount:
+        connection.execute(insert(watched).values(release=one.release, source=one.source, **values))
+
+
+def drop_beyond(connection: Connection, most: int) -> int:
+    """Let go of the sources that were unseen for longest, beyond so many; return how many."""
+    over = (connection.scalar(select(func.count()).select_from(watched)) or 0) - most
+    if over <= 0:
+        return 0
+    oldest = select(watched.c.release, watched.c.source).order_by(watched.c.seen_ms).limit(over)
+    for row in connection.execute(oldest).all():
+        here = (watched.c.release == row.release) & (watched.c.source == row.source)
+        connection.execute(delete(watched).where(here))
+    return over
+
+
+def put_raised(
+    connection: Connection, raised: Raised, suspects: Sequence[Seen], others: Sequence[Seen]
+) -> None:
+    """Write an alarm whose suspects are to be shelved."""
+    connection.execute(
+        insert(alarms).values(
+            raised=raised.model_dump_json(),
+            suspects=_dumped(suspects),
+            others=_dumped(others),
+            announced=False,
+        )
+    )
+
+
+def to_shelve(connection: Connection) -> list[Alarm]:
+    """Return the alarms whose suspects are not shelved, the oldest first."""
+    rows = connection.execute(select(alarms).where(alarms.c.evidence.is_(None)).order_by(alarms.c.id))
+    return [
+        Alarm(row.id, Raised.model_validate_json(row.raised), _loaded(row.suspects), _loaded(row.others))
+        for row in rows
+    ]
+
+
+def waits(connection: Connection, alarm: int) -> bool:
+    """Say whether an alarm's suspects are not shelved."""
+    query = select(alarms.c.id).where(alarms.c.id == alarm, alarms.c.evidence.is_(None))
+    return connection.execute(query).first() is not None
+
+
+def put_shelved(connection: Connection, found: ShiftAlarm) -> None:
+    """Write what an alarm is about once its suspects are shelved."""
+    connection.execute(update(alarms).where(alarms.c.id == found.id).values(evidence=found.model_dump_json()))
+
+
+def to_announce(connection: Connection) -> list[ShiftAlarm]:
+    """Return the alarms that are shelved and not announced, the oldest first."""
+    waiting = alarms.c.evidence.is_not(None) & alarms.c.announced.is_not(True)
+    found = connection.scalars(select(alarms.c.evidence).where(waiting).order_by(alarms.c.id))
+    return [ShiftAlarm.model_validate_json(one) for one in found]
+
+
+def put_announced(connection: Connection, ids: Iterable[int]) -> None:
+    """Note that alarms are announced."""
+    connection.execute(update(alarms).where(alarms.c.id.in_(list(ids))).values(announced=True))
+
+
+def _dumped(some: Sequence[Seen]) -> str:
+    return json.dumps([one.model_dump() for one in some])
+
+
+def _loaded(text: str) -> tuple[Seen, ...]:
+    return tuple(Seen.model_validate(one) for one in json.loads(text))

@@ -1,0 +1,299 @@
+"""What lies under a digest is what the digest says: in a folder, and in a real S3 server."""
+
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from s3_server import Line
+
+from deploy.releases import artifacts
+from deploy.releases.artifacts import (
+    ArtifactMissingError,
+    ArtifactRefusedError,
+    ArtifactStore,
+    ArtifactsUnavailableError,
+    ArtifactTooLargeError,
+)
+from detector.release.artifact import FILES, MANIFEST, WEIGHTS, Artifact, seal
+from memory.crops import object_store
+from memory.crops.object_store import ObjectStore
+
+Make = Callable[..., Artifact]
+MAX_BYTES = 2**26
+
+
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store may lie."""
+    return str(tmp_path / "store") if request.param == "folder" else request.getfixturevalue("bucket")
+
+
+@pytest.fixture
+def store(url: str) -> ArtifactStore:
+    return ArtifactStore(url, MAX_BYTES)
+
+
+def put(store: ArtifactStore, artifact: Artifact, *names: str) -> None:
+    for name in names or (*artifact.manifest.files, MANIFEST):
+        send(store, artifact.digest, name, (artifact.folder / name).read_bytes())
+
+
+def send(store: ArtifactStore, digest: str, name: str, value: bytes) -> None:
+    with store.upload(digest, name) as upload:
+        upload.write(value)
+        upload.commit()
+
+
+def stored(store: ArtifactStore, digest: str, name: str) -> bytes:
+    found = store.read(digest, name)
+    value = b"".join(found.pieces)
+    assert len(value) == found.size
+    return value
+
+
+def is_whole(store: ArtifactStore, artifact: Artifact) -> bool:
+    names = (*artifact.manifest.files, MANIFEST)
+    there = {name: (artifact.folder / name).read_bytes() for name in names}
+    return there == {name: stored(store, artifact.digest, name) for name in names}
+
+
+def test_an_artifact_is_there_with_its_manifest_and_not_before(
+    store: ArtifactStore, url: str, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact, *artifact.manifest.files)
+    for ask in (store.evidence, lambda digest: store.read(digest, WEIGHTS)):
+        with pytest.raises(ArtifactMissingError):
+            ask(artifact.digest)
+    put(store, artifact, MANIFEST)
+    assert is_whole(store, artifact)
+    assert store.evidence(artifact.digest).digest == artifact.digest
+    assert ObjectStore(url).names(".incoming") == []
+
+
+def test_a_large_artifact_goes_in_parts(store: ArtifactStore, make_artifact: Make) -> None:
+    small = make_artifact()
+    (small.folder / WEIGHTS).write_bytes(bytes(range(256)) * (40 * 2**12))
+    artifact = seal(small.folder, small.manifest)
+    put(store, artifact)
+    assert is_whole(store, artifact)
+    assert store.evidence(artifact.digest).digest == artifact.digest
+
+
+def test_a_file_over_the_limit_is_refused(url: str) -> None:
+    store = ArtifactStore(url, 10)
+    with store.upload("a" * 64, WEIGHTS) as upload:
+        upload.write(b"x" * 10)
+        with pytest.raises(ArtifactTooLargeError, match="10 bytes"):
+            upload.write(b"x")
+    assert ObjectStore(url).names() == []
+
+
+def test_files_that_came_by_way_of_several_servers_make_one_artifact(
+    store: ArtifactStore, url: str, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    for number, name in enumerate((*artifact.manifest.files, MANIFEST)):
+        put(ArtifactStore(url, MAX_BYTES) if number % 2 else store, artifact, name)
+    assert is_whole(store, artifact)
+
+
+def test_other_bytes_are_refused_and_the_right_ones_taken_afterwards(
+    store: ArtifactStore, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact, *artifact.manifest.files)
+    send(store, artifact.digest, WEIGHTS, b"other bytes")
+    with pytest.raises(ArtifactRefusedError, match="not complete"):
+        put(store, artifact, MANIFEST)
+    with pytest.raises(ArtifactMissingError):
+        store.read(artifact.digest, WEIGHTS)
+    put(store, artifact, WEIGHTS, MANIFEST)
+    send(store, artifact.digest, WEIGHTS, b"too late")
+    assert is_whole(store, artifact)
+
+
+def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
+    store: ArtifactStore, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact, *artifact.manifest.files)
+    verify = artifacts.verify
+
+    def verify_and_be_overtaken(folder: Path, digest: str | None = None) -> Artifact:
+        verified = verify(folder, digest)
+        send(store, artifact.digest, WEIGHTS, b"other bytes")
+        return verified
+
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(artifacts, "verify", verify_and_be_overtaken)
+        put(store, artifact, MANIFEST)
+    assert is_whole(store, artifact)
+    assert store.evidence(artifact.digest).digest == artifact.digest
+
+
+def test_a_manifest_that_came_first_or_is_another_is_refused(
+    store: ArtifactStore, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    for manifest in ((artifact.folder / MANIFEST).read_bytes(), b"{}", b""):
+        with pytest.raises(ArtifactRefusedError, match="not complete"):
+            send(store, artifact.digest, MANIFEST, manifest)
+    with pytest.raises(ArtifactMissingError):
+        store.evidence(artifact.digest)
+
+
+def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
+    store: ArtifactStore, url: str, make_artifact: Make
+) -> None:
+    artifact = make_artifact()
+    again = ArtifactStore(url, MAX_BYTES)  # as another server has it
+
+    def attempt(number: int) -> None:
+        try:
+            put((store, again)[number % 2], artifact)
+        except ArtifactRefusedError as refused:
+            assert "not complete" in str(refused)  # noqa: PT017 - that it refuses at all is no promise
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(attempt, range(12)))
+    assert is_whole(store, artifact)
+
+
+def test_evidence_reads_every_byte_anew(store: ArtifactStore, url: str, make_artifact: Make) -> None:
+    artifact = make_artifact()
+    put(store, artifact)
+    ObjectStore(url).write(f"{artifact.digest}/{WEIGHTS}", b"other bytes")
+    with pytest.raises(ArtifactRefusedError, match="damaged"):
+        store.evidence(artifact.digest)
+    ObjectStore(url).delete(f"{artifact.digest}/{WEIGHTS}")
+    with pytest.raises(ArtifactRefusedError, match="damaged"):
+        store.evidence(artifact.digest)
+
+
+@pytest.mark.slow
+def test_a_folders_artifacts_are_copied_into_a_bucket_as_they_are(
+    bucket: str, make_artifact: Make, tmp_path: Path
+) -> None:
+    artifact = make_artifact()
+    folder, store = (ArtifactStore(url, MAX_BYTES) for url in (str(tmp_path / "store"), bucket))
+    put(folder, artifact)
+    for path in (tmp_path / "store" / artifact.digest).iterdir():
+        ObjectStore(bucket).upload(path, f"{artifact.digest}/{path.name}")
+    assert store.evidence(artifact.digest) == folder.evidence(artifact.digest)
+
+
+@pytest.mark.parametrize("name", ["extra.html", "handler.py", "Manifest.json", "", "../x", ".used"])
+def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactStore, url: str, name: str) -> None:
+    for digest, file in (("a" * 64, name), (".incoming", WEIGHTS), ("A" * 64, WEIGHTS)):
+        with pytest.raises(ArtifactRefusedError):
+            store.read(digest, file)
+        with pytest.raises(ArtifactRefusedError), store.upload(digest, file):
+            pass
+    assert ObjectStore(url).names() == []
+    for file in FILES - {MANIFEST}:
+        send(store, "a" * 64, file, b"x")
+
+
+def test_what_no_release_names_and_nobody_uses_is_collected_when_it_is_old(
+    store: ArtifactStore, url: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, old, unfinished = make_artifact(), make_artifact(), make_artifact()
+    for artifact in (named, old):
+        put(store, artifact)
+    put(store, unfinished, WEIGHTS)
+    assert store.collect({named.digest}) == []  # none is old
+    # Ages in a listing of S3 are whole seconds, so that of now is over in at most two.
+    monkeypatch.setattr(artifacts, "KEPT_S", 1)
+    gone: list[str] = []
+    deadline = time.monotonic() + 120
+    while len(gone) < 2:
+        gone += store.collect({named.digest})
+        assert time.monotonic() < deadline
+    assert sorted(gone) == sorted([old.digest, unfinished.digest])
+    assert is_whole(store, named)
+    left = {name.split("/")[-2] for name in ObjectStore(url).names() if "/" in name}
+    assert left == {named.digest, ".used"}
+    put(store, old)
+    assert is_whole(store, old)
+
+
+@pytest.mark.parametrize("use", ["evidence", "put"])
+def test_an_artifact_that_is_used_while_it_is_collected_stays(
+    store: ArtifactStore, url: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    artifact = make_artifact()
+    put(store, artifact)
+    ObjectStore(url).delete(f".used/{artifact.digest}")
+    found, long = ObjectStore.found, timedelta(seconds=2 * artifacts.KEPT_S)
+
+    def of_long_ago(self: ObjectStore, below: str = "") -> list[object_store.Found]:
+        return [object_store.Found(item.name, item.modified - long) for item in found(self, below)]
+
+    monkeypatch.setattr(ObjectStore, "found", of_long_ago)
+    # The listing says that it is old, but since then somebody has begun to propose it.
+    if use == "put":
+        put(store, artifact, WEIGHTS)
+    else:
+        store.evidence(artifact.digest)
+    assert store.collect(set()) == []
+    assert is_whole(store, artifact)
+    ObjectStore(url).delete(f".used/{artifact.digest}")
+    assert store.collect(set()) == [artifact.digest]  # the control
+
+
+@pytest.mark.slow
+def test_a_completion_that_breaks_off_anywhere_is_never_served_and_is_done_again(
+    line: Line, bucket: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "CALL_S", 5.0)
+    artifact = make_artifact()
+    whole = ArtifactStore(bucket, MAX_BYTES)
+    put(whole, artifact, *artifact.manifest.files)
+    real, written = ObjectStore.upload, []
+
+    def breaks_off(self: ObjectStore, path: Path, name: str) -> None:
+        written.append(name)
+        line.fails = len(written) in (1, 4, 8)
+        real(self, path, name)
+
+    monkeypatch.setattr(ObjectStore, "upload", breaks_off)
+    failed = 0
+    while True:
+        try:
+            put(whole, artifact, MANIFEST)
+            break
+        except ArtifactsUnavailableError:
+            failed += 1
+            line.fails = False
+            with pytest.raises(ArtifactMissingError):
+                whole.read(artifact.digest, WEIGHTS)
+    assert failed == 3
+    assert is_whole(whole, artifact)
+
+
+@pytest.mark.parametrize("kind", ["folder", pytest.param("bucket", marks=pytest.mark.slow)])
+def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if kind == "bucket":
+        there = ArtifactStore(request.getfixturevalue("bucket"), MAX_BYTES)
+        gone, said = ArtifactStore("s3://no-such-bucket/x", MAX_BYTES), "no bucket no-such-bucket"
+    else:
+        there, gone = (ArtifactStore(str(tmp_path / name), MAX_BYTES) for name in ("there", "gone"))
+        shutil.rmtree(tmp_path / "gone")
+        said = f"the folder {tmp_path}/gone is gone"
+    for act in (
+        lambda: gone.evidence("a" * 64),
+        lambda: gone.read("a" * 64, WEIGHTS),
+        lambda: send(gone, "a" * 64, WEIGHTS, b"x"),
+        lambda: gone.collect(set()),
+    ):
+        with pytest.raises(ArtifactsUnavailableError, match=r"bucket|is gone"):
+            act()
+    assert said in str(gone.hindrance())
+    assert there.hindrance() is None

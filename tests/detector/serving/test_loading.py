@@ -1,0 +1,191 @@
+"""Artifacts over real HTTP into a cache, with records, bytes and environments as an attacker has them."""
+
+import functools
+import hashlib
+import http.server
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from detector.release.artifact import MANIFEST, MODEL, Artifact
+from detector.release.manifest import ArtifactError, DamagedArtifactError
+from detector.serving.fetch import FetchError, NoDigestError, ask_rollout, fetch
+from detector.serving.loading import Holdings
+from detector.settings import DetectorSettings
+
+
+class Deploy(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder as deploy serves its artifacts, and keeps the headers that came."""
+
+    headers_seen: list[dict[str, str]]
+
+    def do_GET(self) -> None:
+        self.headers_seen.append(dict(self.headers))
+        super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def serving(folder: Path) -> tuple[http.server.ThreadingHTTPServer, list[dict[str, str]]]:
+    seen: list[dict[str, str]] = []
+    handler = type("Handler", (Deploy,), {"headers_seen": seen})
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, seen
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[Path, DetectorSettings]]:
+    folder = tmp_path / "site"
+    (folder / "artifacts").mkdir(parents=True)
+    server, _ = serving(folder)
+    yield folder, DetectorSettings(deploy_url=f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    server.server_close()
+
+
+def publish(artifact: Artifact, folder: Path) -> Path:
+    return Path(shutil.copytree(artifact.folder, folder / "artifacts" / artifact.digest))
+
+
+def test_an_artifact_is_fetched_whole_and_then_read_from_the_cache(site, untrained_artifact, tmp_path):
+    folder, settings = site
+    published = publish(untrained_artifact, folder)
+    cache = tmp_path / "cache"
+    assert fetch(untrained_artifact.digest, cache, settings).manifest == untrained_artifact.manifest
+    shutil.rmtree(published)
+    assert fetch(untrained_artifact.digest, cache, settings).digest == untrained_artifact.digest
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_path_in_place_of_a_digest_removes_nothing(site, tmp_path, absolute):
+    cache, precious = tmp_path / "cache", tmp_path / "precious"
+    cache.mkdir()
+    precious.mkdir()
+    (precious / "file").write_text("kept")
+    with pytest.raises(NoDigestError):
+        fetch(str(precious) if absolute else "../precious", cache, site[1])
+    assert (precious / "file").read_text() == "kept"
+
+
+def test_a_damaged_cache_entry_is_fetched_anew_and_its_neighbours_stay(site, untrained_artifact, tmp_path):
+    folder, settings = site
+    publish(untrained_artifact, folder)
+    cache = tmp_path / "cache"
+    first = fetch(untrained_artifact.digest, cache, settings)
+    (first.folder / MODEL).write_bytes(b"damaged")
+    (cache / "neighbour").mkdir()
+    assert fetch(untrained_artifact.digest, cache, settings).digest == untrained_artifact.digest
+    assert sorted(path.name for path in cache.iterdir()) == sorted(["neighbour", untrained_artifact.digest])
+
+
+def test_bytes_that_are_not_the_digests_leave_nothing_in_the_cache(site, untrained_artifact, tmp_path):
+    folder, settings = site
+    (publish(untrained_artifact, folder) / MODEL).write_bytes(b"forged")
+    with pytest.raises(DamagedArtifactError, match=MODEL):
+        fetch(untrained_artifact.digest, tmp_path / "cache", settings)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_file_of_another_name_is_refused_before_it_is_fetched(site, untrained_artifact, tmp_path):
+    folder, settings = site
+    manifest = untrained_artifact.manifest
+    files = manifest.files | {"json.py": "0" * 64}
+    data = manifest.model_copy(update={"files": files}).model_dump_json().encode()
+    digest = hashlib.sha256(data).hexdigest()
+    published = Path(shutil.copytree(untrained_artifact.folder, folder / "artifacts" / digest))
+    (published / MANIFEST).write_bytes(data)
+    (published / "json.py").write_text("raise SystemExit")
+    with pytest.raises(ArtifactError, match=r"json\.py"):
+        fetch(digest, tmp_path / "cache", settings)
+
+
+def test_what_deploy_does_not_have_is_a_passing_fault(site, tmp_path):
+    with pytest.raises(FetchError):
+        fetch("0" * 64, tmp_path / "cache", site[1])
+    with pytest.raises(FetchError):
+        ask_rollout(site[1])
+
+
+def test_no_proxy_of_the_environment_sees_the_token(untrained_artifact, tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    publish(untrained_artifact, folder)
+    said = {"ledger": "0" * 32, "epoch": 0, "sequence": 3, "stable": untrained_artifact.digest}
+    (folder / "rollout").write_text(json.dumps(said))
+    server, seen = serving(folder)
+    proxy, overheard = serving(tmp_path)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    settings = DetectorSettings(deploy_url=f"http://127.0.0.1:{server.server_port}", deploy_token="secret")
+    try:
+        rollout = ask_rollout(settings)
+        fetch(untrained_artifact.digest, tmp_path / "cache", settings)
+    finally:
+        for running in (server, proxy):
+            running.shutdown()
+            running.server_close()
+    assert rollout.stable == untrained_artifact.digest
+    assert overheard == []
+    assert {request["authorization"] for request in seen} == {"Bearer secret"}
+
+
+A, B = "a" * 64, "b" * 64
+
+HOLD = """
+import sys
+from pathlib import Path
+from detector.serving.loading import Holdings
+holdings = Holdings(Path(sys.argv[1]))
+holdings.hold([sys.argv[2]])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def neighbour(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path), B],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def held(holdings: Holdings, digests: set[str]) -> set[str]:
+    with holdings.hold_alone(digests) as everything:
+        return everything
+
+
+def test_what_another_process_holds_is_seen_until_it_is_killed(tmp_path, neighbour):
+    with closing(Holdings(tmp_path)) as holdings:
+        assert held(holdings, {A}) == {A, B}
+        neighbour.kill()
+        neighbour.wait()
+        assert held(holdings, {A}) == {A}
+        assert len(list((tmp_path / "holdings").glob("*.json"))) == 1
+
+
+def test_a_worker_holds_the_last_that_it_said(tmp_path):
+    with closing(Holdings(tmp_path)) as other:
+        with closing(Holdings(tmp_path)) as one:
+            one.hold({A, B})
+            assert held(other, set()) == {A, B}
+            one.hold({B})
+            assert held(other, set()) == {B}
+        assert held(other, set()) == set()

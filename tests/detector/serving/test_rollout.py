@@ -1,0 +1,193 @@
+"""Deploy's word counts, whatever the releases topic says."""
+
+import json
+import math
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from detector.records import Rollout
+from detector.serving import rollout_source
+from detector.serving.fetch import FetchError
+from detector.serving.rollout import Route, in_share
+from detector.serving.rollout_source import STATES, Pause, Wanted
+from detector.settings import DetectorSettings
+
+A, B = "a" * 64, "b" * 64
+OURS, THEIRS = "0" * 32, "f" * 32
+
+
+def rollout(stable: str = A, sequence: int = 3, ledger: str = OURS, epoch: int = 0) -> Rollout:
+    return Rollout(ledger=ledger, epoch=epoch, sequence=sequence, stable=stable)
+
+
+def said(wanted: Wanted, newest: Rollout | None, answer: Rollout | Exception | None) -> None:
+    future: Future[Rollout | None] = Future()
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+    assert wanted.due(newest)
+    wanted.answered(newest, future)
+
+
+def state() -> str:
+    name = "forgewatch_detector_rollout_state"
+    (found,) = [each for each in STATES if REGISTRY.get_sample_value(name, {"state": each})]
+    return found
+
+
+def unconfirmed() -> float:
+    return REGISTRY.get_sample_value("forgewatch_detector_unconfirmed_rollouts_total") or 0.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DetectorSettings:
+    monkeypatch.setattr(rollout_source, "LONGEST_PAUSE_S", 1e-9)
+    return DetectorSettings(model_store_dir=tmp_path)
+
+
+def test_nothing_is_served_before_deploy_was_asked(settings):
+    wanted = Wanted(settings)
+    assert wanted.due(rollout())
+    assert wanted.rollout is None
+    said(wanted, rollout(), FetchError("no answer"))
+    assert wanted.rollout is None
+    assert state() == "unreachable"
+
+
+def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings):
+    wanted = Wanted(settings)
+    said(wanted, rollout(), rollout())
+    assert (wanted.rollout, state()) == (rollout(), "confirmed")
+    assert not wanted.due(rollout())
+    assert wanted.due(rollout(B, 6))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [rollout(B, 10**9), rollout(B, 3), rollout(B, 1, THEIRS), rollout(B, 10**9, THEIRS, 99)],
+)
+def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counted_once(settings, forged):
+    wanted = Wanted(settings)
+    said(wanted, rollout(), rollout())
+    before = unconfirmed()
+    for _ in range(3):
+        said(wanted, forged, rollout())
+    assert (wanted.rollout, state()) == (rollout(), "unconfirmed")
+    assert unconfirmed() == before + 1
+    said(wanted, rollout(), rollout())
+    assert state() == "confirmed"
+
+
+def test_a_topic_that_is_only_behind_is_no_forgery(settings):
+    wanted = Wanted(settings)
+    before = unconfirmed()
+    said(wanted, rollout(), rollout(B, 6))
+    assert (wanted.rollout, state(), unconfirmed()) == (rollout(B, 6), "confirmed", before)
+
+
+def test_a_restored_ledger_is_followed_though_its_sequence_is_lower(settings):
+    wanted = Wanted(settings)
+    said(wanted, rollout(B, 60), rollout(B, 60))
+    restored = rollout(A, 3, epoch=1)
+    said(wanted, restored, restored)
+    assert (wanted.rollout, state()) == (restored, "confirmed")
+    anew = rollout(B, 3, THEIRS)
+    said(wanted, anew, anew)
+    assert (wanted.rollout, state()) == (anew, "confirmed")
+
+
+def test_a_deploy_that_lost_its_ledger_stops_nothing_and_is_told(settings):
+    wanted = Wanted(settings)
+    said(wanted, rollout(), rollout())
+    said(wanted, rollout(B, 9), None)
+    assert (wanted.rollout, state()) == (rollout(), "nothing_approved")
+
+
+@pytest.mark.parametrize("answer", [FetchError("no answer"), None])
+def test_after_a_restart_what_was_served_last_is_served_while_deploy_says_nothing(settings, answer):
+    Wanted(settings).keep(rollout())
+    wanted = Wanted(settings)
+    assert wanted.rollout is None
+    said(wanted, rollout(B, 10**9), answer)
+    assert wanted.rollout == rollout()
+    said(wanted, rollout(B, 6), rollout(B, 6))
+    assert wanted.rollout == rollout(B, 6)
+
+
+@pytest.mark.parametrize("kept", [b"", b"{}", json.dumps({"stable": "/etc"}).encode()])
+def test_a_damaged_file_of_what_was_served_is_as_good_as_none(settings, kept):
+    (settings.model_store_dir / "rollout.json").write_bytes(kept)
+    assert Wanted(settings).kept is None
+
+
+@given(st.floats(0.001, 10), st.floats(0.001, 1000), st.integers(1, 200))
+def test_pauses_double_up_to_the_longest(first_s, max_s, failures):
+    with pytest.MonkeyPatch.context() as patch:
+        clock = SimpleNamespace(now=0.0)
+        patch.setattr(rollout_source, "time", SimpleNamespace(monotonic=lambda: clock.now))
+        patch.setattr(rollout_source, "FIRST_PAUSE_S", first_s)
+        pause = Pause()
+        assert pause.due
+        for failure in range(failures):
+            began, expected = clock.now, min(max_s, first_s * 2.0 ** min(failure, 64))
+            pause.failed(max_s)
+            clock.now = began + expected * 0.99
+            assert not pause.due
+            clock.now = began + expected * 1.01
+            assert pause.due
+        pause.failed(max_s, long=True)
+        clock.now += max_s * 0.99
+        assert not pause.due
+        pause.rest(0.0)
+        assert pause.due
+        assert pause.failures == 0
+
+
+IDS = st.builds(
+    lambda topic, partition, offset: f"{topic}-{partition}-{offset}", st.text(), ints := st.integers(0), ints
+)
+SHARES = st.floats(0, 1)
+
+
+@given(IDS, SHARES, SHARES)
+def test_a_larger_share_holds_all_of_a_smaller_one(item_id, one, other):
+    assert in_share(item_id, min(one, other)) <= in_share(item_id, max(one, other))
+
+
+def test_an_id_has_the_same_place_in_every_process_and_version():
+    taken = [offset for offset in range(12) if in_share(f"forgewatch.media-0-{offset}", 0.25)]
+    assert taken == [2, 3, 5]
+
+
+@given(IDS)
+def test_no_share_takes_none_and_the_whole_takes_all(item_id):
+    assert not in_share(item_id, 0.0)
+    assert in_share(item_id, 1.0)
+
+
+@examples(max_examples=50, derandomize=True)
+@given(st.text(max_size=20), st.integers(0, 500), SHARES)
+def test_a_share_is_taken_within_binomial_bounds(topic, partition, share):
+    count = 4000
+    taken = sum(in_share(f"{topic}-{partition}-{offset}", share) for offset in range(count))
+    assert abs(taken - count * share) <= 5 * math.sqrt(count * share * (1 - share)) + 1
+
+
+def test_a_route_gives_the_canary_its_share_and_the_stable_release_the_rest():
+    stable: Any = SimpleNamespace(digest="a" * 64)
+    canary: Any = SimpleNamespace(digest="b" * 64)
+    ids = [f"media-0-{offset}" for offset in range(500)]
+    route = Route(stable, canary, 0.3)
+    assert [route.pick(each) is canary for each in ids] == [in_share(each, 0.3) for each in ids]
+    assert set(route.releases) == {stable.digest, canary.digest}
+    assert {id(Route(stable).pick(each)) for each in ids} == {id(stable)}
+    assert {id(Route(stable, canary, 0.0).pick(each)) for each in ids} == {id(stable)}
