@@ -234,7 +234,8 @@ def frame_features(
 
     One crop a frame, which follows the largest face. A video without a face is seen where it is most
     restless: of a grid of crops, where the forensic features of a few frames deviate most from their median,
-    in units of all crops' deviation. features: of crops of `CROP_PX`. Raises ClipError where the file cannot be read, or holds none of these.
+    in units of all crops' deviation. features: of crops of `CROP_PX`. Raises ClipError where the file cannot
+    be read, or holds none of these.
     """
     clip = Clip(path, max_pixels)
     searched = dict(_searched(clip, first, end))
