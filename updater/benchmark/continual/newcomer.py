@@ -30,8 +30,7 @@ from updater.candidate.builder import STAGES, build
 from updater.candidate.calibrate import reals
 from updater.candidate.draft import Draft, identity_of
 from updater.candidate.evaluate import labelled, score_items
-from updater.candidate.parent import load_network
-from updater.candidate.plan import Parent, make_plan
+from updater.candidate.plan import Parent, load_network, make_plan
 from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops, Splits
 from updater.measures import auroc

@@ -15,8 +15,7 @@ from pydantic import JsonValue
 from memory.records import REAL
 from updater.benchmark.report.harness import Seed
 from updater.data.layouts.entries import Entry
-from updater.data.layouts.forgerynet import Medium
-from updater.data.layouts.forgerynet_classes import APPROACHES, Kind
+from updater.data.layouts.forgerynet import APPROACHES, Kind, Medium
 from updater.progress import Progress, unsaid
 
 Kinds = Mapping[str, Kind]

@@ -26,10 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.model.network import Network
+from updater.benchmark.learners.teacher import interpolated
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.training import schemes, two_stages
-from updater.training.losses import classification, interpolated
+from updater.training.losses import classification
 from updater.training.pools import backbone_rows, classify_items, crop_features
 from updater.training.step import Learnt, Step, with_head
 

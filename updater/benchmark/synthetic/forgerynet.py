@@ -15,7 +15,7 @@ from PIL import Image
 
 from updater.benchmark.synthetic.in_part import ClipSample, LocalSample, make_clips, make_locals, numbers_of
 from updater.benchmark.synthetic.stream import REAL
-from updater.data.layouts.forgerynet_classes import classes_of
+from updater.data.layouts.forgerynet import classes_of
 
 DIRECTORIES: dict[str, int] = {
     "blended": 1,

@@ -15,7 +15,7 @@ from datetime import datetime
 import structlog
 
 from ingest.process.frame import WrongSettingError
-from updater.jobs.kubernetes import Kubernetes, KubernetesError, NoClusterError, Object
+from updater.kubernetes import Kubernetes, KubernetesError, NoClusterError, Object
 from updater.metrics import PROGRESS
 from updater.records import UpdateRun
 from updater.runs import RunTable, utc_now
