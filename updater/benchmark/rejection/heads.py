@@ -1,12 +1,15 @@
-"""OpenCIL's extra head, trained by a loss on the classes alone: LogitNorm, T2FNorm and RegMixup.
+"""Heads that are trained on frozen embeddings, and those of OpenCIL whose loss is of the classes alone.
 
 Miao et al. 2024, "OpenCIL: benchmarking out-of-distribution detection in class-incremental learning", section
-3.2. The loss of a batch of new items is added to that of a batch of exemplars. Only the head f trains, on
-frozen embeddings h; it begins as the classifier, and its score is the energy of h as it is. AugMix, whose
-items change, is augmix.py.
+3.2: LogitNorm, T2FNorm and RegMixup. The loss of a batch of new items is added to that of a batch of
+exemplars. Only the head f trains, on frozen embeddings h; it begins as the classifier, and its score is the
+energy of h as it is. AugMix, whose items change, is augmix.py.
+
+A head is fitted on what is known and on which items are exemplars of earlier steps, bool [n].
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +17,81 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from updater.benchmark.rejection.evidence import Known, Score
-from updater.benchmark.rejection.fine_tuned_head import (
-    PLAN,
-    FineTuning,
-    energy_of_head,
-    extra_head,
-    fine_tune,
-    new_and_exemplars,
-    pick,
-)
+from detector.model.scores import energy
+from updater.benchmark.rejection.evidence import Evidence, Known, Score, as_score
 from updater.draws import RandomStream
+from updater.training.fit import Descent, by_schedule
+from updater.training.fit import fit as train
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """OpenCIL's way (its configurations): momentum 0.9, decay 5e-4, a rate that falls as a cosine.
+
+    There it falls after each of ten epochs, which are 390 steps on ten classes of CIFAR-100; here after each
+    step.
+    """
+
+    steps: int = 300
+    batch: int = 128
+    rate: float = 0.1
+
+
+PLAN = FineTuning()
+
+
+def fine_tune(
+    head: nn.Linear, loss: Callable[[torch.Generator], Tensor], plan: FineTuning, seed: int
+) -> None:
+    """Train a head in place to lower `loss(generator)`, which draws its own batches.
+
+    The global random state is not used.
+
+    Gradients are clipped to a length of 5: squared hinges at a distance of 27 would else throw the head far
+    off in the first steps.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.SGD(head.parameters(), lr=plan.rate, momentum=0.9, weight_decay=5e-4)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=plan.steps)
+    train(
+        head,
+        lambda steps: (generator for _ in steps),
+        loss,
+        Descent(optimiser, plan.steps, by_schedule(falling), longest=5.0),
+    )
+
+
+def extra_head(known: Known) -> nn.Linear:
+    """Return a head that can be trained and begins as the network's, D to K."""
+    classes, width = known.head_weight.shape
+    with torch.random.fork_rng(devices=[]):
+        head = nn.Linear(width, classes)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor(known.head_weight))
+        head.bias.copy_(torch.tensor(known.head_bias))
+    return head
+
+
+def pick(generator: torch.Generator, of: Tensor, count: int) -> Tensor:
+    """Draw `count` of these numbers, int64, with repetition."""
+    return of[torch.randint(len(of), (count,), generator=generator)]
+
+
+def new_and_exemplars(old: npt.NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
+    """Return the numbers of new items and of exemplars, int64; exemplars alone are taken as new."""
+    new, exemplars = torch.from_numpy(np.flatnonzero(~old)), torch.from_numpy(np.flatnonzero(old))
+    return (new, exemplars) if len(new) else (exemplars, new)
+
+
+def energy_of_head(known: Known, head: nn.Linear) -> Score:
+    """Return the energy of a trained head as a score, on the embedding as it is."""
+
+    def score(evidence: Evidence) -> npt.NDArray[np.float32]:
+        with torch.no_grad():
+            return np.asarray(energy(head(torch.tensor(evidence.embedding))).numpy())
+
+    return as_score(score)
+
 
 LOGIT_TEMPERATURE = 0.04
 FEATURE_TEMPERATURE = 0.1

@@ -1,15 +1,20 @@
-"""BiC: two numbers, fitted to a few items held out, take the bias towards new classes away.
+"""Learners whose head is corrected once training is done, for it leans to the new classes: BiC and WA.
 
-Wu et al. 2019, "Large scale incremental learning". Training, eq. 1-4: (1 - lambda) times the
-cross-entropy plus lambda times the distillation of old logits at temperature 2, lambda = n / (n + m) for n
-old and m new classes. Bias correction, eq. 5-6: logits of new classes become alpha * o + beta, with
-alpha and beta minimising the cross-entropy over items that were held out of training, a tenth of each class's
-exemplars and as many of each new one; the rest of the network is fixed. What results is folded into the
-linear head, so a later step distils corrected logits, as in the paper. Heeds every option; "bc" has no
-new logit, and nothing to correct.
+Both train by (1 - lambda) times the cross-entropy plus lambda times the distillation of old logits at
+temperature 2, lambda = n / (n + m) for n old and m new classes. Both need a linear head, into which the
+correction is folded, and heed every option; "bc" has no new logit, and nothing to correct.
 
-The fit differs in two points. Held out are whole groups, since near-duplicates on both sides would hide
-the bias; and a faint pull to the identity keeps alpha finite where the few items can be separated.
+BiC: Wu et al. 2019, "Large scale incremental learning". Training, eq. 1-4. Bias correction, eq. 5-6: logits
+of new classes become alpha * o + beta, with alpha and beta minimising the cross-entropy over items that were
+held out of training, a tenth of each class's exemplars and as many of each new one; the rest of the network
+is fixed. A later step distils corrected logits, as in the paper. The fit differs in two points. Held out are
+whole groups, since near-duplicates on both sides would hide the bias; and a faint pull to the identity keeps
+alpha finite where the few items can be separated.
+
+WA: Zhao et al. 2020, "Maintaining discrimination and fairness in class incremental learning". Training, eq.
+4. Aligning, eq. 5-7: a new class's logit is multiplied by
+  gamma = mean of |w| over old classes / mean of |w| over new classes,
+its bias too, which the paper's head does not have.
 """
 
 from dataclasses import replace
@@ -33,7 +38,7 @@ _HELD_OUT = 0.1
 _PULL = 1e-3
 
 
-def learn(step: Step) -> Learnt:
+def learn_bic(step: Step) -> Learnt:
     """Train a network on nine tenths of a step and correct its head on the rest.
 
     Raises ValueError for a cosine head, whose logits two numbers cannot be folded into. Where no old class
@@ -93,9 +98,9 @@ def fit_correction(logits: Tensor, target: Tensor, old: int) -> tuple[float, flo
         optimiser.zero_grad()
         moved = torch.cat([logits[:, :old], both[0] * logits[:, old:] + both[1]], 1)
         # The weighted mean: the items' weights of one class sum to one.
-        found = F.cross_entropy(moved, target, weight) + _PULL * (both - identity).square().sum()
-        torch.autograd.backward(found)
-        return found
+        loss = F.cross_entropy(moved, target, weight) + _PULL * (both - identity).square().sum()
+        torch.autograd.backward(loss)
+        return loss
 
     optimiser.step(value)  # type: ignore[no-untyped-call]
     alpha, beta = both.tolist()
@@ -113,3 +118,30 @@ def corrected(network: Network, alpha: float, beta: float, old: int) -> Network:
 def _logits(network: Network, items: LabelledCrops, device: torch.device) -> Tensor:
     features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
     return classify_items(network, rows, features, items.starts).logits
+
+
+def learn_wa(step: Step) -> Learnt:
+    """Train a network on a step and align its head. Raises ValueError for a cosine head."""
+    if step.architecture.head != "linear":
+        raise ValueError("WA aligns a linear head; the architecture has a cosine one")
+    trained = two_stages.train(
+        step, "wa", lambda network, data: interpolated(classification(step, data), step, data)
+    )
+    network = trained.network
+    state = network.head.state_dict()
+    old = len(step.old) if step.options.scheme != "bc" else 0
+    weight, bias = aligned(state["weight"], state["bias"], old)
+    return Learnt(with_head(network, {"weight": weight, "bias": bias}), step.classes)
+
+
+def aligned(weight: Tensor, bias: Tensor, old: int) -> tuple[Tensor, Tensor]:
+    """Return the weight, float32 [K, D], and bias, float32 [K], with the logits from `old` on aligned.
+
+    Where there are no old classes, or no new ones, nothing changes.
+    """
+    if not 0 < old < len(weight):
+        return weight, bias
+    norms = weight.norm(dim=1)
+    factor = torch.ones_like(bias)
+    factor[old:] = norms[:old].mean() / norms[old:].mean()
+    return weight * factor[:, None], bias * factor

@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from updater.benchmark.costs.benchmark import costs_json, generated, measure_all
+from updater.benchmark import shift_power
+from updater.benchmark.memory_costs import costs_json, generated, measure_all
 
 
 @pytest.mark.slow
@@ -39,3 +40,13 @@ def _nearest(rows: np.ndarray) -> float:
     between = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(between, np.inf)
     return float(np.median(between.min(1)))
+
+
+def test_what_shifts_further_takes_fewer_items_and_the_closed_form_is_dprime_squared() -> None:
+    found = list(shift_power.measure(200, 6, 0, (0.7, 0.9), lambda *at: None))
+    # At 0.90 d' is sqrt(2) * 1.2816 = 1.812, so (4 / 1.812) ** 2 = 4.87; at 0.70 it is 0.7416.
+    assert [round(one.closed_form, 1) for one in found] == [29.1, 4.9]
+    weak, strong = found
+    assert strong.median < weak.median
+    assert strong.low <= strong.median <= strong.high
+    assert json.loads(shift_power.power_json(found, 200, 6, 0))["power"][1]["item_auc"] == 0.9

@@ -1,4 +1,4 @@
-"""Clips of the synthetic stream: the same each time, forged where they say, and read back from their tree."""
+"""Media forged in part: the same each time, and forged where and when they say."""
 
 import io
 from functools import partial
@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from updater.benchmark.synthetic.clips import (
+from updater.benchmark.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.in_part import (
     FRAMES,
     REACH_PX,
     SIDE_PX,
     ClipSample,
+    _filmed_scene,
+    forge_in_part,
     make_clip,
+    make_local,
     numbers_of,
 )
-from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.local_stills import forge_in_part
 from updater.benchmark.synthetic.stream import FROZEN, REAL, digest
 from updater.scan.clips import MOST, SHORTEST, Stretch, draw_stretches, forged_along, smooth_path
 
@@ -68,10 +71,8 @@ def test_the_frozen_stream_of_stills_is_untouched():
 
 def test_noise_is_anew_in_each_frame_and_all_else_of_the_camera_stays():
     # A window that rests shows what the camera changes from frame to frame.
-    from updater.benchmark.synthetic import clips
-
     still = np.zeros((24, 2), np.int64)
-    frames = clips._filmed_scene(np.random.default_rng(5), 1, still).astype(np.float32)
+    frames = _filmed_scene(np.random.default_rng(5), 1, still).astype(np.float32)
     assert (frames[1:] != frames[:-1]).mean() > 0.1
     means = frames.mean((1, 2))
     assert np.ptp(means, axis=0).max() < 0.5
@@ -108,8 +109,19 @@ def test_paths_are_smooth_and_stay_within_reach():
         assert np.abs(np.diff(path, axis=0)).max() <= 3
 
 
-def test_half_of_the_clips_are_real_and_the_others_of_all_families():
-    wanted = numbers_of(32)
-    assert [family for family, _ in wanted].count(REAL) == 16
-    assert all([family for family, _ in wanted].count(name) == 2 for name in FAMILIES)
-    assert len(set(wanted)) == 32
+def test_families_share_what_is_not_real():
+    wanted = numbers_of(1000, 300)
+    families = [family for family, _ in wanted]
+    assert families.count(REAL) == 300
+    assert {families.count(family) for family in FAMILIES} == {87, 88}
+    assert len(set(wanted)) == 1000
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_picture_is_forged_where_its_mask_says_and_nowhere_else(family):
+    sample = make_local(0, "train", family, 1)
+    assert sample.mask.shape == (256, 256)
+    share = (sample.mask > 127).mean()
+    assert 0.03 <= share <= 0.36 or FAMILIES[family].local
+    assert 0 < share < 0.7
+    assert Image.open(io.BytesIO(sample.data)).size == (256, 256)
