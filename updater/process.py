@@ -16,7 +16,7 @@ from memory.database import UnknownLayoutError, cause_of, folder_of, require_ope
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError
 from updater import metrics, schedule
-from updater.jobs.carry import carrying_as_jobs
+from updater.jobs import carrying_as_jobs
 from updater.progress import terminal
 from updater.runs import Lease, utc_now
 from updater.schedule import labelled_since, suspects_labelled_since

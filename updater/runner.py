@@ -22,9 +22,8 @@ from memory.rehearsal import choose_rehearsal, choose_resting
 from memory.store import StoreUnavailableError
 from updater.candidate.builder import build, sealed
 from updater.candidate.draft import Draft
-from updater.candidate.parent import load_parent
 from updater.candidate.picture import pictures_shown, with_initial_weights
-from updater.candidate.plan import CandidateRefusedError, Parent, make_plan
+from updater.candidate.plan import CandidateRefusedError, Parent, load_parent, make_plan
 from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
 from updater.metrics import PROGRESS, timed

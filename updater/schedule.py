@@ -7,6 +7,7 @@ slot is unique.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
@@ -67,7 +68,9 @@ def request_scheduled(table: RunTable, trigger: BaseTrigger, now: datetime) -> U
     return run if made else None
 
 
-def request_counted(table: RunTable, labelled_since: Callable[[int], int], needed: int) -> UpdateRun | None:
+def request_labelled(
+    table: RunTable, trigger: Literal["count", "alarm"], labelled_since: Callable[[int], int], needed: int
+) -> UpdateRun | None:
     """Write a row when `needed` exemplars were labelled since the labels that the last update saw.
 
     The slot is named by the run before it, so that two hosts which count the same labels write one
@@ -78,21 +81,7 @@ def request_counted(table: RunTable, labelled_since: Callable[[int], int], neede
         return None  # it will see these labels itself
     if labelled_since(table.labels_seen()) < needed:
         return None
-    run, made = table.request(f"count/{newest[0].id if newest else 0}", "count", "schedule")
-    return run if made else None
-
-
-def request_alarmed(table: RunTable, suspects_labelled_since: Callable[[int], int]) -> UpdateRun | None:
-    """Write a row when suspects of an alarm got a class since the labels that the last update saw.
-
-    Slots are named as those of `request_counted`, for the same reasons.
-    """
-    newest = table.newest(1)
-    if newest and newest[0].state in ("queued", "running"):
-        return None  # it will see these labels itself
-    if not suspects_labelled_since(table.labels_seen()):
-        return None
-    run, made = table.request(f"alarm/{newest[0].id if newest else 0}", "alarm", "schedule")
+    run, made = table.request(f"{trigger}/{newest[0].id if newest else 0}", trigger, "schedule")
     return run if made else None
 
 
@@ -115,19 +104,12 @@ def start(
         scheduler.add_job(lambda: request_scheduled(table, trigger, clock()), trigger, id="slot")
         if table.newest(1):  # a system that never ran has missed nothing
             request_scheduled(table, trigger, clock())
-    needed = settings.min_new_exemplars
-    if needed is not None:
-        scheduler.add_job(
-            lambda: request_counted(table, labelled_since, needed),
-            IntervalTrigger(seconds=POLL_S, timezone=UTC),
-            id="count",
-        )
+    often = IntervalTrigger(seconds=POLL_S, timezone=UTC)
+    if settings.min_new_exemplars is not None:
+        counted = (table, "count", labelled_since, settings.min_new_exemplars)
+        scheduler.add_job(request_labelled, often, counted, id="count")
     if settings.after_alarm:
-        scheduler.add_job(
-            lambda: request_alarmed(table, suspects_labelled_since),
-            IntervalTrigger(seconds=POLL_S, timezone=UTC),
-            id="alarm",
-        )
+        scheduler.add_job(request_labelled, often, (table, "alarm", suspects_labelled_since, 1), id="alarm")
     scheduler.start()
     return scheduler
 

@@ -152,7 +152,7 @@ def test_training_hardly_waits_for_its_data(gpu, items, backbone):
 def test_a_wait_for_data_would_be_seen(items, backbone, monkeypatch):
     """By a clock of its own: a step takes a second, and drawing a batch of rows takes none, or three."""
     seconds, drawing = 0.0, 0.0
-    ready = loop.ready_pools
+    ready = loop.ready_rows
 
     def drawn(*made_of):
         nonlocal seconds
@@ -164,7 +164,7 @@ def test_a_wait_for_data_would_be_seen(items, backbone, monkeypatch):
         seconds += stage in ("backbone", "balanced")
 
     monkeypatch.setattr(time, "perf_counter", lambda: seconds)
-    monkeypatch.setattr(loop, "ready_pools", drawn)
+    monkeypatch.setattr(loop, "ready_rows", drawn)
     step = Step(items, CLASSES, Architecture(backbone=backbone, crop_px=64), recipe=RECIPE, progress=trained)
     of_backbone = {} if backbone == "none" else {"backbone": 1}
     assert shares_not_waited(step, (18, 48), rounds=1) == of_backbone | {"balanced": 1}

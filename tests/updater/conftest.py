@@ -19,30 +19,26 @@ from memory.store import Store
 from updater.settings import UpdaterSettings
 
 _ROOM = Path(__file__).parent
-_TRAIN_NETWORKS = ("training", "benchmark", "test_runner")
+_TRAIN_NETWORKS = tuple(str(_ROOM / name) for name in ("training", "benchmark", "test_runner"))
 
 
 def pytest_collection_modifyitems(items):
     """Mark what trains networks as slow, all of it: most of these tests take more than a second."""
     for item in items:
-        if item.path.is_relative_to(_ROOM):
-            name = str(item.path.relative_to(_ROOM))
-            if name.startswith(_TRAIN_NETWORKS):
-                item.add_marker(pytest.mark.slow)
+        if str(item.path).startswith(_TRAIN_NETWORKS):
+            item.add_marker(pytest.mark.slow)
 
 
 CROP_PX = 64
-ROOT = Path(__file__).parents[2]
 
 
 def scene(rng):
     """A smooth picture with sensor noise, 2 crops, uint8 [2, 64, 64, 3]."""
     y, x = np.mgrid[0:CROP_PX, 0:CROP_PX] / CROP_PX
-    waves = sum(
-        rng.normal(0, 40)
-        * np.sin(2 * np.pi * (rng.uniform(0, 3) * x + rng.uniform(0, 3) * y) + rng.uniform(0, 6))
-        for _ in range(4)
-    )
+    waves = 0.0
+    for _ in range(4):
+        strength, across, down, phase = (rng.normal(0, 40), *rng.uniform(0, (3, 3, 6)))
+        waves = waves + strength * np.sin(2 * np.pi * (across * x + down * y) + phase)
     crops = 128 + waves[None, :, :, None] + rng.normal(0, 3, (2, CROP_PX, CROP_PX, 3))
     return crops.clip(0, 255).astype(np.uint8)
 
@@ -52,9 +48,8 @@ def forge(crops, family):
     if family == "blocky":
         return np.repeat(np.repeat(crops[:, ::2, ::2], 2, 1), 2, 2)
     if family == "striped":
-        striped = crops.astype(np.int16)
-        striped[:, ::4] += 9
-        return striped.clip(0, 255).astype(np.uint8)
+        brighter = crops.astype(np.int16) + 9 * (np.arange(crops.shape[1]) % 4 == 0)[:, None, None]
+        return brighter.clip(0, 255).astype(np.uint8)
     if family == "posterised":
         return (crops // 16 * 16).astype(np.uint8)
     assert family == "real"
@@ -98,21 +93,26 @@ def crops(memory_settings):
     return CropStore(memory_settings.crops_url)
 
 
+@pytest.fixture(scope="session")
+def item_features():
+    """Features of items as the memory computes them: their graph is made once."""
+    from memory.features import ItemFeatures
+
+    return ItemFeatures(CROP_PX)
+
+
 @pytest.fixture
-def remember(store, crops, tmp_path):
+def remember(store, crops, item_features):
     """Remember and label `count` new exemplars of a family; returns their ids and the label's number.
 
     shown, frames: make an item's picture, uint8 [H, W, 3], and a video's crops, with a random generator.
     """
     from memory.crops.scans import packed
-    from memory.features import FEATURE_VERSION, WIDTH, ItemFeatures
+    from memory.features import FEATURE_VERSION, WIDTH
     from memory.intake import Arrival
     from memory.intake import remember as take_in
 
-    index = Index(FEATURE_VERSION, WIDTH)
-    made = iter(range(10**6))
-
-    features = ItemFeatures(CROP_PX)
+    index, made = Index(FEATURE_VERSION, WIDTH), iter(range(10**6))
 
     def remember(family, count, shown=None, frames=None):
         arrivals = []
@@ -126,7 +126,7 @@ def remember(store, crops, tmp_path):
                     media_digest=f"{number:064x}",
                     source="test",
                     crops=picture,
-                    features=features([picture])[0],
+                    features=item_features([picture])[0],
                     embedding=None,
                     group=f"scene-{number}",
                     release=None,
@@ -199,9 +199,8 @@ def run_deploy(folder, memory_settings, database_url, bounds):
         detector=DetectorSettings(),
         updater=bounds,
     )
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(settings, parts), port=0, log_config=None, access_log=False)
-    )
+    app = create_app(settings, parts)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -221,8 +220,8 @@ def run_deploy(folder, memory_settings, database_url, bounds):
 def shorten(monkeypatch, backbone_steps, balanced_steps):
     from updater.candidate import plan, power
 
+    steps = {"backbone_steps": backbone_steps, "balanced_steps": balanced_steps, "batch": 16}
     for module, name in ((plan, "FIRST"), (plan, "UPDATE"), (power, "RECIPE")):
-        steps = {"backbone_steps": backbone_steps, "balanced_steps": balanced_steps, "batch": 16}
         monkeypatch.setattr(module, name, dataclasses.replace(getattr(module, name), **steps))
 
 
@@ -233,13 +232,22 @@ def short_recipes(monkeypatch):
 
 
 @pytest.fixture
-def scant_recipes(monkeypatch):
+def few_measured(monkeypatch):
+    """A few items are enough to be judged under distortions, and to prove a graph by."""
+    from updater.candidate import builder, robustness
+
+    monkeypatch.setattr(robustness, "MAX_ITEMS", 4)
+    monkeypatch.setattr(builder, "PROOF_ITEMS", 6)
+
+
+@pytest.fixture
+def scant_recipes(monkeypatch, few_measured):
     """Enough to go through every stage."""
     shorten(monkeypatch, 2, 2)
 
 
 @pytest.fixture
-def head_recipes(monkeypatch):
+def head_recipes(monkeypatch, few_measured):
     """Only the head is trained: a backbone stays what it began with."""
     shorten(monkeypatch, 0, 2)
 
@@ -249,15 +257,12 @@ def make_settings(tmp_path):
     """Settings with gates that any network passes, unless said otherwise."""
 
     def make(url, where="runner", **changed):
-        database = f"sqlite:///{tmp_path / where / 'runs.sqlite'}"
-        usual = LENIENT | {"database_url": database, "backbone": "lcnet_050"}
-        return UpdaterSettings(
-            work_dir=tmp_path / where,
-            deploy_url=url,
-            threads=1,
-            device="cpu",
-            **(usual | changed),
-        )
+        usual = LENIENT | {
+            "database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
+            "backbone": "test_efficientnet",
+        }
+        folder = tmp_path / where
+        return UpdaterSettings(work_dir=folder, deploy_url=url, threads=1, device="cpu", **(usual | changed))
 
     return make
 
@@ -267,21 +272,20 @@ def environment(memory_settings, tmp_path):
     """The environment of a run's pod beside a deploy server, with bounds that any candidate meets."""
 
     def environment(url, where="run", **settings):
-        room = {
-            "DATABASE_URL": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
-            "WORK_DIR": str(tmp_path / where),
-            "DEPLOY_URL": url,
-            "METRICS_PORT": "0",
-            "LEASE_S": "2",
-            "THREADS": "1",
-            "DEVICE": "cpu",
-            "BACKBONE": "lcnet_050",
-            "MAX_REALS_WRONG": "1",
-            "MAX_FORGOTTEN_POINTS": "100",
-            "MAX_POWER_POINTS": "100",
-            "MAX_ROBUSTNESS_POINTS": "100",
-            "MIN_NEW_NAMED": "0",
-        } | settings
+        room = (
+            {name.upper(): str(bound) for name, bound in LENIENT.items()}
+            | {
+                "DATABASE_URL": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
+                "WORK_DIR": str(tmp_path / where),
+                "DEPLOY_URL": url,
+                "METRICS_PORT": "0",
+                "LEASE_S": "2",
+                "THREADS": "1",
+                "DEVICE": "cpu",
+                "BACKBONE": "test_efficientnet",
+            }
+            | settings
+        )
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")},
             **{f"FORGEWATCH_UPDATER_{name}": value for name, value in room.items()},
@@ -290,7 +294,7 @@ def environment(memory_settings, tmp_path):
             "FORGEWATCH_LOG_FORMAT": "json",
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join([str(_ROOM.parents[1]), os.environ.get("PYTHONPATH", "")]),
         }
 
     return environment

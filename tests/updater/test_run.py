@@ -48,7 +48,7 @@ def test_it_carries_the_oldest_update_out_and_only_that_one(
 ):
     media(remember)
     with deploy_server() as (url, _):
-        settings = environment(url)
+        settings = environment(url, BACKBONE="none")
         table = table_of(settings)
         first, _ = table.request("manual/1", "manual", "ann")
         second, _ = table.request("manual/2", "manual", "ann")

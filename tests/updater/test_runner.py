@@ -83,6 +83,8 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         assert "| striped (new) | " in page
         assert " → " in page
         card = (artifact.folder / "model_card.md").read_text()
+        assert (artifact.manifest.localizer, artifact.manifest.scanner) == (None, None)
+        assert "it has no scanner" in card
         for text in (page, card):
             assert "Of a family that it has never seen, about " in text
             assert "| accuracy, % | level 1 | level 3 |" in text

@@ -9,6 +9,7 @@ from detector.release.tensors import read_probe
 from detector.serving.session import Session
 from updater.candidate import scanned
 from updater.records import Evaluation, RealsMarked
+from updater.scan import simulated
 from updater.worker import run_once
 
 pytestmark = pytest.mark.slow
@@ -19,6 +20,7 @@ def few_clips(monkeypatch):
     for name in ("TRAINED", "CALIBRATED", "TESTED"):
         monkeypatch.setattr(scanned, name, 4)
     monkeypatch.setattr(scanned, "FULL_STEPS", 1)
+    monkeypatch.setattr(simulated, "FRAMES", 32)
 
 
 def test_a_release_says_where_and_when_and_its_child_keeps_that_byte_for_byte(
@@ -74,16 +76,3 @@ def test_a_release_says_where_and_when_and_its_child_keeps_that_byte_for_byte(
         card = (release.folder / MODEL_CARD).read_text()
         assert f"Of {fared.reals} real clips, simulated from held-back real pictures" in card
         assert "It learnt from 2 clips of real videos of the library" in card
-
-
-def test_without_steps_release_0_has_neither_a_localizer_nor_a_scanner(
-    scant_recipes, make_settings, remember, memory_settings, deploy_server
-):
-    remember("real", 60)
-    remember("blocky", 50)
-    with deploy_server() as (url, parts):
-        run = run_once(make_settings(url, backbone="none"), memory_settings)
-        assert (run.state, run.error) == ("proposed", None)
-        release = verify(parts.artifacts.folder(run.candidate), run.candidate)
-    assert (release.manifest.localizer, release.manifest.scanner) == (None, None)
-    assert "it has no scanner" in (release.folder / MODEL_CARD).read_text()

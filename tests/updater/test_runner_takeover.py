@@ -37,7 +37,7 @@ def die_at(stage, done):
 
 
 def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifact(
-    make_settings, remember, memory_settings, deploy_server, monkeypatch
+    few_measured, make_settings, remember, memory_settings, deploy_server, monkeypatch
 ):
     monkeypatch.setattr(plan, "FIRST", replace(plan.FIRST, backbone_steps=8, balanced_steps=20, batch=16))
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 5)

@@ -89,24 +89,24 @@ def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, o
 
 
 def test_enough_new_labels_write_one_row_and_no_second_while_it_waits_or_runs(table, other_host):
-    assert schedule.request_counted(table, lambda since: 19, 20) is None
-    run = schedule.request_counted(table, lambda since: 20, 20)
+    assert schedule.request_labelled(table, "count", lambda since: 19, 20) is None
+    run = schedule.request_labelled(table, "count", lambda since: 20, 20)
     assert run.trigger == "count"
-    assert schedule.request_counted(other_host, lambda since: 20, 20) is None
+    assert schedule.request_labelled(other_host, "count", lambda since: 20, 20) is None
     table.claim("one")
-    assert schedule.request_counted(other_host, lambda since: 500, 20) is None
+    assert schedule.request_labelled(other_host, "count", lambda since: 500, 20) is None
 
 
 def test_the_count_starts_anew_from_the_labels_that_the_last_update_saw(table):
     def labelled_since(seen):
         return 30 - seen
 
-    schedule.request_counted(table, labelled_since, 20)
+    schedule.request_labelled(table, "count", labelled_since, 20)
     lease = table.claim("one")
     table.saw_labels(lease, 25)
     table.finish(lease, "failed", error="the disk was full")
-    assert schedule.request_counted(table, labelled_since, 6) is None
-    assert schedule.request_counted(table, labelled_since, 5) is not None
+    assert schedule.request_labelled(table, "count", labelled_since, 6) is None
+    assert schedule.request_labelled(table, "count", labelled_since, 5) is not None
 
 
 def test_a_slot_missed_while_no_scheduler_lived_is_made_up_for_unless_nothing_ever_ran(table):
@@ -143,10 +143,12 @@ def test_a_wrong_schedule_is_refused_at_start(wrong):
 
 
 def test_labels_of_suspects_make_an_update_come_due_once(table, other_host):
-    assert schedule.request_alarmed(table, lambda since: 0) is None
-    run = schedule.request_alarmed(table, lambda since: 3)
+    assert schedule.request_labelled(table, "alarm", lambda since: 0, 1) is None
+    run = schedule.request_labelled(table, "alarm", lambda since: 3, 1)
     assert (run.trigger, run.slot) == ("alarm", "alarm/0")
-    assert schedule.request_alarmed(other_host, lambda since: 3) is None  # queued: it will see them itself
+    assert (
+        schedule.request_labelled(other_host, "alarm", lambda since: 3, 1) is None
+    )  # queued: it will see them itself
 
 
 def test_an_alarm_asks_for_an_update_where_that_is_set_and_never_without_labels(table, monkeypatch):

@@ -31,28 +31,29 @@ from detector.release.tensors import write_probe
 from detector.serving.session import Session, open_session
 from ingest.durable import rename_durably, write_durably
 from updater.candidate.calibrate import calibrate
-from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Learnt, Scanned
-from updater.candidate.evaluate import batch, judge, spread
+from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
+from updater.candidate.evaluate import Judge, batch, spread
 from updater.candidate.gates import make_gates
 from updater.candidate.localized import localized
-from updater.candidate.parent import live_calls
-from updater.candidate.picture import fit_head, vote_on
+from updater.candidate.picture import fit_head
+from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
 from updater.candidate.report import evaluation_markdown, model_card
-from updater.candidate.robustness import Judge, measure_robustness
+from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import scanned
 from updater.candidate.together import learn
 from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.records import Evaluation, Power, RealsMarked
 from updater.training import step
+from updater.training.frozen import vote_on
 from updater.training.weights import PICTURE
 
 PROBE_ITEMS = 4
 PROOF_ITEMS = 24
 
 
-def learnt(draft: Draft) -> Learnt:
+def learnt(draft: Draft) -> None:
     """Train the network, then fit the vote of its picture branch where it has one."""
     plan, weights = draft.featured, draft.artifact / WEIGHTS
     if not weights.is_file():
@@ -78,7 +79,6 @@ def learnt(draft: Draft) -> Learnt:
         fit_head(plan, branch, draft.network, draft.progress)
         state = {PICTURE + name: value for name, value in branch.state_dict().items()}
         draft.keep(load_file(weights) | state, weights)
-    return Learnt()
 
 
 def calibrated(draft: Draft) -> Calibrated:
@@ -150,13 +150,11 @@ def evaluated(draft: Draft) -> Evaluation:
     live = before = None
     if parent is not None:
         live = Judge(open_session(parent, threads=1), parent.manifest.gate, parent.manifest.classes)
-        known, forged = (live.shown(one) for one in (test, pseudo))
-        seen = partial(progress, "evaluate live")
-        before = judge(live.session, live.gate, live.classes, known, forged, familiar, seen)
-    seen = partial(progress, "evaluate candidate")
-    after = judge(candidate.session, candidate.gate, plan.classes, test, pseudo, familiar, seen)
-    seen = partial(progress, "evaluate under distortions")
-    robust, of_live = measure_robustness(candidate, live, test, plan.seed, seen)
+        before = live.performance(test, pseudo, familiar, partial(progress, "evaluate live"))
+    after = candidate.performance(test, pseudo, familiar, partial(progress, "evaluate candidate"))
+    robust, of_live = measure_robustness(
+        candidate, live, test, plan.seed, partial(progress, "evaluate under distortions")
+    )
     after = after.model_copy(update={"power": draft.left_by(Power), "robustness": robust})
     if before is not None and parent is not None:
         before = before.model_copy(update={"power": _power_of(parent), "robustness": of_live})
@@ -205,7 +203,7 @@ class Stage:
 
 
 STAGES = (
-    Stage("learn", FILES[Learnt], learnt),
+    Stage("learn", "learnt.json", learnt),
     Stage("calibrate", FILES[Calibrated], calibrated),
     Stage("power", FILES[Power], lambda draft: measure_power(draft.featured, draft.network, draft.progress)),
     Stage("export", FILES[Exported], exported),

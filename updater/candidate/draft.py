@@ -22,9 +22,8 @@ from detector.release.manifest import FEATURE_VERSION, GateParameters, Manifest,
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
-from updater.candidate.parent import branch_of, load_network
 from updater.candidate.picture import new_branch, with_picture_features
-from updater.candidate.plan import Plan
+from updater.candidate.plan import Plan, branch_of, load_network
 from updater.progress import Progress
 from updater.records import Power, ScannerFound
 from updater.settings import UpdaterSettings
@@ -35,10 +34,6 @@ C = TypeVar("C", bound=CropGraph)
 
 FROZEN = "frozen"
 """folder of what frozen models made of pictures, in any run"""
-
-
-class Learnt(BaseModel):
-    """That the network, and the vote of its picture branch, are in place."""
 
 
 class Calibrated(BaseModel):
@@ -71,14 +66,13 @@ class Scanned(BaseModel):
 
 
 FILES: Mapping[type[BaseModel], str] = {
-    Learnt: "learnt.json",
     Calibrated: "calibrated.json",
     Power: "power.json",
     Exported: "exported.json",
     MapContract: "localized.json",
     Scanned: "scanned.json",
 }
-"""what each stage leaves for the next, by its type"""
+"""what a stage leaves for the next, by its type"""
 
 
 class Draft:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from detector.release.manifest import GateParameters
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.session import Session
 from detector.verdicts import fake_probabilities
+from memory.records import REAL
 from updater.candidate.calibrate import labels_of
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc, balanced_weights
@@ -20,44 +22,61 @@ from updater.progress import Steps, uncounted
 from updater.records import Performance, Shares
 from updater.training.crop_rows import in_turn
 
-REAL = "real"
 _ITEMS_AT_ONCE = 16
 
 
-def judge(
-    session: Session[Contract],
-    gate: GateParameters,
-    classes: tuple[str, ...],
-    items: LabelledCrops,
-    pseudo: LabelledCrops,
-    familiar: frozenset[str],
-    progress: Steps = uncounted,
-) -> Performance:
-    """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
+@dataclass(frozen=True)
+class Judge:
+    """A model with its gate. Every model that is compared is to get the same items."""
 
-    classes are the model's, by logit, the first is real. The pseudo-forgeries are the positive class of the
-    AUROC, scored by the gate's unknown score. Every model that is compared gets the same items.
-    """
-    total = len(items) + len(pseudo)
-    known = score_items(session, items, lambda done: progress(done, total))
-    forged = score_items(session, pseudo, lambda done: progress(len(items) + done, total))
-    families = np.array(items.families)
-    labels, names = labelled(known, gate, classes, items.videos)
-    weights = balanced_weights(families, np.array(items.groups))
-    shares = {}
-    for family in sorted(set(items.families)):
-        mine = families == family
-        named = (labels == REAL) if family == REAL else (labels == "fake") & (names == family)
-        shares[family] = Shares(
-            items=int(mine.sum()),
-            named=float(np.average(named[mine], weights=weights[mine])),
-            **{
-                label: float(np.average(labels[mine] == label, weights=weights[mine]))
-                for label in (REAL, "fake", "unknown")
-            },
-        )
-    rejection = auroc(forged["unknown_score"], known["unknown_score"][np.isin(families, list(familiar))])
-    return Performance(classes=shares, rejection_auroc=rejection)
+    session: Session[Contract]
+    gate: GateParameters
+    classes: tuple[str, ...]
+    """by logit, the first is real"""
+
+    def performance(
+        self,
+        items: LabelledCrops,
+        pseudo: LabelledCrops,
+        familiar: frozenset[str],
+        progress: Steps = uncounted,
+    ) -> Performance:
+        """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
+
+        The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score.
+        """
+        total = len(items) + len(pseudo)
+        known = self._scored(items, lambda done: progress(done, total))
+        forged = self._scored(pseudo, lambda done: progress(len(items) + done, total))
+        families = np.array(items.families)
+        labels, names = labelled(known, self.gate, self.classes, items.videos)
+        weights = balanced_weights(families, np.array(items.groups))
+        shares = {}
+        for family in sorted(set(items.families)):
+            mine = families == family
+            named = (labels == REAL) if family == REAL else (labels == "fake") & (names == family)
+            shares[family] = Shares(
+                items=int(mine.sum()),
+                named=float(np.average(named[mine], weights=weights[mine])),
+                **{
+                    label: float(np.average(labels[mine] == label, weights=weights[mine]))
+                    for label in (REAL, "fake", "unknown")
+                },
+            )
+        rejection = auroc(forged["unknown_score"], known["unknown_score"][np.isin(families, list(familiar))])
+        return Performance(classes=shares, rejection_auroc=rejection)
+
+    def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
+        """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
+        labels, _ = labelled(self._scored(items), self.gate, self.classes, items.videos)
+        return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
+
+    def _scored(
+        self, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
+    ) -> ModelOutput:
+        """Score items as this model takes them: without their pictures where it looks at none."""
+        pictured = any(spec.name == PICTURE for spec in self.session.contract.inputs)
+        return score_items(self.session, items if pictured else replace(items, pictures=None), progress)
 
 
 def score_items(

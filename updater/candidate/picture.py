@@ -4,8 +4,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from torch import Tensor
-
 from detector.model.backbone import shown_to
 from detector.model.network import Network, PictureBranch
 from detector.release.manifest import NO_BACKBONE
@@ -16,7 +14,7 @@ from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress
 from updater.settings import TIMM, UpdaterSettings
-from updater.training.frozen import Vote, frozen_branch, frozen_rows, picture_of, vote_beside
+from updater.training.frozen import frozen_branch, frozen_rows, picture_of, vote_beside
 from updater.training.weights import chosen
 
 
@@ -116,10 +114,3 @@ def fit_head(plan: Plan, branch: PictureBranch, network: Network, progress: Prog
     logits = output_of(network, held_back, plan.device, "share of the vote", progress).logits
     vote = vote_beside(logits, plan.splits.train, held_back, plan.classes)
     branch.head.load_state_dict({"weight": vote.weight, "bias": vote.bias})
-
-
-def vote_on(branch: PictureBranch | None, items: LabelledCrops) -> Tensor | None:
-    """Return the branch's logits for items with picture features, float32 [n, K]; None without a branch."""
-    if branch is None:
-        return None
-    return Vote(branch.head.weight.detach().cpu(), branch.head.bias.detach().cpu()).on(items)

@@ -1,20 +1,28 @@
-"""What an update is to learn: which classes, from which items, starting where. Pure."""
+"""What an update is to learn: which classes, from which items, going on from which release."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network, PictureBranch
-from detector.release.artifact import Artifact
-from detector.release.manifest import NO_BACKBONE, Architecture
+from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, load_reference
+from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture, Picture
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
+from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
+from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
+from updater.progress import Progress
 from updater.settings import UpdaterSettings
+from updater.training.frozen import vote_on
 from updater.training.step import FIRST, UPDATE, Recipe
-from updater.training.weights import Weights
+from updater.training.weights import PICTURE, Weights
 
 LEAST = {"train": 8, "calibration": 2, "test": 2}
 """Fewest items of a class in each split: below, it waits for more of them to be labelled."""
@@ -158,3 +166,65 @@ def _device(settings: UpdaterSettings) -> torch.device:
     if settings.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(settings.device)
+
+
+def load_parent(artifact: Artifact) -> Parent:
+    """Load the network of a release for training on.
+
+    Raises CandidateRefusedError where it reads other features, or is of a learner's own architecture.
+    """
+    manifest = artifact.manifest
+    if manifest.feature_version not in (None, FEATURE_VERSION):
+        raise CandidateRefusedError(
+            f"release {artifact.version} reads forensic features of version {manifest.feature_version}, and "
+            f"this version makes {FEATURE_VERSION}: begin with an empty ledger, to train release 0 anew"
+        )
+    weights, architecture = artifact.folder / WEIGHTS, manifest.architecture
+    if architecture.tasks is not None:
+        raise CandidateRefusedError(
+            "the live release is a network of task tokens (DyTox), which the stream's learner does not go on"
+            " from: make another release live first, or begin with an empty ledger"
+        )
+    network = load_network(weights, architecture, manifest.classes)
+    picture = architecture.picture
+    branch = branch_of(load_file(weights), picture, manifest.classes) if picture else None
+    return Parent(artifact, network, branch)
+
+
+def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
+    """Load a network without its picture branch on the CPU, in evaluation mode."""
+    network = Network(architecture, len(classes))
+    held = load_file(weights)
+    network.load_state_dict({k: value for k, value in held.items() if not k.startswith(PICTURE)})
+    return network.eval()
+
+
+def branch_of(held: Mapping[str, Tensor], picture: Picture, classes: tuple[str, ...]) -> PictureBranch | None:
+    """Return the picture branch among a release's weights, on the CPU; None where none was kept yet."""
+    state = {k.removeprefix(PICTURE): value for k, value in held.items() if k.startswith(PICTURE)}
+    if not state:
+        return None
+    branch = PictureBranch(picture, len(classes))
+    branch.load_state_dict(state)
+    return branch
+
+
+def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
+    """Return what the plan's parent says of the calibration items; None where nothing is live."""
+    if plan.parent is None:
+        return None
+    artifact, items = plan.parent.artifact, plan.splits.calibration
+    manifest, reference = artifact.manifest, None
+    if manifest.architecture.forensic:
+        ids = tuple(entry.exemplar for entry in manifest.reference)
+        families = tuple(entry.family for entry in manifest.reference)
+        reference = load_reference(artifact.folder / REFERENCE, ids, families)
+    network = plan.parent.network.to(plan.device)
+    measured = score(network, reference, items, plan.device, progress, vote_on(plan.parent.branch, items))
+    fake = fake_probabilities_around(measured, manifest.gate)
+    labels = labels_of(unknown_scores(measured, manifest.gate), fake, manifest.gate, items.videos)
+    return LiveCalls(
+        known=np.isin(np.array(items.families), manifest.classes),
+        unknown=labels == "unknown",
+        fake=fake > manifest.gate.fake_threshold,
+    )

@@ -25,8 +25,7 @@ from updater.candidate.calibrate import (
     labels_of,
     unknown_scores,
 )
-from updater.candidate.parent import live_calls
-from updater.candidate.plan import Plan
+from updater.candidate.plan import Plan, live_calls
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls
 from updater.data.stored_rows import chosen_rows, joined_rows

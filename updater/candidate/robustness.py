@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import structlog
@@ -17,11 +17,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t
 
-from detector.release.contract import PICTURE, Contract
-from detector.release.manifest import GateParameters
-from detector.serving.session import Session
 from memory.records import REAL
-from updater.candidate.evaluate import labelled, score_items
+from updater.candidate.evaluate import Judge
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
 from updater.distortions.deeperforensics import DEEPERFORENSICS
@@ -46,27 +43,6 @@ Right = NDArray[np.bool_]
 """of each item, whether a model calls it what it is, [n]; or of each step and item, [s, n]"""
 _FEWEST, _MOST = 2, 8
 """items that are judged between two looks at the clock, first the fewest"""
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A model with its gate."""
-
-    session: Session[Contract]
-    gate: GateParameters
-    classes: tuple[str, ...]
-    """by logit, the first is real"""
-
-    def shown(self, items: LabelledCrops) -> LabelledCrops:
-        """Return the items as this model takes them: without their pictures where it looks at none."""
-        pictured = any(one.name == PICTURE for one in self.session.contract.inputs)
-        return items if pictured else replace(items, pictures=None)
-
-    def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
-        """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        scored = score_items(self.session, self.shown(items))
-        labels, _ = labelled(scored, self.gate, self.classes, items.videos)
-        return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
 
 
 def measure_robustness(

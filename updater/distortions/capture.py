@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 from scipy.signal import oaconvolve
 
 from updater import filters
-from updater.distortions.distortion import NOISY, RESAMPLED, SHARPENED, SMOOTH, Distortion
+from updater.distortions.distortion import Distortion
 from updater.filters import Picture, Pixels, correlate, gaussian, to_picture
 
 BLUR_SIGMAS_PX = (0.8, 1.2, 1.8, 2.5, 3.5)
@@ -222,17 +222,17 @@ def _disc(radius_px: int) -> Pixels:
 
 
 CAPTURE = {
-    "gaussian_blur": Distortion(gaussian_blur, SMOOTH),
-    "motion_blur": Distortion(motion_blur, SMOOTH),
-    "defocus": Distortion(defocus, SMOOTH),
-    "median": Distortion(median, SMOOTH),
-    "glass_blur": Distortion(glass_blur, SMOOTH | NOISY),
-    "gaussian_noise": Distortion(gaussian_noise, NOISY, each_frame=True),
-    "iso_noise": Distortion(iso_noise, NOISY, each_frame=True),
-    "multiplicative_noise": Distortion(multiplicative_noise, NOISY, each_frame=True),
-    "poisson": Distortion(poisson, NOISY, each_frame=True),
-    "optical_distortion": Distortion(optical_distortion, RESAMPLED, move=optical_distortion),
-    "elastic": Distortion(elastic, RESAMPLED, move=elastic),
-    "sharpen": Distortion(sharpen, SHARPENED),
-    "aberration": Distortion(aberration, RESAMPLED, move=aberration_maps),
+    "gaussian_blur": Distortion(gaussian_blur),
+    "motion_blur": Distortion(motion_blur),
+    "defocus": Distortion(defocus),
+    "median": Distortion(median),
+    "glass_blur": Distortion(glass_blur),
+    "gaussian_noise": Distortion(gaussian_noise, each_frame=True),
+    "iso_noise": Distortion(iso_noise, each_frame=True),
+    "multiplicative_noise": Distortion(multiplicative_noise, each_frame=True),
+    "poisson": Distortion(poisson, each_frame=True),
+    "optical_distortion": Distortion(optical_distortion, move=optical_distortion),
+    "elastic": Distortion(elastic, move=elastic),
+    "sharpen": Distortion(sharpen),
+    "aberration": Distortion(aberration, move=aberration_maps),
 }

@@ -6,7 +6,7 @@ Each takes and gives uint8 RGB [T, H, W, 3]; what it draws holds for all frames.
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.distortions.distortion import QUANTISATION, TONE, Distortion
+from updater.distortions.distortion import Distortion
 from updater.filters import Picture, Pixels, to_picture
 
 BRIGHTNESS_STEPS = (10, 20, 30, 45, 60)
@@ -102,14 +102,14 @@ def _luma(pixels: Pixels) -> Pixels:
 
 
 COLOUR = {
-    "brightness": Distortion(brightness, TONE),
-    "contrast": Distortion(contrast, TONE),
-    "gamma": Distortion(gamma, TONE),
-    "saturation": Distortion(saturation, TONE),
-    "hue": Distortion(hue, TONE),
-    "rgb_shift": Distortion(rgb_shift, TONE),
-    "channel_shuffle": Distortion(channel_shuffle, TONE),
-    "grey": Distortion(grey, TONE),
-    "clahe": Distortion(clahe, TONE),
-    "posterise": Distortion(posterise, QUANTISATION),
+    "brightness": Distortion(brightness),
+    "contrast": Distortion(contrast),
+    "gamma": Distortion(gamma),
+    "saturation": Distortion(saturation),
+    "hue": Distortion(hue),
+    "rgb_shift": Distortion(rgb_shift),
+    "channel_shuffle": Distortion(channel_shuffle),
+    "grey": Distortion(grey),
+    "clahe": Distortion(clahe),
+    "posterise": Distortion(posterise),
 }

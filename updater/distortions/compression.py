@@ -11,7 +11,7 @@ from PIL import Image
 
 from updater import filters
 from updater.distortions.clip_writing import through_h264
-from updater.distortions.distortion import CODED, PERIODIC, RESAMPLED, SMOOTH, SPECTRAL, Distortion
+from updater.distortions.distortion import Distortion
 from updater.filters import Picture, resize, to_picture
 
 JPEG_QUALITIES = (60, 45, 30, 20, 12)
@@ -89,11 +89,11 @@ def _through(frames: Picture, form: str, **options: Any) -> Picture:
 
 
 COMPRESSION = {
-    "jpeg": Distortion(jpeg, CODED),
-    "webp": Distortion(webp, CODED),
-    "jpeg2000": Distortion(jpeg2000, CODED | SPECTRAL),
-    "h264": Distortion(h264, CODED, rate_factors=H264_RATE_FACTORS),
-    "double_jpeg": Distortion(double_jpeg, CODED),
-    "rescale": Distortion(rescale, RESAMPLED | SMOOTH),
-    "rescale_nearest": Distortion(rescale_nearest, RESAMPLED | PERIODIC),
+    "jpeg": Distortion(jpeg),
+    "webp": Distortion(webp),
+    "jpeg2000": Distortion(jpeg2000),
+    "h264": Distortion(h264, rate_factors=H264_RATE_FACTORS),
+    "double_jpeg": Distortion(double_jpeg),
+    "rescale": Distortion(rescale),
+    "rescale_nearest": Distortion(rescale_nearest),
 }

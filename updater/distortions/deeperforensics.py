@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from updater.distortions.clip_writing import through_h264
-from updater.distortions.distortion import CODED, NOISY, PATCHED, RESAMPLED, SMOOTH, TONE, Distortion
+from updater.distortions.distortion import Distortion
 from updater.filters import COLUMNS, ROWS, Picture, Pixels, taps_along
 
 SATURATION_FACTORS = (0.4, 0.3, 0.2, 0.1, 0.0)
@@ -186,12 +186,12 @@ def _fused(values: Pixels, factor: float, summand: Pixels | np.float32) -> Pixel
 
 
 DEEPERFORENSICS = {
-    "CS": Distortion(color_saturation, TONE),
-    "CC": Distortion(color_contrast, TONE),
-    "BW": Distortion(block_wise, PATCHED, each_frame=True),
-    "GNC": Distortion(gaussian_noise_color, NOISY, each_frame=True),
-    "GB": Distortion(gaussian_blur, SMOOTH),
-    "JPEG": Distortion(jpeg_compression, RESAMPLED | SMOOTH),
-    "VC": Distortion(video_compression, CODED, rate_factors=RATE_FACTORS),
+    "CS": Distortion(color_saturation),
+    "CC": Distortion(color_contrast),
+    "BW": Distortion(block_wise, each_frame=True),
+    "GNC": Distortion(gaussian_noise_color, each_frame=True),
+    "GB": Distortion(gaussian_blur),
+    "JPEG": Distortion(jpeg_compression),
+    "VC": Distortion(video_compression, rate_factors=RATE_FACTORS),
 }
 """The seven, by the codes of the published metas. They are upper case; "JPEG" is not our "jpeg"."""

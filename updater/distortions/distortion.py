@@ -9,17 +9,6 @@ from updater.filters import Picture
 
 LEVELS = (1, 2, 3, 4, 5)
 
-CODED = frozenset({"compression"})
-RESAMPLED = frozenset({"resampling"})
-SMOOTH = frozenset({"smoothing"})
-SHARPENED = frozenset({"sharpening"})
-NOISY = frozenset({"noise"})
-TONE = frozenset({"tone"})
-PATCHED = frozenset({"blending"})
-QUANTISATION = frozenset({"quantisation"})
-SPECTRAL = frozenset({"spectral"})
-PERIODIC = frozenset({"periodic"})
-
 Apply = Callable[[np.random.Generator, Picture, int], Picture]
 
 
@@ -29,15 +18,10 @@ class DistortionError(Exception):
 
 @dataclass(frozen=True)
 class Distortion:
-    """One distortion of frames, with the kinds of operation that it consists of.
-
-    The kinds are the words of `updater/benchmark/synthetic/families.py`: while a family is measured as
-    unseen, distortions of its kinds stay out of the training.
-    """
+    """One distortion of frames."""
 
     apply: Apply
     """(rng, uint8 RGB [T, H, W, 3], level) → the same shape; what it was given stays as it was"""
-    kinds: frozenset[str] = frozenset()
     each_frame: bool = False
     """whether it draws anew for each frame, in order; else one draw, which T has no part in, holds for all"""
     move: Apply | None = None

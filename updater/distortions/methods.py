@@ -15,15 +15,8 @@ from updater.distortions.distortion import LEVELS, DistortionError, Step
 from updater.distortions.transmission import TRANSMISSION
 from updater.filters import Picture
 
-GROUPS = {
-    "compression": COMPRESSION,
-    "transmission": TRANSMISSION,
-    "capture": CAPTURE,
-    "colour": COLOUR,
-}
-"""Our 36 for ForgeryNet, whose own were never published."""
-
 FORGERYNET = COMPRESSION | TRANSMISSION | CAPTURE | COLOUR
+"""Our 36 for ForgeryNet, whose own were never published."""
 DISTORTIONS = DEEPERFORENSICS | FORGERYNET
 
 AUGMENTATIONS = {
@@ -80,11 +73,6 @@ def drawn_by_the_law_of_files(rng: np.random.Generator, names: Sequence[str]) ->
     if share < SHARE_OF_MIXES:
         count = int(rng.choice(MIXED))
     return drawn(rng, min(count, len(names)), names=names)
-
-
-def without_kinds(names: Sequence[str], kinds: frozenset[str]) -> tuple[str, ...]:
-    """Keep the names of the distortions that have nothing of these kinds."""
-    return tuple(name for name in names if not DISTORTIONS[name].kinds & kinds)
 
 
 def seeds_of(rng: np.random.Generator, steps: Sequence[Step]) -> list[int]:

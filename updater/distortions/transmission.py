@@ -6,7 +6,7 @@ Each takes and gives uint8 RGB [T, H, W, 3] and draws anew for each frame.
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.distortions.distortion import NOISY, PATCHED, Distortion
+from updater.distortions.distortion import Distortion
 from updater.filters import Picture
 
 BLOCK_LOSS_SHARES = (0.002, 0.005, 0.01, 0.02, 0.04)
@@ -90,10 +90,10 @@ def pixel_dropout(rng: np.random.Generator, frames: Picture, level: int) -> Pict
 
 
 TRANSMISSION = {
-    "block_loss": Distortion(block_loss, PATCHED, each_frame=True),
-    "block_shift": Distortion(block_shift, PATCHED, each_frame=True),
+    "block_loss": Distortion(block_loss, each_frame=True),
+    "block_shift": Distortion(block_shift, each_frame=True),
     "line_loss": Distortion(line_loss, each_frame=True),
     "row_jitter": Distortion(row_jitter, each_frame=True, move=row_jitter),
-    "impulses": Distortion(impulses, NOISY, each_frame=True),
-    "pixel_dropout": Distortion(pixel_dropout, NOISY, each_frame=True),
+    "impulses": Distortion(impulses, each_frame=True),
+    "pixel_dropout": Distortion(pixel_dropout, each_frame=True),
 }

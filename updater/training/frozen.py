@@ -188,6 +188,13 @@ class Vote:
         return torch.from_numpy(items.picture_features) @ self.weight.T + self.bias
 
 
+def vote_on(branch: PictureBranch | None, items: LabelledCrops) -> Tensor | None:
+    """Return the branch's logits for items with picture features, float32 [n, K]; None without a branch."""
+    if branch is None:
+        return None
+    return Vote(branch.head.weight.detach().cpu(), branch.head.bias.detach().cpu()).on(items)
+
+
 def vote_beside(
     logits: Tensor,
     train: LabelledCrops,

@@ -20,19 +20,19 @@ from updater.data.stored_rows import StoredRows, joined_rows
 from updater.measures import part_whitening
 from updater.outliers.exposure import Exposure, expose
 from updater.training import processes, schemes
+from updater.training.batches import Batch as Batch
+from updater.training.batches import (
+    Ready,
+    ahead,
+    at_once,
+    draw,
+    passed,
+    ready_images,
+    ready_rows,
+)
 from updater.training.batches import TrainingSet as TrainingSet
-from updater.training.batches import ahead, at_once, draw
 from updater.training.crop_rows import Rows
 from updater.training.fit import Checkpoint, Descent, Pieces, Stage, fit
-from updater.training.forward import Batch as Batch
-from updater.training.forward import (
-    Images,
-    Pools,
-    on_crops,
-    on_rows,
-    ready_images,
-    ready_pools,
-)
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
 from updater.training.precision import loss_scale, one_thread, seed_draws
 from updater.training.step import SCHEDULES, Recipe, Step, trained
@@ -110,12 +110,10 @@ class Training:
             for group in optimiser.param_groups:
                 group["lr"] = group["share"] * rate * share_of_peak(number / steps)
 
-        def loss_of(ready: Images | Pools) -> Tensor:
+        def loss_of(ready: Ready) -> Tensor:
             # Every step has its own random state, so that a resumed run repeats an unbroken one.
             seed_draws(ready.drawn.torch_seed, step.device)
-            if isinstance(ready, Images):
-                return loss(on_crops(step, self.data, network, ready, pieces.count))
-            return loss(on_rows(step, self.data, network, ready))
+            return loss(passed(step, self.data, network, ready, pieces.count))
 
         network.train()
         if rows is not None:
@@ -141,12 +139,12 @@ class Training:
 
     def batches(
         self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Rows | None
-    ) -> Generator[Images | Pools, None, None]:
+    ) -> Generator[Ready, None, None]:
         """Yield the batches of these numbers, ready for the network."""
         step, data, chances = self.step, self.data, draws.cumulative(weights)
         if rows is not None:
             return at_once(
-                lambda number: ready_pools(step, data, draw(step, data, chances, number, False), rows),
+                lambda number: ready_rows(step, data, draw(step, data, chances, number, False), rows),
                 numbers,
             )
         return ahead(
@@ -156,11 +154,9 @@ class Training:
         )
 
 
-def _divisible(ready: Images | Pools) -> int:
+def _divisible(ready: Ready) -> int:
     """Return how many rows a batch has that may pass in pieces; of several processes one alone may not."""
-    if isinstance(ready, Pools) or processes.count() > 1:
-        return 1
-    return sum(len(part) for part in ready.parts)
+    return ready.images if processes.count() == 1 else 1
 
 
 def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

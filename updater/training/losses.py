@@ -12,7 +12,7 @@ from torch import Tensor
 from detector.model.scores import NetworkOutput
 from updater.training import schemes
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.pools import backbone_rows, classify_in_parts, rows_at
+from updater.training.pools import backbone_rows, classify_in_parts
 from updater.training.schemes import Entropy
 from updater.training.step import Step, trained
 
@@ -77,19 +77,6 @@ def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
     return torch.cat([one.logits for one in classify_in_parts(old, rows, data.features, data.starts)])
 
 
-def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
-    """Return what the previous network says of the very crops of a batch; its backbone runs only once."""
-    assert step.previous is not None
-    old = trained(step.previous).to(step.device)
-    rows = backbone_rows(old, data.crops, step.device)
-
-    def of(batch: Batch) -> NetworkOutput:
-        with torch.no_grad():
-            return old.classify(rows_at(rows, batch.crops), rows_at(data.features, batch.crops))
-
-    return of
-
-
 def distilled(step: Step, data: TrainingSet) -> Callable[[Batch], Tensor | slice]:
     """Return which of a batch's M items are held to the previous network, bool [M]; or all, as a slice.
 
@@ -126,23 +113,3 @@ def soft_cross_entropy(
     if divergence:
         return F.kl_div(said, wanted, reduction="batchmean")
     return -(wanted * said).sum(1).mean()
-
-
-def interpolated(loss: Loss, step: Step, data: TrainingSet) -> Loss:
-    """Return (1 - lambda) * loss + lambda * distillation, lambda = |old| / |all classes|.
-
-    Wu et al. 2019 (BiC), eq. 4, and Zhao et al. 2020 (WA), eq. 4: the more there is to keep, the more
-    keeping weighs. options.distillation multiplies lambda; the first step has nothing to keep.
-    """
-    share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
-    if not share:
-        return loss
-    wanted, rows = teacher_logits(step, data), distilled(step, data)
-
-    def total(batch: Batch) -> Tensor:
-        held = rows(batch)
-        logits = batch.output.logits[held, : wanted.shape[1]]
-        kept = soft_cross_entropy(logits, wanted[batch.items][held])
-        return (1 - share) * loss(batch) + share * kept
-
-    return total

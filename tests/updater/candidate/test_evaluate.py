@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detector.serving.session import open_session
-from updater.candidate.evaluate import batch, judge, labelled, score_items
+from updater.candidate.evaluate import Judge, batch, labelled, score_items
 from updater.data.training_data import LabelledCrops
 
 
@@ -47,9 +47,8 @@ def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_c
 ):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 9 + ["blend"] * 6 + ["upsampling"] * 5)
-    found = judge(
-        session, manifest.gate, manifest.classes, some, items(["pseudo"] * 6, 1), frozenset({"real"})
-    )
+    judge = Judge(session, manifest.gate, manifest.classes)
+    found = judge.performance(some, items(["pseudo"] * 6, 1), frozenset({"real"}))
     labels, names = labelled(score_items(session, some), manifest.gate, manifest.classes)
     for family, shares in found.classes.items():
         mine = np.array(some.families) == family
@@ -72,14 +71,8 @@ def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_ar
     for videos, share in ((None, 1), (np.arange(12) < 3, 0.75)):
         given = replace(some, videos=videos)
         # Nothing is called fake, so a video between the two is real.
-        found = judge(
-            session,
-            gate.model_copy(update={"fake_threshold": 1.0}),
-            manifest.classes,
-            given,
-            pseudo,
-            frozenset({"real"}),
-        )
+        judge = Judge(session, gate.model_copy(update={"fake_threshold": 1.0}), manifest.classes)
+        found = judge.performance(given, pseudo, frozenset({"real"}))
         assert found.classes["real"].unknown == pytest.approx(share)
 
 
@@ -92,5 +85,6 @@ def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_p
     for familiar in ({"real"}, {"real", "blend"}):
         mine = unknown[np.isin(some.families, list(familiar))]
         pairs = [(a > b) + 0.5 * (a == b) for a in unknown for b in mine]
-        found = judge(session, manifest.gate, manifest.classes, some, some, frozenset(familiar))
+        judge = Judge(session, manifest.gate, manifest.classes)
+        found = judge.performance(some, some, frozenset(familiar))
         assert found.rejection_auroc == pytest.approx(np.mean(pairs), abs=0.03)

@@ -7,8 +7,7 @@ from detector.release.manifest import decide
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from updater.candidate.evaluate import score_items
-from updater.candidate.parent import live_calls, load_parent
-from updater.candidate.plan import make_plan
+from updater.candidate.plan import live_calls, load_parent, make_plan
 from updater.data.training_data import LabelledCrops, Splits
 from updater.settings import UpdaterSettings
 

@@ -8,8 +8,9 @@ import pytest
 
 from detector.release.manifest import GateParameters, Term
 from updater.candidate import robustness
+from updater.candidate.evaluate import Judge
 from updater.candidate.report import accuracy, under_distortions
-from updater.candidate.robustness import Judge, lost_on, measure_robustness
+from updater.candidate.robustness import lost_on, measure_robustness
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.settings import UpdaterSettings
 

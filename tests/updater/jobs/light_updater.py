@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from updater import kubernetes
 from updater.__main__ import main
-from updater.jobs import kubernetes
 
 if __name__ == "__main__":
     kubernetes.SERVICE_ACCOUNT = Path(sys.argv.pop())

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from memory.database import open_engine
-from updater.jobs.carry import NO_POD_S, SLOW_START_S, Jobs, hindrance_of, name_of
-from updater.jobs.kubernetes import Kubernetes
+from updater.jobs import NO_POD_S, SLOW_START_S, Jobs, hindrance_of, name_of
+from updater.kubernetes import Kubernetes
 from updater.runs import RunTable
 
 pytestmark = pytest.mark.slow

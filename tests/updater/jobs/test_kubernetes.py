@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from ingest.process.frame import WrongSettingError
-from updater.jobs import kubernetes
-from updater.jobs.carry import Jobs, carrying_as_jobs
-from updater.jobs.kubernetes import Kubernetes, KubernetesError
+from updater import kubernetes
+from updater.jobs import Jobs, carrying_as_jobs
+from updater.kubernetes import Kubernetes, KubernetesError
 
 TOKENS = ("first", "renewed")
 

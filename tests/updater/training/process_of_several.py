@@ -10,13 +10,14 @@ from safetensors.torch import save_file
 
 from detector.model.network import Network
 from detector.release.manifest import Architecture
+from updater.benchmark.learners.teacher import interpolated
 from updater.data import stored_rows
 from updater.data.stored_rows import stored
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, processes
 from updater.training.crop_rows import shared_rows
 from updater.training.loop import Training, item_weights
-from updater.training.losses import classification, interpolated
+from updater.training.losses import classification
 from updater.training.pools import backbone_rows
 from updater.training.processes import add_gradients, by_share
 from updater.training.step import FIRST, Learnt, Options, Step

@@ -10,9 +10,8 @@ from detector.release.manifest import Architecture
 from updater.draws import cumulative
 from updater.outliers.exposure import Exposure, expose
 from updater.training import two_stages
-from updater.training.batches import Drawn, TrainingSet, ahead, at_once, draw
+from updater.training.batches import Drawn, TrainingSet, ahead, at_once, draw, mirrored, shifted
 from updater.training.fit import keep_freed_memory
-from updater.training.forward import mirrored, shifted
 from updater.training.loop import item_weights, optimiser_of
 from updater.training.step import FIRST, Options, Step
 

@@ -24,9 +24,10 @@ from torch import Tensor
 
 from detector.model.network import Network
 from updater.benchmark.learners.task_tokens import TaskTokens, grown
+from updater.benchmark.learners.teacher import teacher_output
 from updater.training import schemes, two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification, distillation, distilled, teacher_output
+from updater.training.losses import classification, distillation, distilled
 from updater.training.step import Learnt, Step
 from updater.training.weights import put
 

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from detector.model.network import CosineHead, Network
+from updater.benchmark.learners.teacher import teacher_output
 from updater.training import two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification, distilled, teacher_output
+from updater.training.losses import classification, distilled
 from updater.training.step import Learnt, Step
 
 _HARDEST = 2

@@ -18,11 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from memory.records import REAL
 from updater.data.layouts.entries import Entry, LayoutError, Listing, Segment, Split
-from updater.data.layouts.forgerynet_classes import APPROACHES, FORGED_THROUGHOUT, REAL_SOURCES, classes_of
 from updater.data.layouts.listed import (
     MISSING,
     Tally,
@@ -36,6 +35,41 @@ from updater.data.layouts.listed import (
 )
 
 Medium = Literal["image", "video"]
+
+Kind = Literal["remained", "replaced"]
+"""what becomes of the identity: classes 1 and 2 of three"""
+
+
+class Approach(NamedTuple):
+    """A way of forging; its directory is its class of sixteen."""
+
+    name: str
+    kind: Kind
+    in_videos: bool
+
+
+APPROACHES: dict[int, Approach] = {
+    1: Approach("FaceShifter", "replaced", True),
+    2: Approach("FS-GAN", "replaced", True),
+    3: Approach("DeepFakes", "replaced", True),
+    4: Approach("BlendFace", "replaced", True),
+    5: Approach("MMReplacement", "replaced", True),
+    6: Approach("DeepFakes-StarGAN2-Stack", "replaced", True),
+    7: Approach("Talking-head Video", "remained", True),
+    8: Approach("ATVG-Net", "remained", True),
+    9: Approach("StarGAN2-BlendFace-Stack", "replaced", False),
+    10: Approach("First Order Motion", "remained", False),
+    11: Approach("StyleGAN2", "remained", False),
+    12: Approach("MaskGAN", "remained", False),
+    13: Approach("StarGAN2", "remained", False),
+    14: Approach("SC-FEGAN", "remained", False),
+    15: Approach("DiscoFaceGAN", "remained", False),
+}
+"""by the number of the directory, as the authors gave them to users of the data (section 3.2). That videos
+have the names of pictures is known of 1, 2, 4 and 8, and inferred for the others."""
+REAL_SOURCES: dict[int, str] = {16: "RAVDESS", 17: "CREMA-D", 18: "AVSpeech", 19: "VoxCeleb2"}
+FORGED_THROUGHOUT = (2, 8)
+"""directories of which every frame of a video is forged: the lists give no segments, or no row at all"""
 
 # The first folder that is a number: a hash that follows may consist of digits too.
 _DIRECTORY = re.compile(r"(?:|.*?/)(([0-9]+)/.+)")
@@ -243,3 +277,13 @@ def _entry(row: Row, path: Path, split: Split, found: Path | None) -> Entry:
         annotated=row.annotated,
         masks=(found,) if found is not None else (),
     )
+
+
+def classes_of(directory: int) -> tuple[int, int, int]:
+    """Return the classes of two, of three and of sixteen that a directory stands for; 0 is real.
+
+    Raises KeyError for a number that no directory has.
+    """
+    if directory in REAL_SOURCES:
+        return 0, 0, 0
+    return 1, 1 if APPROACHES[directory].kind == "remained" else 2, directory

@@ -12,7 +12,7 @@ from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.run import TASKS, benchmark, read
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.run_folder import Run
-from updater.data.layouts.forgerynet_classes import classes_of
+from updater.data.layouts.forgerynet import classes_of
 from updater.progress import Progress, unsaid
 
 PX = 40

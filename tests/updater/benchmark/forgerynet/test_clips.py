@@ -16,7 +16,7 @@ from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.training import PAPER, SMALL
 from updater.benchmark.forgerynet.views import by_chance, covering, in_segments, middle
 from updater.benchmark.report.run_folder import Run
-from updater.data.layouts.forgerynet_classes import classes_of
+from updater.data.layouts.forgerynet import classes_of
 
 RECIPE = PAPER["video"]
 PX, FRAMES = 48, 12

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from updater.data.layouts.entries import Entry, LayoutError, Listing
-from updater.data.layouts.forgerynet import load_forgerynet
-from updater.data.layouts.forgerynet_classes import APPROACHES, REAL_SOURCES, classes_of
+from updater.data.layouts.forgerynet import APPROACHES, REAL_SOURCES, classes_of, load_forgerynet
 
 DIGITS = "1" * 32
 """a hash that consists of digits, as a careless reader's directory would"""

@@ -1,1 +1,0 @@
-"""Update runs as Kubernetes Jobs, made of a suspended CronJob's template."""
