@@ -282,7 +282,7 @@ def environment(memory_settings, tmp_path):
                 "LEASE_S": "2",
                 "THREADS": "1",
                 "DEVICE": "cpu",
-                "BACKBONE": "test_efficientnet",
+                "BACKBONE": "lcnet_050",
             }
             | settings
         )
