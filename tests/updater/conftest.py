@@ -159,7 +159,7 @@ LENIENT = {
 
 @pytest.fixture
 def deploy_server(tmp_path, memory_settings):
-    """Runs deploy's own app on a free port, with these bounds of the gates; gives its URL and artifacts' folder."""
+    """Runs deploy's own app with these bounds of the gates; gives its URL and its artifacts' folder."""
     folder = tmp_path / "deploy"
     return lambda database_url=f"sqlite:///{folder / 'deploy.sqlite'}", **bounds: run_deploy(
         folder, memory_settings, database_url, UpdaterSettings(**LENIENT | bounds)
