@@ -23,7 +23,7 @@ from detector.release.tensors import CROPS, Request
 from detector.serving.session import ReleaseSession, Session, open_session
 from detector.settings import DetectorSettings
 from memory.records import REAL
-from updater.benchmark.synthetic.local_stills import make_locals
+from updater.benchmark.synthetic.in_part import make_locals
 from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
 
 IMAGES, FORGED_SHARE = 256, 0.05

@@ -1,7 +1,6 @@
 """`forgewatch benchmark cddb|opencil|synthetic|newcomer|memory|shift`: what is learnt, rejected, spent."""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,12 +9,11 @@ import typer
 
 from deploy.cli.learning import Learning, setup_of, with_options, with_weights
 from deploy.cli.output import print_table, progress_bar, writable
-from deploy.cli.runs import HOME, Data, carry_out, one_line
+from deploy.cli.runs import HOME, Data, RunOptions, carry_out, one_line
 
 if TYPE_CHECKING:
     import torch
 
-    from updater.benchmark.continual.newcomer_figures import Both, Figure
     from updater.benchmark.continual.streams import Dataset, Which
     from updater.benchmark.data.tasks import Stream
     from updater.benchmark.report.harness import Benchmark
@@ -93,43 +91,22 @@ def synthetic(chosen: Learning) -> None:
 
 
 @app.command()
+@with_options
 def newcomer(
+    chosen: RunOptions,
     data: Data = None,
-    seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1,
     reals: Annotated[int, typer.Option(min=10, help="reals that release 0 learns from")] = 1000,
     each: Annotated[int, typer.Option(min=20, help="and forgeries of each known family")] = 110,
-    out: Annotated[
-        Path | None, typer.Option(help="folder of the releases; what it holds is not redone")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Name half of new sources' photographs real, and measure what the update makes of all else there."""
-    from updater.benchmark.continual.newcomer import go_all
-    from updater.benchmark.continual.newcomer_figures import figures
+    from updater.benchmark.continual.newcomer import newcomer_benchmark
     from updater.settings import UpdaterSettings
 
-    writable(report)
-    folder = out or HOME / "newcomer"
-    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
-        ways = go_all(data, range(seed, seed + seeds), folder, UpdaterSettings(), progress, reals, each)
-        found = figures(ways)
-    _newcomers("before and after half of the new sources' photographs were named real", found.whole)
-    for source, of_source in found.by_source.items():
-        _newcomers(source, of_source)
-    if report:
-        report.write_text(found.model_dump_json(indent=1) + "\n")
+    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+        settings = UpdaterSettings().model_copy(update={"device": device.type})
+        return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each)
 
-
-def _newcomers(title: str, figures: Mapping[str, "Both"]) -> None:
-    def cells(figure: "Figure") -> tuple[str, str]:
-        return f"{figure.mean:.3f}", f"{figure.low:.3f} to {figure.high:.3f}"
-
-    rows = (
-        (name.replace("_", " "), both.after.items, *cells(both.before), *cells(both.after))
-        for name, both in figures.items()
-    )
-    print_table(title, ("", "items", "before", "95 %", "after", "95 %"), rows)
+    carry_out(chosen, made)
 
 
 @app.command()
@@ -139,7 +116,7 @@ def memory(
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Measure the memory's index on generated exemplars: adding, searching, saving, starting, and recall."""
-    from updater.benchmark.costs.benchmark import costs_json, measure_all
+    from updater.benchmark.memory_costs import costs_json, measure_all
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -192,7 +169,7 @@ def shift(
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Simulate how many items of a shifted source raise an alarm, for how far single items shift."""
-    from updater.benchmark.costs.shift_power import AUCS, SIGMAS, bar, measure, power_json
+    from updater.benchmark.shift_power import AUCS, SIGMAS, bar, measure, power_json
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:

@@ -50,8 +50,7 @@ def forgerynet(
     ] = False,
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""
-    from updater.benchmark.forgerynet.choices import Choices, checked, groups_named
-    from updater.benchmark.forgerynet.families import families_of
+    from updater.benchmark.forgerynet.choices import Choices, checked, families_of, groups_named
     from updater.benchmark.forgerynet.run import TASKS, benchmark, read
     from updater.training.weights import read_weights
 
@@ -118,9 +117,8 @@ def deeperforensics(
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
     from updater.benchmark.deeperforensics import models
-    from updater.benchmark.deeperforensics.data import Choices, read
     from updater.benchmark.deeperforensics.media import Reading
-    from updater.benchmark.deeperforensics.run import benchmark
+    from updater.benchmark.deeperforensics.run import Choices, benchmark, read
     from updater.data.layouts.listed import Tally
 
     if (data is None) == (not synthetic):

@@ -28,7 +28,7 @@ from deploy.local.record import HOME, read_environment, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
 from ingest.durable import folder_aside
 from memory.records import REAL
-from updater.benchmark.synthetic.clips import make_clips
+from updater.benchmark.synthetic.in_part import make_clips
 from updater.benchmark.synthetic.stream import write_file, write_folders
 
 _STATE = ("memory", "updater", "deploy")
@@ -60,7 +60,7 @@ def render(library: Library, folder: Path) -> Rendering:
         write_folders(folder, library.seed, "train", library.counts, processes=CORES, progress=at)
         clips = [(REAL, index) for index in range(library.clips)]
         for number, clip in enumerate(make_clips(library.seed, "train", clips, processes=CORES), start=1):
-            write_file(folder, clip.media)
+            write_file(folder, clip)
             at(pictures + number, total)
         return total
 

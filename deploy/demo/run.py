@@ -19,9 +19,8 @@ from deploy.demo.traffic import Traffic, seconds_spent, totals
 from deploy.local.commands import down, terminated_as_interrupt
 from deploy.local.stack import Stack
 from ingest.settings import IngestSettings
-from updater.benchmark.synthetic.clips import make_clips
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.local_stills import make_locals
+from updater.benchmark.synthetic.in_part import make_clips, make_locals
 from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
 
 HOME = Path(".forgewatch/demo")
@@ -161,7 +160,7 @@ def _stream_clips(story: Story, traffic: Traffic) -> list[pictures.ShownClip]:
     title = "Stream clips that are forged in stretches: the verdicts say when"
     with story.step("when", title), story.bar("answers") as bar:
         made, samples = tee(make_clips(story.seed, "after", plan.clips(), processes=plan.CORES))
-        sent = traffic.send((clip.media for clip in made), "when")
+        sent = traffic.send(made, "when")
         traffic.wait(sent, bar)
     return [
         pictures.ShownClip(

@@ -187,7 +187,7 @@ def shelve(
     arrivals = _fit(alarm, [found[item] for item in alarm.suspects if item in found])
     others = [found[item].features for item in alarm.others if item in found]
     rows = _matrix([arrival.features for arrival in arrivals])
-    digests = crops.put_all([a.crops for a in arrivals], [a.picture for a in arrivals])
+    digests = crops.put_all([arrival.views for arrival in arrivals])
     with store.write() as connection:
         if not waits(connection, alarm.id):
             return  # another process of this memory did it

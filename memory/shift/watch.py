@@ -5,7 +5,7 @@ Sources and offsets are one SQL transaction, so that each verdict is bet on once
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from threading import Event
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from detector.records import VERDICTS, Verdict
 from ingest.kafka.sink import SinkError
-from ingest.records import InRecord, Position
+from ingest.records import InRecord
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 from memory import metrics
@@ -27,7 +27,7 @@ from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, p
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
-from memory.store import ExemplarMemoryError, Store, load_positions, save_offsets
+from memory.store import ExemplarMemoryError, Store, save_offsets
 
 SUSPECT_P = 0.2
 """Suspects are items since the shift began whose score is above all but this share of the source's own."""
@@ -61,7 +61,7 @@ def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) ->
         try:
             watch = Watch(settings)
             try:
-                with StoredSource(ingest, settings, reading, watch.positions, watch.step_over) as source:
+                with StoredSource(ingest, reading, watch.store) as source:
                     while not stop.is_set():
                         records = source.poll()
                         watch.take(records, source.topic_id)
@@ -82,19 +82,9 @@ class Watch:
     def __init__(self, settings: MemorySettings) -> None:
         """Open the database. Raises StoreUnavailableError or WrongStoreError."""
         self._settings = settings
-        self._store = Store(settings.database_url)
-        self.close = self._store.close
+        self.store = Store(settings.database_url)
+        self.close = self.store.close
         self._tell_at = -math.inf
-
-    def positions(self) -> dict[tuple[str, int], Position]:
-        """Return where to read on by (topic, partition). Raises StoreUnavailableError."""
-        with self._store.read() as connection:
-            return load_positions(connection)
-
-    def step_over(self, offsets: Mapping[tuple[str, int], int], topic_id: str | None) -> None:
-        """Note where to read on in the topic of this id. Raises StoreUnavailableError."""
-        with self._store.note() as connection:
-            save_offsets(connection, offsets, topic_id)
 
     def tell(self, ingest: IngestSettings) -> None:
         """Shelve the suspects of new alarms, and announce those; what fails is tried again a while later.
@@ -104,8 +94,8 @@ class Watch:
         if time.monotonic() < self._tell_at:
             return
         try:
-            shelve_all(self._store, ingest, self._settings)
-            announce_all(self._store, ingest, self._settings)
+            shelve_all(self.store, ingest, self._settings)
+            announce_all(self.store, ingest, self._settings)
         except (ExemplarMemoryError, SinkError, SandboxUnavailableError, KafkaError, OSError) as error:
             metrics.WATCH_FAILURES.inc()
             log.warning("alarm not told, done again", error=f"{type(error).__name__}: {error}")
@@ -117,7 +107,7 @@ class Watch:
             return
         reals = [found for record in records if (found := called_real(record)) is not None]
         reals.sort(key=lambda one: one[:2])  # stable: within a source they stay in order
-        with self._store.note() as connection:
+        with self.store.note() as connection:
             raised = 0
             for (release, source), items in groupby(reals, key=lambda one: one[:2]):
                 one = load(connection, release, source, self._settings)

@@ -109,7 +109,7 @@ _HEADS = ("head.", "pseudo_head.")
 PICTURE = "picture."
 """what names of a release's picture branch begin with, beside its network's"""
 _LEARNT_FORMAT = "learnt-"
-"""what the format of a benchmark's network begins with (`updater.benchmark.learners.learnt_file`)"""
+"""what the format of a benchmark's network begins with (`updater.benchmark.learners.task_tokens`)"""
 _LEARNT, _KEPT = "network.", "kept."
 _WITHOUT_HEAD = "take head.* and pseudo_head.* out of the file, or begin without it"
 

@@ -169,7 +169,7 @@ def test_the_newcomers_way_is_gone_from_a_folder_of_sources(
     data = lay(tmp_path / "data", places)
     words = ["newcomer", "--data", str(data), "--reals", "40", "--each", "20", "--report", "r.json"]
     assert main(["benchmark", *words]) == 0
-    assert "forgeries not real" in capsys.readouterr().out
+    assert "forgeries_not_real_after" in capsys.readouterr().out
     figures = json.loads((tmp_path / "r.json").read_text())
     assert figures["whole"]["others_not_real"]["after"]["items"] == 8
     assert figures["whole"]["forgeries_not_real"]["after"]["items"] == 4

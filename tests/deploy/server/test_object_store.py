@@ -19,7 +19,7 @@ from deploy.server.process import hindrance
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import MANIFEST, WEIGHTS, Artifact
-from detector.serving.fetch import fetch
+from detector.serving.rollout_source import fetch
 from detector.settings import DetectorSettings
 from memory.crops import object_store
 from updater.records import Candidate

@@ -1,7 +1,7 @@
 """Rejection of a family that nothing was trained on: each family of a stream left out once."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress
 from updater.training.processes import is_first
-from updater.training.step import Learnt, Options, Recipe, Step
+from updater.training.step import Learnt, Options, Step
 
 _FACTS = ("family", "reals_unknown", "reals_fake", "lone_source_auc")
 PLAIN_BACKBONE = "lcnet_050"
@@ -142,25 +142,21 @@ def _only_reals(items: LabelledCrops) -> LabelledCrops:
 
 
 def trained(
-    tasks: list[Task],
+    tasks: Sequence[Task],
     setup: Setup,
     seed: int,
     kinds: frozenset[str],
     checkpoint: Path,
     progress: Progress,
-    recipe: Recipe | None = None,
 ) -> Learnt:
-    """Train a first network on these tasks.
-
-    kinds: of the pseudo-forgeries that are left out. recipe: in the place of the setup's.
-    """
+    """Train a first network on these tasks. kinds: of the pseudo-forgeries that are left out."""
     train = LabelledCrops.join([task.train for task in tasks])
     step = Step(
         train,
         tuple(name for task in tasks for name in task.classes),
         setup.architecture,
         options=setup.options,
-        recipe=recipe or setup.recipe(len(train), first=True),
+        recipe=setup.recipe(len(train), first=True),
         without=kinds,
         seed=seed,
         device=setup.torch_device,

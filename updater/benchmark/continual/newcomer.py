@@ -6,6 +6,7 @@ it calls the other half real, and that forgeries from the same sources, which no
 with them. Both releases are made and asked by what serves them: the builder, the exported graph, the gate.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,9 @@ from memory.records import REAL, split_of
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_sources
 from updater.benchmark.data.tasks import hold_back
+from updater.benchmark.report.bootstrap import Resamples, aurocs, shares
+from updater.benchmark.report.harness import Benchmark, Seed
+from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import STAGES, build
 from updater.candidate.calibrate import reals
@@ -29,6 +33,7 @@ from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.plan import Parent, load_network, make_plan
 from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops, Splits
+from updater.measures import auroc
 from updater.progress import Progress
 from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
@@ -62,78 +67,140 @@ class Judged:
     """higher means less familiar"""
 
 
-@dataclass(frozen=True)
-class Way:
-    """One newcomer's way: what both releases said of all that neither was made from, in the same order."""
+def newcomer_benchmark(
+    data: Path | None, cache: Path, settings: UpdaterSettings, progress: Progress, reals: int, each: int
+) -> Benchmark[Media]:
+    """Return the newcomer's way as it is run, with a library of so many reals and so many of each family.
 
-    gates: tuple[GateParameters, GateParameters]
-    before: Judged
-    after: Judged
-
-
-def load_media(folder: Path, reader: CropReader, progress: Progress, *, reals: int, each: int) -> Media:
-    """Read a folder's sources, and make the own stream's media: so many reals, and so many of each family.
-
-    The own media that nothing is trained on are a quarter of that. Raises what `load_sources` and
-    `load_library` raise.
-    """
-    newcomers = LabelledCrops.join(load_sources(folder, reader))
-    library = load_library(reader, "train", reals, each)
-    fresh = load_library(reader, "after", reals // 4, each // 4)
-    parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
-    return Media(**{name: _featured(name, items, progress) for name, items in parts.items()})
-
-
-def go_all(
-    data: Path | None,
-    seeds: Sequence[int],
-    folder: Path,
-    settings: UpdaterSettings,
-    progress: Progress,
-    reals: int,
-    each: int,
-) -> list[Way]:
-    """Go the newcomer's way once a seed, with a library of so many reals and so many of each family.
-
-    Raises LayoutError, also where no data is given, and what `load_media` raises.
+    The own media that nothing is trained on are a quarter of that. Raises LayoutError, also where no data is
+    given, and what `load_sources` raises.
     """
     if data is None:
         raise LayoutError("newcomer needs the folder of its data, and there is no --data")
-    with CropReader(cache=folder.parent / "crops", progress=progress) as reader:
-        media = load_media(data, reader, progress, reals=reals, each=each)
-    return [go(media, seed, folder, settings, progress) for seed in seeds]
+    with CropReader(cache=cache, progress=progress) as reader:
+        newcomers = LabelledCrops.join(load_sources(data, reader))
+    lines = (f"{family} {item}\n" for family, item in zip(newcomers.families, newcomers.ids, strict=True))
+
+    def prepare(progress: Progress) -> Media:
+        with CropReader(cache=cache, progress=progress) as reader:
+            library = load_library(reader, "train", reals, each)
+            fresh = load_library(reader, "after", reals // 4, each // 4)
+        parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
+        return Media(**{name: _featured(name, items, progress) for name, items in parts.items()})
+
+    return Benchmark(
+        "newcomer",
+        data.name,
+        hashlib.sha256("".join(lines).encode()).hexdigest(),
+        {"reals": reals, "each": each},
+        (str(reals), str(each)),
+        prepare,
+        lambda media, seed: measure(media, settings, seed),
+        keeps_parts=True,
+    )
 
 
-def go(media: Media, seed: int, folder: Path, settings: UpdaterSettings, progress: Progress) -> Way:
-    """Go the newcomer's way once. seed: of what is dealt where, and of both trainings.
+def measure(media: Media, settings: UpdaterSettings, seed: Seed) -> Outcome:
+    """Go the newcomer's way once. The seed decides what is dealt where, and both trainings.
 
     Groups stay whole: in the halves of the photographs, and on the sides of both releases' data.
     """
-    settings = settings.model_copy(update={"seed": seed})
+    settings = settings.model_copy(update={"seed": seed.number})
     real = reals(media.newcomers.families)
     photographs = media.newcomers.take(np.flatnonzero(real))
     forgeries = media.newcomers.take(np.flatnonzero(~real))
-    to_name, others = hold_back(photographs, 0.5, seed)
+    to_name, others = hold_back(photographs, 0.5, seed.number)
     asked = LabelledCrops.join([media.fresh, others, forgeries])
-    first = _dealt([media.library], seed)
-    release = _release(settings, None, first, folder / f"seed-{seed}" / "before", progress)
-    before = _judged(release, asked, progress)
+    release = _release(settings, None, _dealt([media.library], seed), seed, "before")
     both = _dealt([media.library, replace(to_name, families=(REAL,) * len(to_name))], seed)
     held = release.manifest
     parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
-    candidate = _release(settings, parent, both, folder / f"seed-{seed}" / "after", progress)
-    after = _judged(candidate, asked, progress)
-    return Way((release.manifest.gate, candidate.manifest.gate), before, after)
+    candidate = _release(settings, parent, both, seed, "after")
+    judged = {name: _judged(of, asked, seed) for name, of in (("before", release), ("after", candidate))}
+    every = LabelledCrops.join([media.fresh, media.newcomers])
+    return outcome((held.gate, candidate.manifest.gate), judged["before"], judged["after"], draws_of(every))
+
+
+def draws_of(items: LabelledCrops | Judged) -> Resamples:
+    """Return draws of all that any seed asks of, by groups within their source."""
+    strata = [f"{source}/{family}" for source, family in zip(items.sources, items.families, strict=True)]
+    return Resamples(_groups(items), strata)
+
+
+def _groups(items: LabelledCrops | Judged) -> list[str]:
+    return [f"{source}/{group}" for source, group in zip(items.sources, items.groups, strict=True)]
+
+
+def outcome(
+    gates: tuple[GateParameters, GateParameters], before: Judged, after: Judged, draws: Resamples
+) -> Outcome:
+    """Return what both releases said of the same items: FIGURE_before and FIGURE_after.
+
+    By source those figures stand that there are items for.
+    """
+
+    def of(source: str | None) -> Values:
+        each = {"before": figures(before, draws, source), "after": figures(after, draws, source)}
+        return {f"{name}_{when}": values[name] for name in each["before"] for when, values in each.items()}
+
+    sources = sorted({str(source) for source in before.sources} - {""})
+    return Outcome(
+        figures=of(None),
+        families={
+            source: {name: v for name, v in of(source).items() if v.value is not None} for source in sources
+        },
+        about={"unknown_thresholds": [gate.unknown_threshold for gate in gates]},
+    )
+
+
+def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Values:
+    """Return shares of what a release said, and the AUC of the forgeries against the other photographs.
+
+    source: the one that they are of; None: all. Each has its draws.
+    """
+    new, real = judged.sources != "", reals(judged.families)
+    within = judged.sources == source if source else np.ones(len(real), bool)
+    items = {
+        "others": new & real & within,
+        "forgeries": new & ~real & within,
+        "own_reals": ~new & real & within,
+        "known_fakes": ~new & ~real & within,
+    }
+    holds = {
+        "unknown": judged.labels == "unknown",
+        "fake": judged.labels == "fake",
+        "not_real": judged.labels != REAL,
+        "named": (judged.labels == "fake") & (judged.named == judged.families),
+    }
+    counts, scores = draws.of(_groups(judged)), judged.unknown_score
+    found: Values = {}
+    for part, said in (
+        ("others", ("unknown", "fake", "not_real")),
+        ("forgeries", ("not_real",)),
+        ("own_reals", ("unknown", "fake")),
+        ("known_fakes", ("not_real", "unknown", "named")),
+    ):
+        chosen = items[part]
+        n = int(chosen.sum())
+        for name in said:
+            share = float(holds[name][chosen].mean()) if n else None
+            drawn = tuple(shares(holds[name][chosen], counts[:, chosen]).tolist()) if n else ()
+            found[f"{part}_{name}"] = Value(value=share, n=n, drawn=drawn)
+        if part == "forgeries":
+            of = items["others"]
+            drawn = tuple(aurocs(scores[chosen], scores[of], counts[:, chosen], counts[:, of]).tolist())
+            found["forgeries_auc"] = Value(value=auroc(scores[chosen], scores[of]), n=n, drawn=drawn)
+    return found
 
 
 def _featured(name: str, items: LabelledCrops, progress: Progress) -> LabelledCrops:
     return with_crop_features(items, torch.device("cpu"), lambda *at: progress(f"features of {name}", *at))
 
 
-def _dealt(parts: Sequence[LabelledCrops], seed: int) -> Splits:
+def _dealt(parts: Sequence[LabelledCrops], seed: Seed) -> Splits:
     """Share items out by their groups as the memory does, anew for each seed."""
     items = LabelledCrops.join(parts)
-    sides = np.array([split_of(f"{seed}/{group}") for group in items.groups])
+    sides = np.array([split_of(f"{seed.number}/{group}") for group in items.groups])
     train, calibration, test = (
         items.take(np.flatnonzero(sides == side)) for side in ("train", "calibration", "test")
     )
@@ -141,19 +208,19 @@ def _dealt(parts: Sequence[LabelledCrops], seed: int) -> Splits:
 
 
 def _release(
-    settings: UpdaterSettings, parent: Parent | None, splits: Splits, folder: Path, progress: Progress
+    settings: UpdaterSettings, parent: Parent | None, splits: Splits, seed: Seed, name: str
 ) -> Artifact:
     """Make a release as an update does, up to its manifest."""
     plan = make_plan(settings, parent, splits)
-    draft = Draft(folder, plan, settings, progress)
+    draft = Draft(seed.parts / name, plan, settings, seed.progress)
     build(draft, [stage for stage in STAGES if stage.name in ("learn", "calibrate", "export")])
     return Artifact(draft.artifact, draft.manifest(), identity_of(plan, 0))
 
 
-def _judged(release: Artifact, items: LabelledCrops, progress: Progress) -> Judged:
+def _judged(release: Artifact, items: LabelledCrops, seed: Seed) -> Judged:
     manifest = release.manifest
     session = open_session(release, threads=1)
-    scored = score_items(session, items, lambda done: progress("judge", done, len(items)))
+    scored = score_items(session, items, lambda done: seed.progress("judge", done, len(items)))
     labels, named = labelled(scored, manifest.gate, manifest.classes)
     return Judged(
         families=np.array(items.families),

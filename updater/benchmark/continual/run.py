@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +10,15 @@ import numpy as np
 from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
-from updater.benchmark.continual.left_out import LeftOut, leave_out
+from updater.benchmark.continual.left_out import LeftOut, leave_out, trained
 from updater.benchmark.continual.resampled import resampled
 from updater.benchmark.continual.scoring import output_of, rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
-from updater.benchmark.learners.methods import LEARNERS
-from updater.benchmark.measures.continual import af, af_paper
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.harness import Benchmark, Seed
+from updater.benchmark.report.measures import af, af_paper
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.results import Power, RejectionScores, Unseen, WithinSource
 from updater.benchmark.report.results import Step as StreamStep
@@ -26,7 +26,6 @@ from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
 from updater.data.training_data import LabelledCrops
 from updater.training.frozen import vote_beside
 from updater.training.processes import is_first
-from updater.training.step import Step
 
 Kinds = Mapping[str, frozenset[str]]
 """the kinds of pseudo-forgeries that each family consists of, by task; a task that is not there has none"""
@@ -165,23 +164,19 @@ def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
     if done.is_file():
         joint_aa = float(json.loads(done.read_bytes()))
     else:
-        train = LabelledCrops.join([task.train for task in stream.tasks])
-        step = Step(
-            train,
-            tuple(name for task in stream.tasks for name in task.classes),
-            setup.architecture,
-            options=setup.options,
-            recipe=setup.recipe(len(train), first=True),
-            seed=seed.number,
-            device=setup.torch_device,
-            checkpoint=seed.parts / "joint.safetensors",
-            start_from=setup.start_from.without_head() if setup.start_from else None,
-            progress=lambda stage, *at: seed.progress(f"joint: {stage}", *at),
-        )
+        file = seed.parts / "joint.safetensors"
         with timed(clock):
-            learnt = LEARNERS["joint"](step)
+            learnt = trained(
+                stream.tasks,
+                replace(setup, learner="joint"),
+                seed.number,
+                frozenset(),
+                file,
+                lambda stage, *at: seed.progress(f"joint: {stage}", *at),
+            )
         vote = None
         if setup.architecture.picture is not None:
+            train = LabelledCrops.join([task.train for task in stream.tasks])
             held = LabelledCrops.join([task.calibration for task in stream.tasks])
             logits = output_of(learnt, held, setup.torch_device).logits
             vote = vote_beside(logits, train, held, learnt.classes, setup.options)

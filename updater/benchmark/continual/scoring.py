@@ -114,9 +114,9 @@ class Judge:
     def _odin(self, items: LabelledCrops) -> dict[str, NDArray[np.float64]]:
         if ODIN not in self.setup.rejection:
             return {}
-        from updater.benchmark.rejection import odin
+        from updater.benchmark.rejection.logits import odin_scores
 
-        return {ODIN: odin.scores(self.learnt.network, items, device=self.setup.torch_device)}
+        return {ODIN: odin_scores(self.learnt.network, items, device=self.setup.torch_device)}
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ import torch
 
 from ingest.records import CropPlan
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.cddb import load_cddb, with_unseen_families
 from updater.benchmark.data.crops import CropReader, stored_features
-from updater.benchmark.data.families import load_families
 from updater.benchmark.data.folders import load_folders
+from updater.benchmark.data.forgery_sets import load_cddb, load_families, with_unseen_families
 from updater.benchmark.data.tasks import Stream, Task
 from updater.benchmark.synthetic.tasks import load_synthetic
 from updater.data.layouts.entries import LayoutError

@@ -52,23 +52,14 @@ def identity(plan: CropPlan, picture: PicturePlan | None, media: Sequence[str]) 
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def fetch(folder: Path | None, key: str, make: Callable[[], Piece]) -> Piece:
+def fetch(folder: Path | None, key: str, make: Callable[[], Piece], *, wait: bool = True) -> Piece | None:
     """Return the piece of this identity from the folder, or make it and put it there.
 
-    What is damaged counts as absent. Without a folder every piece is made. Raises what make raises, and
-    CacheError.
+    What is damaged counts as absent. Without a folder every piece is made. None where another process makes
+    it just now, unless told to wait. Raises what make raises, and CacheError.
     """
     if folder is None:
         return make()
-    found = fetch_unless_at_work(folder, key, make, wait=True)
-    assert found is not None
-    return found
-
-
-def fetch_unless_at_work(
-    folder: Path, key: str, make: Callable[[], Piece], *, wait: bool = False
-) -> Piece | None:
-    """Do as `fetch` does; but return None, unless told to wait, where another process makes it just now."""
     path = folder / f"{key}.safetensors"
     return made_once(path, lambda: _read(path), lambda: _written(make()), wait=wait)
 

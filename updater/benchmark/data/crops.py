@@ -27,7 +27,7 @@ from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
-from updater.benchmark.data.cache import Piece, fetch, fetch_unless_at_work, identity, made_once
+from updater.benchmark.data.cache import Piece, fetch, identity, made_once
 from updater.benchmark.data.tasks import item_id
 from updater.data.layouts.entries import DataError
 from updater.data.shards import Shard, read_shard
@@ -106,22 +106,46 @@ class CropReader:
         for number, file in enumerate(files, 1):
             digests.append(hashlib.sha256(self.bytes_of(file)).hexdigest())
             self.progress(f"{stage}: what is there", number, len(files))
-        pieces = [
-            _Wanted(self, stage, files[first:end], digests[first:end], first, len(files))
-            for first, end in pairwise([0, *_ends(digests)])
-        ]
-        if self.cache is not None:
-            # Several processes share the making: each passes by what another is at, and comes back to it.
-            for one in pieces:
-                one.found = fetch_unless_at_work(self.cache, one.key, one.make)
-        found = []
-        for one in pieces:
-            found.append(one.found or fetch(self.cache, one.key, one.make))
-            self.progress(stage, one.before + len(one.files), len(files))
-        items = join(found, [file.name for file in files], [file.family for file in files], source, self.plan)
+        found: dict[int, Piece | None] = {}
+        for wait in (False, True):  # several processes share the making: what another is at is come back to
+            for first, end in pairwise([0, *_ends(digests)]):
+                if found.get(first) is None:
+                    found[first] = self._piece(stage, files, digests, first, end, wait=wait)
+                if wait:
+                    self.progress(stage, end, len(files))
+        pieces = [piece for piece in found.values() if piece is not None]
+        names, families = [file.name for file in files], [file.family for file in files]
+        items = join(pieces, names, families, source, self.plan)
         clips = (file.clip for file in files)
         groups = tuple(clip or own for clip, own in zip(clips, items.groups, strict=True))
         return replace(items, groups=groups)
+
+    def _piece(
+        self,
+        stage: str,
+        files: Sequence[MediaFile],
+        digests: Sequence[str],
+        first: int,
+        end: int,
+        *,
+        wait: bool,
+    ) -> Piece | None:
+        """Return the crops of the files from `first` to before `end`; raises as `fetch` does."""
+        own, known = files[first:end], digests[first:end]
+
+        def make() -> Piece:
+            contents = ((str(file.path), self.bytes_of(file)) for file in own)
+            media: list[Decoded] = []
+            for file, digest, (read, decoded) in zip(own, known, self.decode(contents), strict=True):
+                if read != digest:
+                    raise ChangedMediaError(
+                        f"{file.path} changed while it was read: let it be, and run again"
+                    )
+                media.append(decoded)
+                self.progress(stage, first + len(media), len(files))
+            return piece_of(known, known, media)
+
+        return fetch(self.cache, identity(self.plan, self.picture, known), make, wait=wait)
 
     def decode(self, data: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, Decoded]]:
         """Yield the SHA-256 and the decoded medium of each (name, bytes), in their order.
@@ -162,39 +186,6 @@ def _ends(digests: Sequence[str]) -> Iterator[int]:
         if int(digest[:8], 16) % _ENDS_ONE_IN == 0 or number - last == _MOST_MEDIA or number == len(digests):
             yield number
             last = number
-
-
-class _Wanted:
-    """A few files whose crops are wanted as one piece; `found` is where it was found already."""
-
-    def __init__(
-        self,
-        reader: CropReader,
-        stage: str,
-        files: Sequence[MediaFile],
-        digests: Sequence[str],
-        before: int,
-        total: int,
-    ) -> None:
-        self.files, self.before = files, before
-        self.found: Piece | None = None
-        self._reader, self._stage, self._total = reader, stage, total
-        self._digests = digests
-        self.key = identity(reader.plan, reader.picture, digests)
-
-    def make(self) -> Piece:
-        """Decode the files. Raises ChangedMediaError where one is no longer what it was known by."""
-        contents = ((str(file.path), self._reader.bytes_of(file)) for file in self.files)
-        digests, media = [], []
-        for file, digest, (found, decoded) in zip(
-            self.files, self._digests, self._reader.decode(contents), strict=True
-        ):
-            if found != digest:
-                raise ChangedMediaError(f"{file.path} changed while it was read: let it be, and run again")
-            digests.append(found)
-            media.append(decoded)
-            self._reader.progress(self._stage, self.before + len(media), self._total)
-        return piece_of(digests, digests, media)
 
 
 def piece_of(digests: Sequence[str], groups: Sequence[str], media: Sequence[Decoded]) -> Piece:

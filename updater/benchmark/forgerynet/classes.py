@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from updater.benchmark.forgerynet.choices import Job
+from updater.benchmark.forgerynet.choices import KINDS, Job, class_names, class_of, in_group
 from updater.benchmark.forgerynet.classifiers import Classifier, of_pictures, of_videos
-from updater.benchmark.forgerynet.families import KINDS, class_names, class_of, in_group
+from updater.benchmark.forgerynet.measures import absent, image_figures
 from updater.benchmark.forgerynet.sights import Sight, sights
 from updater.benchmark.forgerynet.views import video_sights
-from updater.benchmark.measures import images
 from updater.benchmark.report.outcome import Outcome, Table, Values, values
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import Tally
@@ -54,11 +53,11 @@ def measure(job: Job) -> Outcome:
         if any(one.entry.family == family for one in side.test_on)
     }
     return Outcome(
-        figures=values(images.figures(p, y), len(y)),
+        figures=values(image_figures(p, y), len(y)),
         families=families,
         about={
             "parameters": sum(one.numel() for one in network.parameters()),
-            "absent": [names[number] for number in images.absent(p, y)],
+            "absent": [names[number] for number in absent(p, y)],
             "trained_on": len(train_on),
             "tested_on": len(y),
             "recipe": asdict(classifier.recipe) | {"falls": list(classifier.recipe.falls)},
@@ -129,4 +128,4 @@ class _Sides:
 
 
 def _figures(p: NDArray[np.float64], y: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Values:
-    return values(images.figures(p[chosen], y[chosen]), int(chosen.sum()))
+    return values(image_figures(p[chosen], y[chosen]), int(chosen.sum()))

@@ -13,13 +13,11 @@ import torch
 
 from ingest.durable import folder_aside
 from updater.benchmark.forgerynet import classes, spatial, temporal
-from updater.benchmark.forgerynet.choices import Choices, Job
-from updater.benchmark.forgerynet.families import families_of, with_own_names
+from updater.benchmark.forgerynet.choices import Choices, Job, families_of, with_own_names
 from updater.benchmark.networks import images, videos
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome
-from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
-from updater.benchmark.synthetic.forgerynet_videos import write_forgerynet_videos
+from updater.benchmark.synthetic.forgerynet import write_forgerynet_pictures, write_forgerynet_videos
 from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.data.layouts.forgerynet import Medium, load_forgerynet
 from updater.progress import Progress

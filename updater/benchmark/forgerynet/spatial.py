@@ -13,8 +13,8 @@ import numpy as np
 from memory.records import REAL
 from updater.benchmark.forgerynet import localizer, map_networks
 from updater.benchmark.forgerynet.choices import ChoiceError, Job
-from updater.benchmark.forgerynet.sights import Map, Mapped, Shown, sights, with_truth
-from updater.benchmark.measures.maps import figures
+from updater.benchmark.forgerynet.measures import map_figures
+from updater.benchmark.forgerynet.sights import Mapped, Shown, sights, with_truth
 from updater.benchmark.networks import maps
 from updater.benchmark.networks.maps import DECODERS, HRNET, REGRESSION
 from updater.benchmark.report.outcome import Outcome, Value, Values
@@ -112,13 +112,9 @@ def outcome(parts: Sequence[Mapped], families: Sequence[str], notes: tuple[str, 
 
 def _values(part: Mapped, families: Sequence[str]) -> tuple[Values, Values]:
     forged = [family != REAL for family in families]
-    said: Sequence[Map] = part.said
-    found = figures(said, part.true, forged, part.threshold)
-    empty = found.pop("zeros")
-    assert isinstance(empty, dict)
+    found, empty = map_figures(part.said, part.true, forged, part.threshold)
     counts = {"forged": sum(forged), "real": len(forged) - sum(forged), "all": len(forged)}
-    plain = {name: value for name, value in found.items() if isinstance(value, float)}
-    return _counted(plain, counts), _counted(empty, counts)
+    return _counted(found, counts), _counted(empty, counts)
 
 
 def _counted(found: Mapping[str, float], counts: Mapping[str, int]) -> Values:

@@ -5,16 +5,147 @@ is seen from its first annotated frame to its last. With the protocol `cross`, e
 the training in turn and tested beside all reals.
 """
 
-from collections.abc import Sequence
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
-from updater.benchmark.forgerynet.choices import ChoiceError, Job
-from updater.benchmark.forgerynet.families import in_group
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
+
+from detector.features.cell_traces import CELL_VERSION
+from detector.looks.scan_look import best_score
+from detector.looks.scan_places import corners_along, most_restless
+from detector.release.manifest import FEATURE_VERSION, FEATURE_WIDTH
+from detector.verdicts import Corner
+from ingest.durable import write_durably
+from ingest.sandbox.crops import Box, cut, grid
+from ingest.sandbox.extract import find_faces
+from ingest.settings import IngestSettings
+from updater.benchmark.forgerynet.choices import ChoiceError, Job, in_group
 from updater.benchmark.report.outcome import Outcome, Values, values
-from updater.benchmark.temporal.method import Method
+from updater.benchmark.temporal.method import Answer, Method, frame_auc, segment_figures
 from updater.benchmark.temporal.methods import METHODS
-from updater.benchmark.temporal.videos import Told, Video, by_family, figures, videos
-from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.entries import Entry, LayoutError, Segment, SegmentsError, with_frames
 from updater.data.layouts.listed import Tally
+from updater.distortions.clip import Clip, ClipError, to_rgb
+from updater.filters import Picture
+from updater.measures import auroc
+from updater.scan.clips import ScannedClip, SeenFrames, scanned
+
+_NAME = "features"
+
+
+@dataclass(frozen=True)
+class Video:
+    """A listed video, and what is seen of it."""
+
+    entry: Entry
+    clip: ScannedClip
+
+
+def videos(
+    entries: Sequence[Entry],
+    cache: Path,
+    tally: Tally,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Video]:
+    """Return the videos whose stretches are known: from the first annotated frame to the last.
+
+    Left out and counted: those that are labelled as a whole only, those of one frame or none, those that
+    cannot be decoded, and those whose list tells of frames that they do not have.
+    """
+    features = SeenFrames(CROP_PX)
+    known = [entry for entry in entries if entry.annotated is not None]
+    for entry in entries:
+        if entry.annotated is None:
+            tally.add("videos are labelled as a whole, and left out of the temporal task", entry.path)
+    found = []
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        read = threads.map(lambda entry: _read(entry, features, cache), known)
+        for done, (entry, rows) in enumerate(zip(known, read, strict=True), start=1):
+            if isinstance(rows, str):
+                tally.add(rows, entry.path)
+            else:
+                found.append(Video(entry, _seen(entry, rows)))
+            progress(done, len(known))
+    return found
+
+
+def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
+    """Return the features of a video's annotated frames, or what is wrong with it."""
+    first, end = entry.annotated or Segment(0, 1)
+    try:
+        key = hashlib.sha256(entry.path.read_bytes())
+    except OSError:
+        return "videos cannot be read, and are left out"
+    key.update(f"{first} {end} {CROP_PX} {FEATURE_VERSION} {CELL_VERSION}".encode())
+    kept = cache / f"{key.hexdigest()}.safetensors"
+    if kept.is_file():
+        return np.asarray(load_file(kept)[_NAME], np.float32)
+    try:
+        rows = frame_features(entry.path, features, first, end, IngestSettings().max_pixels)
+        with_frames(entry, first + len(rows))
+    except ClipError:
+        return "videos cannot be decoded, or change their size, and are left out"
+    except SegmentsError:
+        return "videos have fewer frames than their list tells of, and are left out"
+    if len(rows) < 2:
+        return "videos have one annotated frame, and are left out"
+    write_durably(kept, save({_NAME: rows}))
+    return rows
+
+
+def _seen(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
+    start = entry.annotated.first if entry.annotated is not None else 0
+    return scanned(rows, [(first - start, end - start) for first, end in entry.segments])
+
+
+@dataclass(frozen=True)
+class Told:
+    """A video with its truth and what a method says of it."""
+
+    family: str
+    clip: ScannedClip
+    answer: Answer
+
+    @property
+    def is_forged(self) -> bool:
+        """Whether any of its frames is."""
+        return len(self.clip.segments) > 0
+
+
+def figures(told: Sequence[Told]) -> dict[str, float]:
+    """Return the figures of these videos, reals among them; nan where there is nothing to measure by.
+
+    Beside the paper's: `frame_auc`, and how well the whole video is told, `clip_auc_mean` by the mean of its
+    frames' scores and `clip_auc_best` by its best segment.
+    """
+    answers, truth = [one.answer for one in told], [one.clip.segments for one in told]
+    forged = np.array([one.is_forged for one in told], bool)
+    mean = np.array([one.frame_scores.mean() for one in answers])
+    best = np.array([best_score(one.segments) for one in answers])
+    return {
+        **segment_figures([one.segments for one in answers], truth),
+        "frame_auc": frame_auc([one.frame_scores for one in answers], truth),
+        "clip_auc_mean": auroc(mean[forged], mean[~forged]),
+        "clip_auc_best": auroc(best[forged], best[~forged]),
+    }
+
+
+def by_family(told: Sequence[Told]) -> Mapping[str, dict[str, float]]:
+    """Return the figures of each family's forged videos beside all reals."""
+    reals = [one for one in told if not one.is_forged]
+    families = sorted({one.family for one in told if one.is_forged})
+    return {
+        family: figures([*reals, *(one for one in told if one.is_forged and one.family == family)])
+        for family in families
+    }
+
 
 _CACHE = "frame-features"
 
@@ -89,3 +220,52 @@ def _told(
 
 def _beside(told: Sequence[Told], family: str) -> int:
     return sum(not one.is_forged or one.family == family for one in told)
+
+
+CROP_PX = 128
+_SEARCHED_EVERY = 8
+_PLACES, _LOOKS = 9, 6
+
+
+def frame_features(
+    path: Path, features: SeenFrames, first: int, end: int | None, max_pixels: int
+) -> NDArray[np.float32]:
+    """Return the raw features of the frames first … end - 1 of a file, float32 [T, F]; end None: all.
+
+    One crop a frame, which follows the largest face. A video without a face is seen where it is most
+    restless: of a grid of crops, where the forensic features of a few frames deviate most from their median,
+    in units of all crops' deviation. features: of crops of `CROP_PX`. Raises ClipError where the file cannot
+    be read, or holds none of these.
+    """
+    clip = Clip(path, max_pixels)
+    searched = dict(_searched(clip, first, end))
+    if not searched:
+        raise ClipError(f"{path} holds no frame from {first} on")
+    height, width = next(iter(searched.values())).shape[:2]
+    if width <= CROP_PX and height <= CROP_PX:
+        faces: dict[int, Box] = {}
+        elsewhere: Corner = (0, 0)
+    else:
+        found = {number: find_faces(picture, 1) for number, picture in searched.items()}
+        faces = {number: boxes[0] for number, boxes in found.items() if boxes}
+        elsewhere = (0, 0) if faces else _most_restless(list(searched.values()), features)
+    frames = sum(1 for _ in islice(clip.frames(), first, end))
+    corners = corners_along(faces, range(frames), (width, height), CROP_PX, elsewhere)
+    shown = zip(islice(clip.frames(), first, end), corners, strict=True)
+    return features(np.concatenate([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in shown]))
+
+
+def _searched(clip: Clip, first: int, end: int | None) -> Iterator[tuple[int, Picture]]:
+    for number, frame in enumerate(islice(clip.frames(), first, end)):
+        if number % _SEARCHED_EVERY == 0:
+            yield number, to_rgb(frame)
+
+
+def _most_restless(pictures: list[Picture], features: SeenFrames) -> Corner:
+    looked = pictures[:: -(-len(pictures) // _LOOKS)]
+    height, width = looked[0].shape[:2]
+    corners = grid(width, height, CROP_PX, _PLACES)
+    found = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[
+        :, :FEATURE_WIDTH
+    ]
+    return corners[most_restless(found.reshape(len(looked), len(corners), -1))]

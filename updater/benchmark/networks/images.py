@@ -3,18 +3,21 @@
 Gram-Net is Liu, Qi and Torr 2020, "Global texture enhancement for fake face detection in the wild", section
 4: what channels do together, at several depths. A Gram block is a convolution to a few channels, the products
 of all pairs of them, and two convolutions on that matrix. As ForgeryNet has it, there is one before three of
-the stages.
+the stages. Error level analysis is Krawetz 2007, "A picture's worth"; quality and gain are ours: it gives
+none.
 """
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from detector.model.backbone import check_name
-from updater.benchmark.networks import ela
 from updater.benchmark.networks.classifier import (
     HIGHPASS,
     Classifier,
@@ -72,6 +75,7 @@ class GramNet(nn.Module):
 ELA, GRAM = "ela", "gram"
 FRONT_ENDS = (ELA, HIGHPASS, GRAM)
 """NAME:BACKBONE; without a backbone the paper's, Xception"""
+JPEG_QUALITY, GAIN = 90, 15
 _XCEPTION, _XCEPTION_PX, _PX = "legacy_xception", 299, 224
 
 
@@ -91,7 +95,15 @@ def published_px(name: str) -> int:
 
 def front_of(name: str) -> Callable[[Picture], Picture]:
     """Return what is made of a crop, uint8 RGB [S, S, 3], before the network sees it."""
-    return ela.levels if _parts(name)[0] == ELA else lambda picture: picture
+    return error_levels if _parts(name)[0] == ELA else lambda picture: picture
+
+
+def error_levels(picture: Picture) -> Picture:
+    """Return the absolute difference of uint8 RGB [H, W, 3] to its JPEG, times 15 and clipped, uint8."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY)
+    again = np.asarray(Image.open(buffer), np.int16)
+    return np.asarray(np.clip(GAIN * np.abs(picture.astype(np.int16) - again), 0, 255), np.uint8)
 
 
 def make_image_network(

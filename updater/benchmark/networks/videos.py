@@ -17,11 +17,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from detector.model.backbone import check_name
-from updater.benchmark.networks import c3d, i3d
 from updater.benchmark.networks.classifier import HIGHPASS, NetworkError, make_features
-from updater.benchmark.networks.slowfast import Slow, SlowFast
-from updater.benchmark.networks.tsm import TSM
-from updater.benchmark.networks.x3d import X3D
+from updater.benchmark.networks.deeperforensics import C3D, C3D_FRAMES, C3D_PX, I3D, I3D_FRAMES
+from updater.benchmark.networks.forgerynet import TSM, X3D, Slow, SlowFast
 
 SEGMENTS = 3
 HIDDEN, STRIDE = 512, 5
@@ -71,8 +69,8 @@ WHOLE: Mapping[str, Callable[[int], nn.Module]] = {
     "slowfast_r50": SlowFast,
     "slow_r50": Slow,
     "tsm_r50": TSM,
-    "c3d": c3d.C3D,
-    "i3d": i3d.I3D,
+    "c3d": C3D,
+    "i3d": I3D,
 }
 """written here"""
 TORCHVISION = ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s")
@@ -89,8 +87,8 @@ DEEPERFORENSICS = ("c3d", "i3d", "lstm", "tsn")
 
 _MVIT_PX, _MVIT_FRAMES = 224, 16
 _SAMPLINGS = {
-    "c3d": Sampling(c3d.FRAMES, 1, px=c3d.PX),
-    "i3d": Sampling(i3d.FRAMES, 1),
+    "c3d": Sampling(C3D_FRAMES, 1, px=C3D_PX),
+    "i3d": Sampling(I3D_FRAMES, 1),
     "lstm": Sampling(stride=STRIDE),
     "tsn": Sampling(SEGMENTS, segments=True),
 }

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from updater.benchmark.rejection import class_loss
-from updater.benchmark.rejection.evidence import EvidenceError, Known, Score
-from updater.benchmark.rejection.fine_tuned_head import PLAN, FineTuning
+from updater.benchmark.rejection import heads
+from updater.benchmark.rejection.evidence import Known, Score
+from updater.benchmark.rejection.heads import PLAN, FineTuning
 from updater.data.stored_rows import StoredRows, collected
 from updater.filters import to_picture
 
@@ -57,9 +57,7 @@ OPERATIONS: dict[str, tuple[str, Operation]] = {
 
 
 def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
-    """Train the head; old: bool [n], the exemplars of earlier steps. Raises EvidenceError."""
-    if len(known.versions) != VERSIONS:
-        raise EvidenceError(f"augmix reads {VERSIONS} versions of each item, not {len(known.versions)}")
+    """Train the head."""
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     versions = [torch.tensor(version.embedding) for version in known.versions]
 
@@ -68,7 +66,7 @@ def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = 
         alike = jensen_shannon((logits, *(head(version[items]) for version in versions)))
         return F.cross_entropy(logits, target[items]) + WEIGHT * alike
 
-    return class_loss.fit(known, old, seed, plan, loss)
+    return heads.fit(known, old, seed, plan, loss)
 
 
 def jensen_shannon(logits: tuple[Tensor, ...]) -> Tensor:

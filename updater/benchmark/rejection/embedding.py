@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pytorch_ood.detector import NNGuide
 from torch import Tensor
 
-from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, Score, checked, float64
+from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, Score, as_score, float64
 
 
 def fit_embedding_knn(known: Known, *, neighbours: int = 5) -> Score:
@@ -31,7 +31,7 @@ def fit_embedding_knn(known: Known, *, neighbours: int = 5) -> Score:
         squared, _ = index.search(_unit(evidence), neighbours)
         return np.sqrt(np.maximum(squared[:, -1], 0))
 
-    return checked(known, formula)
+    return as_score(formula)
 
 
 def _unit(evidence: Evidence) -> NDArray[np.float32]:
@@ -56,7 +56,7 @@ def fit_nnguide(known: Known, *, neighbours: int = 10) -> Score:
         raise EvidenceError(f"{len(known.evidence)} training items cannot give {neighbours} neighbours")
     detector = NNGuide(encoder=None, head=known.head, k=neighbours)
     detector.fit_features(torch.tensor(known.evidence.embedding), torch.tensor(known.targets))
-    return checked(known, lambda evidence: detector.predict_features(torch.tensor(evidence.embedding)))
+    return as_score(lambda evidence: detector.predict_features(torch.tensor(evidence.embedding)))
 
 
 _ROWS_AT_ONCE = 512
@@ -86,7 +86,7 @@ def fit_relation(known: Known, *, power: float = 1.0, least_edge: float = 0.03) 
             found[rows] = -torch.where(kernel > least_edge, kernel.pow(power), 0).sum(1)
         return found
 
-    return checked(known, formula)
+    return as_score(formula)
 
 
 def _normalised(evidence: Evidence) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Known, Score
-from updater.benchmark.rejection.fine_tuned_head import (
+from updater.benchmark.rejection.heads import (
     PLAN,
     FineTuning,
     energy_of_head,
@@ -70,10 +70,12 @@ def fit(
     old: npt.NDArray[np.bool_],
     seed: int,
     plan: FineTuning,
-    margins: Margins,
     outliers: Outliers,
+    *,
+    published: bool,
 ) -> Score:
-    """Train the head against these outliers; old: bool [n], the exemplars of earlier steps."""
+    """Train the head against these outliers, with the published margins or the items' own."""
+    margins = PUBLISHED if published else margins_of(known)
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     new, exemplars = new_and_exemplars(old)
     head = extra_head(known)
@@ -110,16 +112,12 @@ def _mean(values: Tensor) -> Tensor:
     return values.mean() if len(values) else values.sum()
 
 
-def fit_ber(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
-    """Train ours; old: bool [n], the exemplars of earlier steps."""
-    mixed = mixtures(known, old, plan.batch, different=True)
-    return fit(known, old, seed, plan, margins_of(known), mixed)
-
-
-def fit_ber_published(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
-    """Train the published one; old: bool [n], the exemplars of earlier steps."""
-    mixed = mixtures(known, old, plan.batch, different=False)
-    return fit(known, old, seed, plan, PUBLISHED, mixed)
+def fit_ber(
+    known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
+) -> Score:
+    """Train BER's head, ours or the published one."""
+    mixed = mixtures(known, old, plan.batch, different=not published)
+    return fit(known, old, seed, plan, mixed, published=published)
 
 
 def mixtures(known: Known, old: npt.NDArray[np.bool_], count: int, *, different: bool) -> Outliers:

@@ -14,12 +14,12 @@ from detector.model.scores import NetworkOutput
 
 
 class EvidenceError(ValueError):
-    """Evidence that contradicts itself, is of another network, or is too little to fit on. Fatal."""
+    """Evidence that is too little to fit on, or lacks what a score reads. Fatal."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one network says of n whole items, float32. Raises EvidenceError where the shapes disagree."""
+    """What one network says of n whole items, float32."""
 
     logits: NDArray[np.float32]
     """[n, K]: the known classes alone"""
@@ -29,12 +29,6 @@ class Evidence:
     """[n, F]: raw pooled forensic features; F is 0 where the network has none"""
     pseudo_logit: NDArray[np.float32]
     """[n]: the class of forgeries of no known family"""
-
-    def __post_init__(self) -> None:
-        arrays = (self.logits, self.embedding, self.features, self.pseudo_logit)
-        if [a.ndim for a in arrays] != [2, 2, 2, 1] or len({len(a) for a in arrays}) > 1:
-            shapes = ", ".join(str(a.shape) for a in arrays)
-            raise EvidenceError(f"evidence must be [n, K], [n, D], [n, F] and [n], not {shapes}")
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -51,7 +45,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Known:
-    """What a score is fitted on. Raises EvidenceError where the shapes disagree.
+    """What a score is fitted on.
 
     The head is linear: logits = embedding @ head_weight.T + head_bias. For a cosine head, that is so of
     normalised embeddings and scaled normalised weights, which is what `evidence_of` and `known_of` give.
@@ -72,23 +66,6 @@ class Known:
     versions: tuple[Evidence, ...] = ()
     """the training items again, their crops changed as AugMix changes them; only its head reads them"""
 
-    def __post_init__(self) -> None:
-        classes, width = self.evidence.logits.shape[1], self.evidence.embedding.shape[1]
-        if self.head_weight.shape != (classes, width) or self.head_bias.shape != (classes,):
-            raise EvidenceError(
-                f"a head of {self.head_weight.shape} and {self.head_bias.shape} does not make "
-                f"{classes} logits of embeddings of {width}"
-            )
-        _check_targets(self.targets, self.evidence)
-        for version in self.versions:
-            _check_same_network(self.evidence, version)
-            _check_targets(self.targets, version)
-        if (self.calibration is None) != (self.calibration_targets is None):
-            raise EvidenceError("calibration evidence and its targets come together")
-        if self.calibration is not None and self.calibration_targets is not None:
-            _check_same_network(self.evidence, self.calibration)
-            _check_targets(self.calibration_targets, self.calibration)
-
     def head(self, embedding: Tensor) -> Tensor:
         """Return the logits [m, K] of embeddings [m, D], in their dtype."""
         weight, bias = torch.tensor(self.head_weight), torch.tensor(self.head_bias)
@@ -96,7 +73,7 @@ class Known:
 
 
 Score = Callable[[Evidence], NDArray[np.float64]]
-"""The scores [n] of n items, higher for less familiar ones. Raises EvidenceError for another network's."""
+"""The scores [n] of n items, higher for less familiar ones."""
 
 Fit = Callable[[Known], Score]
 """Raises EvidenceError where there is too little to fit on."""
@@ -122,7 +99,7 @@ def known_of(
     calibration_targets: NDArray[np.int64] | None = None,
     versions: tuple[Evidence, ...] = (),
 ) -> Known:
-    """Return what scores are fitted on, the head being this network's. Raises EvidenceError."""
+    """Return what scores are fitted on, the head being this network's."""
     head = network.head
     weight = head.scale * F.normalize(head.weight, dim=1) if isinstance(head, CosineHead) else head.weight
     bias = torch.zeros(len(weight)) if isinstance(head, CosineHead) else head.bias
@@ -131,32 +108,14 @@ def known_of(
     )
 
 
-def checked(known: Known, formula: Callable[[Evidence], ArrayLike]) -> Score:
-    """Return the formula as a score: of the fitted network's evidence only, and in float64."""
-
-    def score(evidence: Evidence) -> NDArray[np.float64]:
-        _check_same_network(known.evidence, evidence)
-        return np.asarray(formula(evidence), np.float64)
-
-    return score
+def as_score(formula: Callable[[Evidence], ArrayLike]) -> Score:
+    """Return the formula as a score, in float64."""
+    return lambda evidence: np.asarray(formula(evidence), np.float64)
 
 
 def float64(values: NDArray[np.float32]) -> Tensor:
     """Return a copy of an array as a tensor: in float32 the scores of confident items tie at 1e-7."""
     return torch.tensor(values, dtype=torch.float64)
-
-
-def _check_same_network(fitted: Evidence, evidence: Evidence) -> None:
-    for name in ("logits", "embedding", "features"):
-        expected, width = getattr(fitted, name).shape[1], getattr(evidence, name).shape[1]
-        if width != expected:
-            raise EvidenceError(f"the score was fitted on {expected} columns of {name}, not {width}")
-
-
-def _check_targets(targets: NDArray[np.int64], evidence: Evidence) -> None:
-    classes = evidence.logits.shape[1]
-    if targets.shape != (len(evidence),) or not ((targets >= 0) & (targets < classes)).all():
-        raise EvidenceError(f"{len(evidence)} items need as many targets from 0 to {classes - 1}")
 
 
 def _float32(values: Tensor) -> NDArray[np.float32]:

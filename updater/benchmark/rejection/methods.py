@@ -6,23 +6,15 @@ crops instead of evidence.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from updater.benchmark.rejection import (
-    augmix,
-    class_loss,
-    embedding,
-    energy_margins,
-    forensic,
-    gate,
-    logits,
-    npos,
-    odin,
-    vos,
-)
+from updater.benchmark.rejection import augmix, embedding, forensic, heads, logits
+from updater.benchmark.rejection.energy_margins import fit_ber
 from updater.benchmark.rejection.evidence import Fit, Known, Score
+from updater.benchmark.rejection.virtual_outliers import fit_npos, fit_vos
 
 HeadFit = Callable[[Known, npt.NDArray[np.bool_], int], Score]
 """(known, which of its items are exemplars of earlier steps, bool [n], seed) → score; the same seed gives the
@@ -30,7 +22,7 @@ same score. Raises EvidenceError."""
 
 POST_HOC: dict[str, Fit] = {
     "msp": logits.fit_msp,
-    "odin": odin.fit,
+    "odin": logits.fit_odin,
     "max_logit": logits.fit_max_logit,
     "gen": logits.fit_gen,
     "react": logits.fit_react,
@@ -40,20 +32,20 @@ POST_HOC: dict[str, Fit] = {
     "embedding_knn": embedding.fit_embedding_knn,
     "forensic_knn": forensic.fit_forensic_knn,
     "mahalanobis": forensic.fit_mahalanobis,
-    "fused": gate.fit_fused,
-    **gate.FITS,
+    "fused": forensic.fit_fused,
+    **forensic.FITS,
 }
 HEADS: dict[str, HeadFit] = {
-    "ber": energy_margins.fit_ber,
-    "ber-published": energy_margins.fit_ber_published,
-    "vos": vos.fit,
-    "vos-published": vos.fit_published,
-    "npos": npos.fit,
-    "npos-published": npos.fit_published,
-    "logit-norm": class_loss.fit_logit_norm,
-    "t2f-norm": class_loss.fit_t2f_norm,
+    "ber": fit_ber,
+    "ber-published": partial(fit_ber, published=True),
+    "vos": fit_vos,
+    "vos-published": partial(fit_vos, published=True),
+    "npos": fit_npos,
+    "npos-published": partial(fit_npos, published=True),
+    "logit-norm": heads.fit_logit_norm,
+    "t2f-norm": heads.fit_t2f_norm,
     "augmix": augmix.fit,
-    "regmixup": class_loss.fit_regmixup,
+    "regmixup": heads.fit_regmixup,
 }
 """All as OpenCIL has them, but that "ber", "vos" and "npos" take their margins from the items; with OpenCIL's
 constants they are called "published"."""

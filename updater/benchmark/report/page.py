@@ -1,13 +1,29 @@
 """A report as one HTML page that stands alone: no script, no font and no file from elsewhere."""
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 from jinja2 import Environment
 
-from updater.benchmark.report.table import Grid
+from updater.benchmark.report import plots
+from updater.benchmark.report.outcome import nested_over_seeds, table_over_seeds
+from updater.benchmark.report.results import RejectionScores
+from updater.benchmark.report.run_folder import Run
+from updater.benchmark.report.table import grids
 
+Scores = Sequence[Mapping[str, RejectionScores]]
+"""of each run, its scores of rejection by name"""
+
+_LEAD_OF_STREAMS = (
+    "Points are of 100, shares and AUCs of 1. Positive is the unknown in AUC and AP, the known in FPR95."
+    " What rejection is worth is told within a source: elsewhere a new source passes for a new forgery."
+)
+_LEAD = (
+    "Shares and AUCs are of 1. acc is a mean over classes; map_ovr is what the paper calls mAP, a mean of"
+    " AUCs; agree is its IoU; each family's figures are of its forgeries beside all reals."
+)
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -51,9 +67,9 @@ dt { color: #4a5568 } dd { margin: 0; overflow-wrap: anywhere }
 {% if pictures %}
 <h2>Pictures</h2>
 <div class="pictures">
-{% for picture in pictures %}
-<figure><img src="{{ picture.address }}" alt="{{ picture.caption }}">
-<figcaption>{{ picture.caption }}</figcaption></figure>
+{% for address, caption in pictures %}
+<figure><img src="{{ address }}" alt="{{ caption }}">
+<figcaption>{{ caption }}</figcaption></figure>
 {% endfor %}
 </div>
 {% endif %}
@@ -71,25 +87,63 @@ dt { color: #4a5568 } dd { margin: 0; overflow-wrap: anywhere }
 _TEMPLATE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
 
 
-@dataclass(frozen=True)
-class Picture:
-    """An SVG and what it shows, in one sentence."""
+def report_page(runs: Sequence[Run], scores: Scores) -> str:
+    """Return the page with tables and pictures; without scores of rejection it has no ROC."""
+    lead = _LEAD_OF_STREAMS if runs[0].outcome.matrix else _LEAD
+    return _TEMPLATE.render(
+        title=title_of(runs),
+        lead=lead,
+        grids=grids(runs),
+        pictures=[
+            # A data URI: the ids in one SVG cannot meet those in another.
+            ("data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode(), caption)
+            for svg, caption in _pictures(runs, scores)
+        ],
+        facts=facts_of(runs),
+    )
 
-    svg: str
-    caption: str
 
-    @property
-    def address(self) -> str:
-        """The picture as a data URI: the ids in one SVG cannot meet those in another."""
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
+def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
+    """Yield each picture of the page, an SVG, and what it shows."""
+    outcomes = [run.outcome for run in runs]
+    yield from ((shown.svg, shown.caption) for outcome in outcomes for shown in outcome.shown)
+    if outcomes[0].matrix:
+        yield plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."
+        yield plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."
+    if rejection := [s for of in scores for s in of.values() if len(s.known) and len(s.unknown)]:
+        yield plots.roc(rejection), "Rejection of what was never trained on; the line is at 5 %."
+        yield plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."
+    if table := table_over_seeds([outcome.table for outcome in outcomes]):
+        for name in ("auc", "acc"):
+            caption = f"{name} by what was trained on (rows) and tested on (columns)."
+            yield plots.cross_map(table, name), caption
+    if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
+        trained = outcomes[0].about.get("by_distortion_trained_on")
+        for name in ("auc", "acc"):
+            caption = f"{name} by distortion and level, trained on {trained}, one distortion at a time."
+            yield plots.distortion_map(single, name), caption
+            yield plots.distortion_curves(single, name), f"The same {name} as curves."
 
 
-def page(
-    title: str,
-    lead: str,
-    grids: Sequence[Grid],
-    pictures: Sequence[Picture] = (),
-    facts: Mapping[str, str] | None = None,
-) -> str:
-    """Return the page; every text is escaped. facts: what to repeat the runs by, by name."""
-    return _TEMPLATE.render(title=title, lead=lead, grids=grids, pictures=pictures, facts=facts or {})
+def title_of(runs: Sequence[Run]) -> str:
+    """Return what a report is headed by."""
+    first, tasks = runs[0], len(runs[0].outcome.tasks)
+    task = f" --task {first.task}" if first.task else ""
+    return f"forgewatch benchmark {first.benchmark}{task}: {first.data}" + (
+        f", {tasks} tasks" if tasks else ""
+    )
+
+
+def facts_of(runs: Sequence[Run]) -> dict[str, str]:
+    """Return what to repeat the runs by, by name."""
+    first = runs[0]
+    facts = {
+        "command": shlex.join(first.command),
+        "seeds": ", ".join(str(run.seed) for run in runs),
+        "data": f"{first.data} {first.data_digest}",
+        "device": first.device,
+        "seconds a run": ", ".join(f"{run.seconds:.0f}" for run in runs),
+    }
+    told = {"options": first.options, "versions": first.versions, "about": first.outcome.about}
+    told["left out"] = list(first.outcome.notes)
+    return facts | {name: json.dumps(value, sort_keys=True) for name, value in told.items() if value}

@@ -1,7 +1,6 @@
 """What a benchmark hands over: tables on the terminal, and the same as JSON, Markdown and an HTML page."""
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,25 +9,13 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from ingest.durable import write_durably
-from updater.benchmark.report import plots, results
+from updater.benchmark.report import results
 from updater.benchmark.report.outcome import Values, nested_over_seeds, over_seeds, table_over_seeds
-from updater.benchmark.report.page import Picture, page
-from updater.benchmark.report.results import RejectionScores
+from updater.benchmark.report.page import facts_of, report_page, title_of
 from updater.benchmark.report.run_folder import Run, load_runs, load_scores
 from updater.benchmark.report.table import Grid, comparison_grid, grids
 
-_LEAD_OF_STREAMS = (
-    "Points are of 100, shares and AUCs of 1. Positive is the unknown in AUC and AP, the known in FPR95."
-    " What rejection is worth is told within a source: elsewhere a new source passes for a new forgery."
-)
-_LEAD = (
-    "Shares and AUCs are of 1. acc is a mean over classes; map_ovr is what the paper calls mAP, a mean of"
-    " AUCs; agree is its IoU; each family's figures are of its forgeries beside all reals."
-)
 _OF_EACH = ("rejection", "rejection_source_known", "rejection_within_source")
-
-Scores = Sequence[Mapping[str, RejectionScores]]
-"""of each run, its scores of rejection by name"""
 
 
 def show(console: Console, runs: Sequence[Run]) -> None:
@@ -65,52 +52,24 @@ def report_json(runs: Sequence[Run]) -> str:
     """Return every figure over the seeds, those of each seed, and what to repeat them by.
 
     Of a stream the figures stand as numbers, a mean under its name, and by the same names under `sd` and
-    `interval`; of other benchmarks each is {mean, sd, n}.
+    `interval`; of the newcomer's way each is {items, mean, low, high} before and after, `items` of all seeds;
+    of other benchmarks each is {mean, sd, n}.
     """
     first = runs[0]
     about: dict[str, Any] = first.model_dump(mode="json", include={"benchmark", "command", "options"})
     about |= {"versions": first.versions, "device": first.device, "seeds": [run.seed for run in runs]}
-    report = _of_stream(runs, about) if first.outcome.matrix else _of_task(runs, about)
+    if first.benchmark == "newcomer":
+        report = _of_newcomers(runs)
+    else:
+        report = _of_stream(runs, about) if first.outcome.matrix else _of_task(runs, about)
     return json.dumps(report, indent=1, allow_nan=False) + "\n"
 
 
 def report_markdown(runs: Sequence[Run]) -> str:
     """Return the tables in Markdown, and what to repeat the runs by."""
     tables = "\n".join(f"## {grid.title}\n\n{grid.markdown()}" for grid in grids(runs))
-    facts = "\n".join(f"- {name}: `{value.replace('`', ' ')}`" for name, value in _facts(runs).items())
-    return f"# {_title(runs)}\n\n{tables}\n## To repeat it\n\n{facts}\n"
-
-
-def report_page(runs: Sequence[Run], scores: Scores) -> str:
-    """Return the page with tables and pictures; without scores of rejection it has no ROC."""
-    outcomes = [run.outcome for run in runs]
-    pictures = [Picture(shown.svg, shown.caption) for outcome in outcomes for shown in outcome.shown]
-    if outcomes[0].matrix:
-        pictures += [
-            Picture(plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."),
-            Picture(plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."),
-        ]
-    if rejection := [one for of in scores for one in of.values() if len(one.known) and len(one.unknown)]:
-        pictures += [
-            Picture(plots.roc(rejection), "Rejection of what was never trained on; the line is at 5 %."),
-            Picture(plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."),
-        ]
-    if table := table_over_seeds([outcome.table for outcome in outcomes]):
-        pictures += [
-            Picture(
-                plots.cross_map(table, name),
-                f"{name} by what was trained on (rows) and tested on (columns).",
-            )
-            for name in ("auc", "acc")
-        ]
-    if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
-        trained = outcomes[0].about.get("by_distortion_trained_on")
-        for name in ("auc", "acc"):
-            caption = f"{name} by distortion and level, trained on {trained}, one distortion at a time."
-            heat, curves = plots.distortion_map(single, name), plots.distortion_curves(single, name)
-            pictures += [Picture(heat, caption), Picture(curves, f"The same {name} as curves.")]
-    lead = _LEAD_OF_STREAMS if outcomes[0].matrix else _LEAD
-    return page(_title(runs), lead, grids(runs), pictures, _facts(runs))
+    facts = "\n".join(f"- {name}: `{value.replace('`', ' ')}`" for name, value in facts_of(runs).items())
+    return f"# {title_of(runs)}\n\n{tables}\n## To repeat it\n\n{facts}\n"
 
 
 def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,31 +136,30 @@ def _of_task(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
+    outcomes = [run.outcome for run in runs]
+
+    def both(each: Sequence[Values]) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for full, figure in over_seeds(each).items():
+            name, _, when = full.rpartition("_")
+            items = sum(values[full].n or 0 for values in each if full in values)
+            low, high = figure.interval or (None, None)
+            found.setdefault(name, {})[when] = {"items": items, "mean": figure.mean, "low": low, "high": high}
+        return found
+
+    sources = sorted({source for outcome in outcomes for source in outcome.families})
+    return {
+        "seeds": len(runs),
+        "unknown_thresholds": [outcome.about["unknown_thresholds"] for outcome in outcomes],
+        "whole": both([outcome.figures for outcome in outcomes]),
+        "by_source": {source: both([o.families.get(source, {}) for o in outcomes]) for source in sources},
+    }
+
+
 def _described(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, JsonValue]]:
     return {row: {name: figure.described() for name, figure in of.items()} for row, of in rows.items()}
 
 
 def _numbers(rows: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:
     return {row: {name: value.value for name, value in of.items()} for row, of in rows.items()}
-
-
-def _title(runs: Sequence[Run]) -> str:
-    first, tasks = runs[0], len(runs[0].outcome.tasks)
-    task = f" --task {first.task}" if first.task else ""
-    return f"forgewatch benchmark {first.benchmark}{task}: {first.data}" + (
-        f", {tasks} tasks" if tasks else ""
-    )
-
-
-def _facts(runs: Sequence[Run]) -> dict[str, str]:
-    first = runs[0]
-    facts = {
-        "command": shlex.join(first.command),
-        "seeds": ", ".join(str(run.seed) for run in runs),
-        "data": f"{first.data} {first.data_digest}",
-        "device": first.device,
-        "seconds a run": ", ".join(f"{run.seconds:.0f}" for run in runs),
-    }
-    told = {"options": first.options, "versions": first.versions, "about": first.outcome.about}
-    told["left out"] = list(first.outcome.notes)
-    return facts | {name: json.dumps(value, sort_keys=True) for name, value in told.items() if value}

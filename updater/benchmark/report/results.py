@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from updater.benchmark.measures.continual import average_precision, caught_at, fpr95
+from updater.benchmark.report.measures import average_precision, caught_at, fpr95
 from updater.measures import auroc
 
 

@@ -4,10 +4,12 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import starmap
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,6 +39,9 @@ class MediaSample:
     family: str
     group: str
     name: str
+
+
+Sample = TypeVar("Sample", bound=MediaSample)
 
 
 class Source(NamedTuple):
@@ -82,29 +87,35 @@ def make_many(
     wanted: Sequence[tuple[str, int]],
     *,
     processes: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda made, total: None,
 ) -> Iterator[MediaSample]:
-    """The samples of `wanted`, (family, index) each, in that order, made in parallel processes.
+    """The samples of `wanted`, (family, index) each, made as `made_in_parallel` makes them."""
+    jobs = [(seed, split, family, index) for family, index in wanted]
+    return made_in_parallel(make, jobs, processes=processes, progress=progress)
 
-    `progress` is called with (made, of how many). Processes are spawned: a script that calls this needs a
-    main guard.
+
+def made_in_parallel(
+    make: Callable[..., Sample],
+    jobs: Sequence[tuple[object, ...]],
+    *,
+    processes: int,
+    at_once: int = 16,
+    progress: Callable[[int, int], None] = lambda made, total: None,
+) -> Iterator[Sample]:
+    """Yield make(*job) of each job, in that order, made in parallel processes.
+
+    at_once: jobs that a process is given together. `progress` is called with (made, of how many). Processes
+    are spawned: a script that calls this needs a main guard.
     """
-    if processes <= 1:
-        for made, (family, index) in enumerate(wanted, start=1):
-            yield make(seed, split, family, index)
-            if progress:
-                progress(made, len(wanted))
-        return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        jobs = ((seed, split, family, index) for family, index in wanted)
-        for made, sample in enumerate(pool.map(_make_job, jobs, chunksize=16), start=1):
+    with ExitStack() as stack:
+        made: Iterator[Sample] = starmap(make, jobs)
+        if processes > 1 and jobs:
+            context = get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context))
+            made = pool.map(make, *zip(*jobs, strict=True), chunksize=at_once)
+        for number, sample in enumerate(made, start=1):
             yield sample
-            if progress:
-                progress(made, len(wanted))
-
-
-def _make_job(job: tuple[int, str, str, int]) -> MediaSample:
-    return make(*job)
+            progress(number, len(jobs))
 
 
 def write_folders(
@@ -114,7 +125,7 @@ def write_folders(
     counts: dict[str, int],
     *,
     processes: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda made, total: None,
 ) -> int:
     """Write `counts[family]` samples of each family as DIRECTORY/FAMILY/GROUP/NAME; return how many.
 

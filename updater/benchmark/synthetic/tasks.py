@@ -91,4 +91,6 @@ def _made(
         return piece_of([digest for digest, _ in decoded], groups, [one for _, one in decoded])
 
     key = identity(reader.plan, reader.picture, [f"{FROZEN}/{seed}/{name}" for name in names])
-    return join([fetch(reader.cache, key, make)], names, classes, "", reader.plan)
+    piece = fetch(reader.cache, key, make)
+    assert piece is not None
+    return join([piece], names, classes, "", reader.plan)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from detector.features.cell_traces import CELL_WIDTH
 from detector.looks.scan_look import soft_nms
 from detector.model.scanner import CLIPPED_AT, median
-from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress, by_segments
+from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
 from updater.scan.training import tiou
 from updater.training.fit import Descent, by_schedule, fit, in_epochs
@@ -180,18 +180,10 @@ def sampling() -> Tensor:
     return torch.from_numpy(means.reshape(-1, POINTS).T.astype(np.float32).copy())
 
 
-def with_hidden(hidden: tuple[int, int, int]) -> Method:
-    """Make the method with networks of this width."""
-
-    def method(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
-        return _trained(clips, seed, progress, hidden)
-
-    return method
-
-
-def _trained(
-    clips: Sequence[ScannedClip], seed: int, progress: Progress, hidden: tuple[int, int, int]
+def bmn(
+    clips: Sequence[ScannedClip], seed: int, progress: Progress, hidden: tuple[int, int, int] = HIDDEN
 ) -> Localizer:
+    """Train networks of this width; see `updater.benchmark.temporal.method.Method`."""
     forged = usable(clips)
     rescaling = Rescaling(forged)
     grids = [rescaling.grid(clip) for clip in forged]

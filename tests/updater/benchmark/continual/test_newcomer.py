@@ -1,12 +1,18 @@
 """The newcomer's way: what is counted, of whom, and that no photograph lies on two sides."""
 
+import dataclasses
+import json
+from typing import Any
+
 import numpy as np
 import pytest
+from makers import make_run
 
 from detector.release.manifest import GateParameters, Term
-from updater.benchmark.continual.newcomer import Judged, Way
-from updater.benchmark.continual.newcomer_figures import figures
+from updater.benchmark.continual.newcomer import Judged, draws_of, outcome
 from updater.benchmark.data.tasks import hold_back
+from updater.benchmark.report.report import report_json
+from updater.benchmark.report.results import Figures
 
 GATE = GateParameters(
     terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5
@@ -50,9 +56,18 @@ AFTER = judged(
 )
 
 
+def report(*ways: tuple[Judged, Judged]) -> dict[str, Any]:
+    """The report of as many seeds, each with what was said before and after."""
+    outcomes = [outcome((GATE, GATE), before, after, draws_of(before)) for before, after in ways]
+    changes = [{"benchmark": "newcomer", "outcome": of} for of in outcomes]
+    runs = [make_run(seed, Figures()).model_copy(update=of) for seed, of in enumerate(changes)]
+    return json.loads(report_json(runs))
+
+
 def test_each_share_is_of_its_own_items() -> None:
-    found = figures([Way((GATE, GATE), BEFORE, AFTER)]).whole
-    assert {name: (both.before.mean, both.after.mean) for name, both in found.items()} == {
+    found = report((BEFORE, AFTER))
+    assert found["unknown_thresholds"] == [[3, 3]]
+    assert {name: (of["before"]["mean"], of["after"]["mean"]) for name, of in found["whole"].items()} == {
         "others_unknown": (pytest.approx(2 / 3), 0),
         "others_fake": (0, pytest.approx(1 / 3)),
         "others_not_real": (pytest.approx(2 / 3), pytest.approx(1 / 3)),
@@ -67,25 +82,23 @@ def test_each_share_is_of_its_own_items() -> None:
 
 
 def test_a_source_has_its_own_figures_of_what_it_holds() -> None:
-    of = figures([Way((GATE, GATE), BEFORE, AFTER)]).by_source
+    of = report((BEFORE, AFTER))["by_source"]
     assert set(of) == {"phone", "gan"}
-    assert "forgeries_not_real" not in of["phone"]
-    assert of["phone"]["others_not_real"].after.mean == 0.5
-    assert of["gan"]["others_not_real"].after.mean == 0
+    assert set(of["phone"]) == {"others_unknown", "others_fake", "others_not_real"}
+    assert of["phone"]["others_not_real"]["after"]["mean"] == 0.5
+    assert of["gan"]["others_not_real"]["after"]["mean"] == 0
 
 
 def test_seeds_are_averaged_and_an_interval_holds_the_mean() -> None:
-    found = figures([Way((GATE, GATE), BEFORE, AFTER), Way((GATE, GATE), AFTER, BEFORE)])
-    assert found.seeds == 2
-    one = found.whole["others_not_real"].before
-    assert one.mean == pytest.approx(0.5)
-    assert one.low <= one.mean <= one.high
-    assert one.items == 6
+    found = report((BEFORE, AFTER), (AFTER, BEFORE))
+    assert found["seeds"] == 2
+    figure = found["whole"]["others_not_real"]["before"]
+    assert figure["mean"] == pytest.approx(0.5)
+    assert figure["low"] <= figure["mean"] <= figure["high"]
+    assert figure["items"] == 6
 
 
 def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelled) -> None:
-    import dataclasses
-
     items = labelled({"phone/real": 12, "gan/real": 8})
     groups = tuple(f"{name}-{number // 2}" for number, name in enumerate(items.families))
     items = dataclasses.replace(items, groups=groups, sources=tuple(f[:-5] for f in items.families))

@@ -11,8 +11,8 @@ from ingest.records import CropPlan
 from updater.benchmark.continual import run
 from updater.benchmark.continual.continual import Continual
 from updater.benchmark.continual.run import stream_benchmark
-from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.learners.task_tokens import load_learnt, save_learnt
 from updater.benchmark.report.run_folder import ResultsError, Run, save_run
 from updater.training.step import Options
 
@@ -124,25 +124,17 @@ def test_a_run_of_other_features_or_of_features_that_nobody_wrote_down_is_refuse
         start(stream, tmp_path)
 
 
-def test_what_is_half_done_with_other_crops_is_not_mixed_in(stream, tmp_path, steps, start):
+@pytest.mark.parametrize("other", [{"plan": CropPlan(stride_px=64)}, {"memory": 4}])
+def test_what_is_half_done_with_other_crops_or_options_is_not_mixed_in(
+    stream, whole, tmp_path, steps, small, start, other
+):
     def stop(said, done, total):
         if said == "seed 0: joint: balanced":
             raise StopError
 
+    cut, setup = (replace(stream, **other), small) if "plan" in other else (stream, replace(small, **other))
     with pytest.raises(StopError):
-        start(replace(stream, plan=CropPlan(stride_px=64)), tmp_path, progress=stop)
-    del steps[:]
-    start(stream, tmp_path)
-    assert len(steps) == 4
-
-
-def test_what_is_half_done_with_other_options_is_not_mixed_in(stream, whole, tmp_path, steps, small, start):
-    def stop(said, done, total):
-        if said == "seed 0: joint: balanced":
-            raise StopError
-
-    with pytest.raises(StopError):
-        start(stream, tmp_path, replace(small, memory=4), progress=stop)
+        start(cut, tmp_path, setup, progress=stop)
     del steps[:]
     ((one, _),) = start(stream, tmp_path)
     assert len(steps) == 4

@@ -10,7 +10,7 @@ import torch
 
 from ingest.records import Decoded
 from updater.benchmark.data import crops as features_module
-from updater.benchmark.data.cache import CacheError, Piece, fetch, fetch_unless_at_work
+from updater.benchmark.data.cache import CacheError, Piece, fetch
 from updater.benchmark.data.crops import ChangedMediaError, CropReader, MediaFile, stored_features
 from updater.data.stored_rows import StoredRows
 from updater.training.crop_rows import by_rows
@@ -44,8 +44,8 @@ def test_of_several_processes_one_makes_a_piece_and_all_find_it(tmp_path):
         child.start()
     assert begun.wait(120)
     # Whoever does not wait goes on to what nobody is at.
-    assert fetch_unless_at_work(tmp_path / "crops", "0" * 64, piece) is None
-    assert fetch_unless_at_work(tmp_path / "crops", "1" * 64, piece) is not None
+    assert fetch(tmp_path / "crops", "0" * 64, piece, wait=False) is None
+    assert fetch(tmp_path / "crops", "1" * 64, piece, wait=False) is not None
     found = [queue.get(timeout=180) for _ in children]
     for child in children:
         child.join()

@@ -10,9 +10,9 @@ from PIL import Image
 from ingest.records import CropPlan, PicturePlan
 from ingest.sandbox.extract import shown
 from updater.benchmark.data import crops as crops_module
-from updater.benchmark.data.cddb import load_cddb
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_folders, load_sources
+from updater.benchmark.data.forgery_sets import load_cddb
 from updater.data.layouts.cddb import clip_of
 from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops

@@ -12,9 +12,9 @@ from PIL import Image
 
 from ingest.records import CropPlan
 from updater.benchmark.data import crops as crops_module
-from updater.benchmark.data.cddb import SEQUENCES, load_cddb, sequence_of, with_unseen_families
 from updater.benchmark.data.crops import CropReader, UnreadableMediaError
 from updater.benchmark.data.folders import in_steps, load_folders
+from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of, with_unseen_families
 from updater.benchmark.data.tasks import OutlierSet, Stream, hold_back, is_real
 from updater.data.layouts.entries import DataError, LayoutError
 

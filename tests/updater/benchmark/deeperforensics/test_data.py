@@ -8,7 +8,6 @@ import pytest
 from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics, load_hidden
 from updater.benchmark.deeperforensics import media, models
 from updater.benchmark.deeperforensics import tree as trees
-from updater.benchmark.deeperforensics.data import ChoiceError, Choices, variants_of
 from updater.benchmark.deeperforensics.media import (
     SMALL,
     Reading,
@@ -17,6 +16,7 @@ from updater.benchmark.deeperforensics.media import (
     of_both_labels,
     under,
 )
+from updater.benchmark.deeperforensics.run import ChoiceError, Choices, variants_of
 from updater.benchmark.deeperforensics.tree import (
     DISTORTED,
     HIDDEN_FOLDER,

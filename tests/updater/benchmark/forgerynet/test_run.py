@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from updater.benchmark.forgerynet import run
-from updater.benchmark.forgerynet.choices import ChoiceError, Choices, checked, groups_named
-from updater.benchmark.forgerynet.families import OWN, class_names, class_of, families_of
+from updater.benchmark.forgerynet.choices import (
+    OWN,
+    ChoiceError,
+    Choices,
+    checked,
+    class_names,
+    class_of,
+    families_of,
+    groups_named,
+)
 from updater.benchmark.report.report import compare, report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, Run
 from updater.data.layouts.entries import LayoutError

@@ -9,14 +9,13 @@ import torch
 from PIL import Image
 
 from updater.benchmark.forgerynet import localizer
-from updater.benchmark.forgerynet.choices import ChoiceError, Choices, Job
-from updater.benchmark.forgerynet.families import OWN, with_own_names
+from updater.benchmark.forgerynet.choices import OWN, ChoiceError, Choices, Job, with_own_names
 from updater.benchmark.forgerynet.map_networks import trained
 from updater.benchmark.forgerynet.sights import Mapped, Shown, Sight
 from updater.benchmark.forgerynet.spatial import measure, outcome
 from updater.benchmark.networks.classifier import NetworkError
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.forgerynet_pictures import write_forgerynet_pictures
+from updater.benchmark.synthetic.forgerynet import write_forgerynet_pictures
 from updater.data.layouts.entries import Entry, LayoutError, Split
 from updater.data.layouts.forgerynet import load_forgerynet
 

@@ -6,12 +6,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from detector.features.cell_traces import CELL_WIDTH
+from updater.benchmark.forgerynet import temporal as module
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices
+from updater.benchmark.forgerynet.temporal import Told, by_family, figures, videos
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.report.run_folder import Run
-from updater.data.layouts.entries import LayoutError
+from updater.benchmark.temporal.bmn import (
+    POINTS,
+    BoundaryMatching,
+    Rescaling,
+    balanced,
+    map_loss,
+    proposals,
+    sampling,
+)
+from updater.benchmark.temporal.bsn import _weights
+from updater.benchmark.temporal.method import by_segments
+from updater.benchmark.temporal.methods import METHODS, segments_of
+from updater.data.layouts.entries import Entry, LayoutError, Segment
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip_writing import to_h264
+from updater.scan.clips import ScannedClip, scanned
 
 FRAMES, SIDE = 48, 64
 FIGURES = {"ap_0.5", "ap_0.75", "ap_0.9", "ap", "ar_2", "ar_5", "ar_share_2", "ar_share_5", "frame_auc"}
@@ -101,3 +119,166 @@ def test_a_tree_without_stretches_is_refused(
         (place / "video_list.txt").write_text("\n".join(row for row in found if "/17/" in row) + "\n")
     with pytest.raises(LayoutError, match="no video with a forged stretch"):
         measure(tmp_path / "data")
+
+
+FAST = sorted(METHODS.keys() - {"bmn"})
+
+
+def clips_of(seed: int, count: int) -> list[ScannedClip]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        frames = int(rng.integers(60, 90))
+        features = rng.normal(size=(frames, 6)) + rng.normal(0, 0.3, 6)
+        stretch = []
+        if number % 2:
+            first, length = int(rng.integers(0, frames - 30)), int(rng.integers(20, 30))
+            features[first : first + length, :3] += 3
+            stretch = [(first, first + length)]
+        cells = rng.normal(size=(frames, CELL_WIDTH))
+        made.append(scanned(np.concatenate([features, cells], 1).astype(np.float32), stretch))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAST)
+def test_a_method_finds_stretches_that_stand_out(name):
+    localize = METHODS[name](clips_of(0, 60), 0, lambda done, total: None)
+    told = []
+    for clip in clips_of(1, 20):
+        answer = localize(clip.features)
+        assert answer.frame_scores.shape == (len(clip.features),)
+        assert len(answer.segments) <= 10
+        assert (np.diff(answer.segments[:, 2]) <= 1e-12).all()
+        told.append(Told("made up" if len(clip.segments) else "real", clip, answer))
+    found = figures(told)
+    assert found["ap_0.5"] > 0.5
+    assert found["frame_auc"] > 0.8
+    assert by_family(told) == {"made up": found}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_method_refuses_clips_without_a_forged_stretch(name):
+    with pytest.raises(ValueError, match="training needs"):
+        METHODS[name](clips_of(0, 1), 0, lambda done, total: None)
+
+
+def test_runs_of_the_frame_method_are_counted_once_and_scored_by_their_mean():
+    scores = np.zeros(40)
+    scores[5:15] = 0.5
+    scores[17:30] = 0.3  # a gap of two: closed from a tolerance of 3 on
+    found = segments_of(scores)
+    whole = scores[5:30].mean()
+    assert found.tolist() == [[5, 15, 0.5], [17, 30, pytest.approx(0.3)], [5, 30, pytest.approx(whole)]] or (
+        whole > 0.3
+    )
+    assert {(first, end) for first, end, _ in found} == {(5, 15), (17, 30), (5, 30)}
+
+
+def test_what_is_scored_below_a_quarter_is_no_forged_frame():
+    assert len(segments_of(np.full(30, 0.249))) == 0
+    assert len(segments_of(np.full(30, 0.25))) == 1
+
+
+def test_segments_score_the_frames_that_they_hold():
+    scores = by_segments(np.array([[2, 5, 0.5], [4, 8.5, 0.9], [-1, 1, 0.2]]), 10)
+    assert scores.tolist() == [0.2, 0, 0.5, 0.5, 0.9, 0.9, 0.9, 0.9, 0.9, 0]
+
+
+def test_a_clip_of_any_length_comes_onto_the_grid():
+    clips = clips_of(0, 4)
+    rescaling = Rescaling(clips)
+    for frames in (1, 5, 9, 300):
+        raw = np.random.default_rng(0).normal(size=(frames, 6 + CELL_WIDTH)).astype(np.float32)
+        assert rescaling.features(raw).shape == (12, POINTS)
+    assert np.allclose(rescaling.grid(clips[1]).segments * len(clips[1].features), clips[1].segments)
+
+
+def test_a_loss_without_positives_is_a_number():
+    said = torch.full((2, 7), 0.4)
+    for truth in (torch.zeros(2, 7), torch.ones(2, 7)):
+        assert torch.isfinite(balanced(said, truth))
+    maps = torch.full((1, 2, POINTS - 1, POINTS - 1), 0.4)
+    assert torch.isfinite(map_loss(maps, torch.zeros(1, POINTS - 1, POINTS - 1)))
+
+
+def test_of_bsns_overlaps_the_middle_class_is_not_empty_and_the_low_one_does_not_take_all():
+    overlaps = torch.tensor([0.9] * 4 + [0.4] * 4 + [0.1] * 32)
+    weights = _weights(overlaps)
+    assert weights[4:8].sum() == pytest.approx(4)
+    assert weights[8:].sum() == pytest.approx(8)
+
+
+def test_bmn_proposes_segments_that_end_with_the_video():
+    edges = np.full((2, POINTS), 0.01)
+    edges[0, 30] = edges[1, POINTS - 1] = 0.9
+    found = proposals(np.full((2, POINTS - 1, POINTS - 1), 0.5), edges)
+    assert [30 / (POINTS - 1), 1.0, pytest.approx(0.9 * 0.9 * 0.25)] in found.tolist()
+
+
+def test_bmn_samples_a_ramp_along_each_segment():
+    ramp = torch.arange(POINTS, dtype=torch.float32) @ sampling()
+    along = ramp.reshape(32, POINTS - 1, POINTS - 1)
+    # From point 20 to 30, half of it more on both sides: 15 to 35.
+    wanted = np.linspace(15, 35, 96).reshape(32, 3).mean(1)
+    assert np.allclose(along[:, 9, 20].numpy(), wanted, atol=1e-4)
+    assert along[:, 40, 20].abs().max() == 0, "a segment beyond the clip is nothing"
+
+
+def test_bmn_has_the_papers_sizes():
+    network = BoundaryMatching(400, (256, 128, 512))
+    counted = sum(one.numel() for one in network.sum_up.parameters())
+    assert counted == 128 * 32 * 512 + 512
+    maps, edges = network(torch.zeros(1, 400, POINTS))
+    assert maps.shape == (1, 2, POINTS - 1, POINTS - 1)
+    assert edges.shape == (1, 2, POINTS)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "video.mp4"
+    path.write_bytes(to_h264(rng.integers(0, 256, (30, 64, 64, 3), np.uint8), 30, "mp4"))
+    return path
+
+
+def entry(path: Path, annotated: Segment | None, *segments: Segment) -> Entry:
+    return Entry(path, int(bool(segments)), "made up", "group", "train", segments, annotated)
+
+
+def test_only_annotated_frames_are_seen_and_segments_count_from_the_first_of_them(file: Path, tmp_path: Path):
+    whole, part = entry(file, Segment(0, 30)), entry(file, Segment(5, 25), Segment(9, 20))
+    seen = videos([whole, part], tmp_path / "cache", Tally())
+    assert [len(one.clip.features) for one in seen] == [30, 20]
+    assert np.allclose(seen[1].clip.features, seen[0].clip.features[5:25], atol=1e-3)
+    assert seen[1].clip.segments.tolist() == [[4, 15]]
+
+
+def test_a_file_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    listed = [entry(file, Segment(0, 30), Segment(0, 9))]
+    (first,) = videos(listed, tmp_path / "cache", Tally())
+    monkeypatch.setattr(module, "frame_features", None)
+    (again,) = videos(listed, tmp_path / "cache", Tally())
+    assert np.array_equal(first.clip.features, again.clip.features)
+
+
+def test_what_cannot_be_used_is_counted(file: Path, tmp_path: Path):
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"no video")
+    tally = Tally()
+    listed = [
+        entry(file, None),
+        entry(broken, Segment(0, 9)),
+        entry(tmp_path / "missing.mp4", Segment(0, 9)),
+        entry(file, Segment(0, 31)),
+        entry(file, Segment(4, 5)),
+    ]
+    assert videos(listed, tmp_path / "cache", tally) == []
+    told = [note.partition(" (first")[0] for note in tally.notes()]
+    assert told == [
+        "1 videos are labelled as a whole, and left out of the temporal task",
+        "1 videos cannot be decoded, or change their size, and are left out",
+        "1 videos cannot be read, and are left out",
+        "1 videos have fewer frames than their list tells of, and are left out",
+        "1 videos have one annotated frame, and are left out",
+    ]

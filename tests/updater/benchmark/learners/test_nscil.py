@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from detector.release.manifest import Architecture
-from updater.benchmark.learners import bounds, nscil
+from updater.benchmark.learners import methods, nscil
 from updater.training.crop_rows import as_images
 from updater.training.step import FIRST, Options, Step
 
@@ -108,7 +108,7 @@ def test_an_update_leaves_the_old_items_logits_where_fine_tuning_does_not(learnt
     items, first, update, second = learnt
     before = said(first.network, items)
     moved = (said(second.network, items)[:, :2] - before).abs().max()
-    unheld = (said(bounds.fine_tune(update).network, items)[:, :2] - before).abs().max()
+    unheld = (said(methods.fine_tune(update).network, items)[:, :2] - before).abs().max()
     assert moved < 0.2 * unheld
 
 

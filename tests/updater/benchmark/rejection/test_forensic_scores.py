@@ -12,7 +12,6 @@ from sklearn.neighbors import NearestNeighbors
 from detector.model.scores import SCORES, nearest, own_distance
 from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic
-from updater.benchmark.rejection import gate as gate_scores
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
 from updater.benchmark.rejection.methods import POST_HOC
 from updater.candidate.calibrate import (
@@ -138,7 +137,7 @@ def test_the_fused_score_is_what_a_fitted_gate_gives() -> None:
     families = NAMES[KNOWN.calibration_targets]
     apart = np.array([f"{i:03d}" for i in range(len(families))])
     gate = fit_gate(gate_parts(KNOWN.calibration), families, apart)
-    assert gate_scores.fit_fused(KNOWN)(FRESH) == pytest.approx(
+    assert forensic.fit_fused(KNOWN)(FRESH) == pytest.approx(
         unknown_scores(gate_parts(FRESH), gate), abs=1e-5
     )
 
@@ -158,13 +157,13 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards_over_the_level_arou
         expected += entry.weight * np.clip((fresh.scores[name] - middle) / spread, -6, 6)
     assert fresh.around is not None
     expected -= fresh.around.level(common_scales(held, weights)).numpy()
-    assert gate_scores.fit_fused(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
+    assert forensic.fit_fused(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 
 def test_without_calibration_items_nothing_can_be_fused() -> None:
     bare = Known(KNOWN.evidence, KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
     with pytest.raises(EvidenceError, match="needs calibration items"):
-        gate_scores.fit_fused(bare)
+        forensic.fit_fused(bare)
 
 
 def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_the_fused() -> None:
@@ -172,7 +171,7 @@ def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_th
     for name in ("forensic_knn", "novelty", "embedding_novelty", "trace_novelty", "mahalanobis"):
         with pytest.raises(EvidenceError, match="the network has none"):
             POST_HOC[name](blind)
-    assert np.isfinite(gate_scores.fit_fused(blind)(items(2, 12, width=0))).all()
+    assert np.isfinite(forensic.fit_fused(blind)(items(2, 12, width=0))).all()
 
 
 def test_too_few_items_make_no_reference() -> None:

@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
+from updater.benchmark.report.page import report_page
 from updater.benchmark.report.report import (
     compare,
     report_json,
     report_markdown,
-    report_page,
     show,
     write_reports,
 )

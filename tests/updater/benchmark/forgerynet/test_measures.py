@@ -1,0 +1,180 @@
+"""Figures of pictures and of maps are those of scikit-learn, and of the papers' definitions."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    jaccard_score,
+    roc_auc_score,
+)
+
+from updater.benchmark.forgerynet.measures import absent, cell_figures, image_figures, map_figures
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """A map beside a truth that has both forged cells and others, in tenths of a half."""
+    n = draw(st.integers(2, 20))
+    values = st.lists(st.integers(0, 20), min_size=n, max_size=n)
+    p, g = np.array(draw(values)) / 20, np.array(draw(values)) / 20
+    g[:2] = 0, 1
+    return p[None], g[None]
+
+
+@pytest.mark.parametrize(
+    ("p", "g", "name", "value"),
+    [
+        ([[0.05, 0.2, 0.5, 0.0]], [[0.0, 0.3, 0.45, 0.0]], "agree_0.1", 1),
+        ([[0.05, 0.2, 0.5, 0.0]], [[0.0, 0.3, 0.45, 0.0]], "close_0.05", 0.75),
+        ([[0.05, 0.2, 0.5, 0.0]], [[0.0, 0.3, 0.45, 0.0]], "l1", pytest.approx(0.05)),
+        # One less what the paper prints.
+        ([[0.0, 0.2]], [[0.2, 0.2]], "agree_0.1", 0.5),
+        ([[0.0, 0.0]], [[0.2, 0.2]], "agree_0.1", 0),
+        # 0.65 - 0.6 is above 0.05, as rounding has it.
+        ([[0.65]], [[0.6]], "close_0.05", 1),
+        ([[0.6501]], [[0.6]], "close_0.05", 0),
+    ],
+)
+def test_cells_are_counted_as_the_paper_defines_them(p, g, name, value) -> None:
+    assert cell_figures(p, g)[name] == value
+
+
+@settings(max_examples=30)  # scikit-learn takes its time
+@given(pairs())
+def test_overlap_and_areas_are_those_of_scikit_learn(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    p, g = pair
+    forged, marked = (g >= 0.1).ravel(), (p >= 0.3).ravel()
+    found = cell_figures(p, g, 0.3)
+    assert found["iou"] == pytest.approx(jaccard_score(forged, marked))
+    assert found["f1"] == pytest.approx(f1_score(forged, marked))
+    assert found["pixel_auc"] == pytest.approx(roc_auc_score(forged, p.ravel()))
+
+
+def test_the_threshold_of_a_release_is_reached_by_what_equals_it() -> None:
+    assert cell_figures([[0.3, 0.0]], [[1.0, 0.0]], 0.3)["iou"] == 1
+    assert cell_figures([[0.3, 0.0]], [[1.0, 0.0]])["iou"] == 0
+
+
+def test_a_mean_is_over_pictures_of_whatever_size() -> None:
+    large, small = np.ones((4, 4)), np.zeros((1, 1))
+    found, _ = map_figures([large, small], [np.zeros((4, 4)), small], [True, True])
+    assert found["l1"] == 0.5
+
+
+def test_a_real_picture_is_marked_by_more_than_two_cells_in_a_hundred() -> None:
+    two, three = np.zeros((10, 10)), np.zeros((10, 10))
+    two[0, :2], three[0, :3] = 0.5, 0.5
+    for threshold, share in ((0.5, 0.5), (0.6, 0)):
+        found, _ = map_figures([two, three], [two * 0, two * 0], [False, False], threshold)
+        assert found["reals_marked"] == share
+
+
+def test_a_picture_without_a_forged_cell_is_in_no_figure_of_overlap() -> None:
+    alone, _ = map_figures([[[0.9]]], [[[0.05]]], [True])
+    beside, _ = map_figures([[[0.9]], [[0.9, 0.0]]], [[[0.05]], [[1.0, 0.0]]], [True, True])
+    for name in ("iou", "f1", "pixel_auc"):
+        assert math.isnan(alone[name])
+        assert beside[name] == 1
+    assert "pixel_auc" not in cell_figures([[0.9]], [[1.0]]), "no other cell to tell it from"
+    nothing, _ = map_figures([], [], [])
+    assert math.isnan(nothing["agree_0.1"])
+
+
+def test_the_empty_map_is_always_beside_with_all_its_figures() -> None:
+    half = np.array([[1.0, 0.0]])
+    found, zeros = map_figures([half, half * 0], [half, half * 0], [True, False])
+    assert set(zeros) == set(found)
+    assert set(zeros) == {
+        *("agree_0.1", "agree_0.2", "close_0.01", "close_0.05", "l1", "iou", "f1", "pixel_auc"),
+        *("agree_0.1_forged", "agree_0.2_forged", "close_0.01_forged", "close_0.05_forged", "l1_forged"),
+        "reals_marked",
+    }
+    assert (found["agree_0.1"], found["iou"], found["pixel_auc"], found["reals_marked"]) == (1, 1, 1, 0)
+    assert (zeros["agree_0.1"], zeros["agree_0.1_forged"]) == (0.75, 0.5)
+    assert (zeros["l1"], zeros["l1_forged"], zeros["iou"], zeros["pixel_auc"]) == (0.25, 0.5, 0, 0.5)
+
+
+def test_a_false_mark_on_a_real_picture_costs_agreement_but_no_overlap() -> None:
+    half = np.array([[1.0, 0.0]])
+    found, _ = map_figures([half, half], [half, half * 0], [True, False])
+    assert (found["agree_0.1"], found["agree_0.1_forged"], found["iou"]) == (0.75, 1, 1)
+    assert found["reals_marked"] == 1
+
+
+PROBABILITY = [[0.6, 0.3, 0.1], [0.4, 0.35, 0.25], [0.2, 0.7, 0.1], [0.45, 0.3, 0.25], [0.1, 0.2, 0.7]]
+Y = [0, 0, 1, 1, 2]
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities with many ties, and classes of which some may be absent."""
+    k, n = draw(st.integers(2, 5)), draw(st.integers(2, 25))
+    weights = draw(st.lists(st.lists(st.integers(1, 4), min_size=k, max_size=k), min_size=n, max_size=n))
+    classes = draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))
+    p = np.array(weights, float)
+    return p / p.sum(1, keepdims=True), np.array(classes)
+
+
+def test_the_figures_of_five_pictures_worked_by_hand() -> None:
+    assert image_figures(PROBABILITY, Y) == {
+        "acc": pytest.approx((1 + 0.5 + 1) / 3),
+        # f is .4 .6 | .8 .55 .9: of the six pairs, .55 against .6 alone is wrong.
+        "auc": pytest.approx(5 / 6),
+        "auc_2": pytest.approx(5 / 6),
+        # Class 0: .6 .4 over .2 .45 .1; class 1: .7 .3 over .3 .35 .2; class 2: .7 over all.
+        "map_ovr": pytest.approx((5 / 6 + 4.5 / 6 + 1) / 3),
+        # Class 0: .6 first, .4 third; class 1: .7 first, .3 third beside another .3; class 2: .7 first.
+        "map": pytest.approx(np.mean([(1 + 2 / 3) / 2, (1 + 2 / 4) / 2, 1])),
+        "acc_2": pytest.approx((1 + 2 / 3) / 2),
+        "acc_2_sum": pytest.approx((0.5 + 1) / 2),
+    }
+
+
+@settings(max_examples=30)  # scikit-learn takes its time
+@given(answers())
+def test_areas_and_accuracies_are_those_of_scikit_learn(answer: tuple[np.ndarray, np.ndarray]) -> None:
+    p, y = answer
+    found, forged, there = image_figures(p, y), y > 0, np.unique(y)
+    said = np.where(np.isin(p.argmax(1), y), p.argmax(1), -1)
+    assert found["acc"] == pytest.approx(np.mean([float((said[y == c] == c).mean()) for c in there]))
+    if forged.all() or not forged.any():
+        assert math.isnan(found["auc"])
+        return
+    assert found["auc"] == found["auc_2"] == pytest.approx(roc_auc_score(forged, 1 - p[:, 0]))
+    areas = [roc_auc_score(y == c, p[:, c]) for c in there]
+    precisions = [average_precision_score(y == c, p[:, c]) for c in there]
+    assert found["map_ovr"] == pytest.approx(np.mean(areas))
+    assert found["map"] == pytest.approx(np.mean(precisions))
+    assert found["acc_2"] == pytest.approx(balanced_accuracy_score(forged, p.argmax(1) > 0))
+    assert found["acc_2_sum"] == pytest.approx(balanced_accuracy_score(forged, 1 - p[:, 0] >= 0.5))
+
+
+def test_a_class_that_no_item_is_of_is_left_out_and_named() -> None:
+    wider = np.c_[np.array(PROBABILITY) * 0.99, np.full(5, 0.01)]
+    assert absent(wider, Y) == (3,)
+    for name in ("acc", "map_ovr", "map"):
+        assert image_figures(wider, Y)[name] == pytest.approx(image_figures(PROBABILITY, Y)[name])
+
+
+def test_summing_forged_classes_tells_what_the_likeliest_class_does_not() -> None:
+    found = image_figures([[0.4, 0.3, 0.3], [0.6, 0.2, 0.2]], [1, 0])
+    assert (found["acc_2"], found["acc_2_sum"]) == (0.5, 1)
+
+
+def test_one_class_alone_or_nothing_at_all_is_no_number() -> None:
+    for p, y in ([[0.6, 0.4]], [0]), (np.zeros((0, 2)), np.zeros(0, int)):
+        found = image_figures(p, y)
+        assert all(math.isnan(found[name]) for name in ("auc", "map_ovr", "map"))
+    assert math.isnan(image_figures(np.zeros((0, 2)), np.zeros(0, int))["acc"])
+
+
+def test_what_is_not_finite_has_no_figure() -> None:
+    for figures in (image_figures, cell_figures):
+        with pytest.raises(ValueError, match="not a finite"):
+            figures([[math.nan, 0.5], [0.5, 0.5]], [0, 1])

@@ -1,0 +1,52 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from updater.benchmark import shift_power
+from updater.benchmark.memory_costs import costs_json, generated, measure_all
+
+
+@pytest.mark.slow
+def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said: list[tuple[str, int, int]] = []
+    found = list(measure_all([300, 600], 0, lambda *at: said.append(at)))
+    assert [(one.items, one.kind) for one in found] == [
+        (300, "clustered"),
+        (300, "spread"),
+        (600, "clustered"),
+        (600, "spread"),
+    ]
+    assert all(one.recall > 0.99 for one in found)  # of vectors in fp16
+    assert all(min(one.add_s, one.search_s, one.build_s, one.start_s) > 0 for one in found)
+    assert all(one.snapshot_bytes > one.items * 342 * 2 for one in found)
+    assert said[0] == ("clustered, rows", 300, 300)
+    assert list(tmp_path.iterdir()) == []
+    assert json.loads(costs_json(found, 0))["sizes"][3]["items"] == 600
+
+
+@pytest.mark.slow
+def test_generated_features_follow_from_the_seed_and_kinds_stand_apart() -> None:
+    np.testing.assert_array_equal(generated("clustered", 7)(20), generated("clustered", 7)(20))
+    spread, clustered = (generated(kind, 1)(400) for kind in ("spread", "clustered"))
+    assert _nearest(clustered) < 0.8 * _nearest(spread) * clustered.std() / spread.std()
+
+
+def _nearest(rows: np.ndarray) -> float:
+    between = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    np.fill_diagonal(between, np.inf)
+    return float(np.median(between.min(1)))
+
+
+def test_what_shifts_further_takes_fewer_items_and_the_closed_form_is_dprime_squared() -> None:
+    found = list(shift_power.measure(200, 6, 0, (0.7, 0.9), lambda *at: None))
+    # At 0.90 d' is sqrt(2) * 1.2816 = 1.812, so (4 / 1.812) ** 2 = 4.87; at 0.70 it is 0.7416.
+    assert [round(one.closed_form, 1) for one in found] == [29.1, 4.9]
+    weak, strong = found
+    assert strong.median < weak.median
+    assert strong.low <= strong.median <= strong.high
+    assert json.loads(shift_power.power_json(found, 200, 6, 0))["power"][1]["item_auc"] == 0.9

@@ -1,0 +1,146 @@
+"""Published sets as streams: one forgery family after another, each beside reals of its own.
+
+CDDB's layout brings its tasks; the sequences are of Li et al. 2023, "A Continual Deepfake Detection
+Benchmark: Dataset, Methods, and Essentials", section 3.2. Of any other layout each family is a task."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memory.records import REAL
+from updater.benchmark.data.crops import CropReader, MediaFile
+from updater.benchmark.data.tasks import FAKE, OutlierSet, Stream, Task, hold_back, shuffled
+from updater.data.layouts.cddb import FACEFORENSICS, WILD, files_of, tasks_in
+from updater.data.layouts.entries import Entry, LayoutError, Listing
+from updater.data.layouts.layouts import family_of, pictures_of
+from updater.data.layouts.listed import reported_split
+from updater.data.training_data import LabelledCrops
+
+# The paper's names in lower case, each with the folder of the published data first where they differ:
+# there FaceForensics++ is called deepfake, WildDeepfake wild, and StarGAN stargan_gf.
+_STARGAN = ("stargan_gf", "stargan")
+SEQUENCES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "easy": (("gaugan",), ("biggan",), ("cyclegan",), ("imle",), FACEFORENSICS, ("crn",), WILD),
+    "hard": (("gaugan",), ("biggan",), WILD, ("whichfaceisreal",), ("san",)),
+    "long": (
+        ("gaugan",),
+        ("biggan",),
+        ("cyclegan",),
+        ("imle",),
+        FACEFORENSICS,
+        ("crn",),
+        WILD,
+        ("glow",),
+        _STARGAN,
+        ("stylegan",),
+        ("whichfaceisreal",),
+        ("san",),
+    ),
+}
+"""EASY, HARD and LONG of section 3.2: for each task the names that its folder may have"""
+
+
+def sequence_of(folder: Path, sequence: str) -> tuple[str, ...]:
+    """Return the task folders of "easy", "hard", "long" or "NAME,NAME,…", in order.
+
+    Raises LayoutError where one of them is not in the folder, or named twice.
+    """
+    there = tasks_in(folder)
+    wanted = SEQUENCES.get(sequence) or [(name.strip(),) for name in sequence.split(",") if name.strip()]
+    found = [next((name for name in names if name in there), None) for names in wanted]
+    missing = [names[0] for names, name in zip(wanted, found, strict=True) if name is None]
+    if missing or not found:
+        raise LayoutError(
+            f"{folder} lacks {', '.join(missing) or 'any task'} of the sequence {sequence!r}; it has"
+            f" {', '.join(there)}: name tasks that are there, separated by commas"
+        )
+    names = [name for name in found if name is not None]
+    if len(set(names)) < len(names):
+        raise LayoutError(f"the sequence {sequence!r} names a task twice: name each once")
+    return tuple(names)
+
+
+def load_cddb(
+    folder: Path, sequence: str, reader: CropReader, *, calibration_share: float = 0.25, seed: int = 0
+) -> Stream:
+    """Read the tasks of a sequence; object classes are merged into TASK/real and TASK/fake.
+
+    `train` gives training and, by `hold_back`, calibration: with the default share three of twelve shots.
+    `val` is the test, as in the paper. seed decides only what is held back. Raises LayoutError and what
+    `CropReader.read` raises.
+    """
+    names = sequence_of(folder, sequence)
+    files = {(name, part): _files(folder, name, part) for name in names for part in ("train", "val")}
+    tasks = []
+    for name in names:
+        train = reader.read(f"read {name}/train", name, files[name, "train"])
+        kept, held = hold_back(train, calibration_share, seed)
+        tasks.append(Task(name, kept, held, reader.read(f"read {name}/val", name, files[name, "val"])))
+    return Stream(f"cddb-{sequence}", tuple(tasks), plan=reader.plan)
+
+
+def with_unseen_families(stream: Stream, folder: Path, reader: CropReader, seed: int = 0) -> Stream:
+    """Return the stream with every family that is not yet learnt as outliers, by its test items.
+
+    A later task is an outlier, reals and fakes alike, until its own step; a family of the folder that is
+    no task stays one, and grows in an order drawn by the seed. Raises what `load_cddb` raises.
+    """
+    later = [OutlierSet(t.name, t.test, until_step=step) for step, t in enumerate(stream.tasks) if step]
+    known = {task.name for task in stream.tasks}
+    never = [
+        OutlierSet(name, shuffled(_test_items(folder, name, reader), seed))
+        for name in tasks_in(folder)
+        if name not in known
+    ]
+    return replace(stream, outliers=(*stream.outliers, *later, *never))
+
+
+def _test_items(folder: Path, name: str, reader: CropReader) -> LabelledCrops:
+    return reader.read(f"read {name}/val", name, _files(folder, name, "val"))
+
+
+def _files(folder: Path, task: str, part: str) -> list[MediaFile]:
+    """Return a task's files, with their classes TASK/real and TASK/fake."""
+    files = []
+    for entry in files_of(folder, task, part):
+        name, kind = entry.path.relative_to(folder).as_posix(), FAKE if entry.label else REAL
+        files.append(
+            MediaFile(entry.path, name, f"{task}/{kind}", entry.group if entry.group != name else None)
+        )
+    return files
+
+
+def load_families(
+    listing: Listing, reader: CropReader, *, calibration_share: float = 0.25, seed: int = 0
+) -> Stream:
+    """Read a listing's families as tasks, in the order of the listing.
+
+    The reals' groups are dealt out to the tasks in turn, so that no real is in two. What the set reports by
+    is the test; of the rest, `hold_back` keeps some for calibration. Raises LayoutError where the set has
+    nothing to test on, and what `CropReader.read` raises.
+    """
+    reported = reported_split(listing)
+    if reported is None:
+        raise LayoutError(
+            f"{listing.name} has no labelled test or validation beside its training: unpack one"
+        )
+    names = list(dict.fromkeys(family_of(entry) for entry in listing.entries if entry.label))
+    real_groups = sorted({entry.group for entry in listing.entries if not entry.label})
+    dealt = {group: names[number % len(names)] for number, group in enumerate(real_groups)}
+
+    def read(name: str, part: str, entries: Sequence[Entry]) -> LabelledCrops:
+        files = [
+            MediaFile(path, str(path), f"{name}/{FAKE if entry.label else 'real'}", entry.group)
+            for entry in entries
+            if (family_of(entry) if entry.label else dealt[entry.group]) == name
+            for path in pictures_of(entry)
+        ]
+        return reader.read(f"read {name}/{part}", name, files)
+
+    test = [entry for entry in listing.entries if entry.split == reported]
+    rest = [entry for entry in listing.entries if entry.split != reported]
+    tasks = []
+    for name in names:
+        kept, held = hold_back(read(name, "train", rest), calibration_share, seed)
+        tasks.append(Task(name, kept, held, read(name, "test", test)))
+    return Stream(listing.name, tuple(tasks), plan=reader.plan)

@@ -1,0 +1,147 @@
+"""Learners whose head is corrected once training is done, for it leans to the new classes: BiC and WA.
+
+Both train by (1 - lambda) times the cross-entropy plus lambda times the distillation of old logits at
+temperature 2, lambda = n / (n + m) for n old and m new classes. Both need a linear head, into which the
+correction is folded, and heed every option; "bc" has no new logit, and nothing to correct.
+
+BiC: Wu et al. 2019, "Large scale incremental learning". Training, eq. 1-4. Bias correction, eq. 5-6: logits
+of new classes become alpha * o + beta, with alpha and beta minimising the cross-entropy over items that were
+held out of training, a tenth of each class's exemplars and as many of each new one; the rest of the network
+is fixed. A later step distils corrected logits, as in the paper. The fit differs in two points. Held out are
+whole groups, since near-duplicates on both sides would hide the bias; and a faint pull to the identity keeps
+alpha finite where the few items can be separated.
+
+WA: Zhao et al. 2020, "Maintaining discrimination and fairness in class incremental learning". Training, eq.
+4. Aligning, eq. 5-7: a new class's logit is multiplied by
+  gamma = mean of |w| over old classes / mean of |w| over new classes,
+its bias too, which the paper's head does not have.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from detector.model.network import Network
+from updater.benchmark.learners.teacher import interpolated
+from updater.data.training_data import LabelledCrops
+from updater.draws import RandomStream
+from updater.training import schemes, two_stages
+from updater.training.losses import classification
+from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.step import Learnt, Step, with_head
+
+_HELD_OUT = 0.1
+_PULL = 1e-3
+
+
+def learn_bic(step: Step) -> Learnt:
+    """Train a network on nine tenths of a step and correct its head on the rest.
+
+    Raises ValueError for a cosine head, whose logits two numbers cannot be folded into. Where no old class
+    has the two groups that holding one out takes, nothing is corrected and nothing held out.
+    """
+    if step.architecture.head != "linear":
+        raise ValueError("BiC corrects a linear head; the architecture has a cosine one")
+    out = np.zeros(len(step.train), bool)
+    if step.old and step.options.scheme != "bc":
+        out = held_out(step.train, step.old, step.seed)
+    fitted = replace(step, train=step.train.take(np.flatnonzero(~out)))
+    trained = two_stages.train(
+        fitted, "bic", lambda network, data: interpolated(classification(fitted, data), fitted, data)
+    )
+    if not out.any():
+        return Learnt(trained.network, step.classes)
+    items = step.train.take(np.flatnonzero(out))
+    logits = _logits(trained.network, items, step.device)
+    target = torch.tensor(schemes.targets(items.families, step.classes, step.options), device=step.device)
+    alpha, beta = fit_correction(logits, target, len(step.old))
+    return Learnt(corrected(trained.network, alpha, beta, len(step.old)), step.classes)
+
+
+def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArray[np.bool_]:
+    """Return which of n items are held out, bool [n].
+
+    Of every class as many groups, chosen at random: a tenth of those that the smallest old class has, at
+    least one. A class of a single group gives none. None at all where no old class gives any.
+    """
+    families, groups = np.array(items.families), np.array(items.groups)
+    of = {name: np.unique(groups[families == name]) for name in np.unique(families)}
+    some = [len(found) for name, found in of.items() if name in old and len(found) > 1]
+    chosen = np.zeros(len(items), bool)
+    if not some:
+        return chosen
+    count = max(1, round(_HELD_OUT * min(some)))
+    rng = RandomStream.BIAS_SPLIT.generator(seed)
+    for name, found in of.items():
+        drawn = rng.permutation(found)[: min(count, len(found) - 1)]
+        chosen |= (families == name) & np.isin(groups, drawn)
+    return chosen
+
+
+def fit_correction(logits: Tensor, target: Tensor, old: int) -> tuple[float, float]:
+    """Return (alpha, beta) for the logits from `old` on: those of the least cross-entropy.
+
+    logits: float32 [n, K]; target: int64 [n]. Every class that is there weighs the same.
+    """
+    logits = logits.double()
+    present = torch.bincount(target, minlength=logits.shape[1])
+    weight = torch.where(present > 0, 1 / present.clamp_min(1), torch.zeros(()).to(logits)).double()
+    identity = torch.tensor([1.0, 0.0], dtype=torch.float64, device=logits.device)
+    both = identity.clone().requires_grad_()
+    optimiser = torch.optim.LBFGS([both], max_iter=100, line_search_fn="strong_wolfe")
+
+    def value() -> Tensor:
+        optimiser.zero_grad()
+        moved = torch.cat([logits[:, :old], both[0] * logits[:, old:] + both[1]], 1)
+        # The weighted mean: the items' weights of one class sum to one.
+        loss = F.cross_entropy(moved, target, weight) + _PULL * (both - identity).square().sum()
+        torch.autograd.backward(loss)
+        return loss
+
+    optimiser.step(value)  # type: ignore[no-untyped-call]
+    alpha, beta = both.tolist()
+    return alpha, beta
+
+
+def corrected(network: Network, alpha: float, beta: float, old: int) -> Network:
+    """Return the network with alpha * o + beta for its logits from `old` on, folded into its linear head."""
+    state = {name: value.clone() for name, value in network.head.state_dict().items()}
+    state["weight"][old:] *= alpha
+    state["bias"][old:] = alpha * state["bias"][old:] + beta
+    return with_head(network, state)
+
+
+def _logits(network: Network, items: LabelledCrops, device: torch.device) -> Tensor:
+    features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
+    return classify_items(network, rows, features, items.starts).logits
+
+
+def learn_wa(step: Step) -> Learnt:
+    """Train a network on a step and align its head. Raises ValueError for a cosine head."""
+    if step.architecture.head != "linear":
+        raise ValueError("WA aligns a linear head; the architecture has a cosine one")
+    trained = two_stages.train(
+        step, "wa", lambda network, data: interpolated(classification(step, data), step, data)
+    )
+    network = trained.network
+    state = network.head.state_dict()
+    old = len(step.old) if step.options.scheme != "bc" else 0
+    weight, bias = aligned(state["weight"], state["bias"], old)
+    return Learnt(with_head(network, {"weight": weight, "bias": bias}), step.classes)
+
+
+def aligned(weight: Tensor, bias: Tensor, old: int) -> tuple[Tensor, Tensor]:
+    """Return the weight, float32 [K, D], and bias, float32 [K], with the logits from `old` on aligned.
+
+    Where there are no old classes, or no new ones, nothing changes.
+    """
+    if not 0 < old < len(weight):
+        return weight, bias
+    norms = weight.norm(dim=1)
+    factor = torch.ones_like(bias)
+    factor[old:] = norms[:old].mean() / norms[old:].mean()
+    return weight * factor[:, None], bias * factor

@@ -1,1 +1,0 @@
-"""The figures of ForgeryNet's tasks, as pure functions of numpy arrays: one kind of answer a file."""

@@ -1,0 +1,164 @@
+"""Media of the synthetic stream that are forged in part, each beside the truth of where and when.
+
+A picture is forged in a region: by a family that forges a part by its own doing, or behind a random mask. The
+file is made by the stream's own last step.
+
+A clip is forged in stretches. It is a scene larger than the frame, seen through a window that moves along a
+smooth path by one camera in one state, with noise anew in each frame. Most clips are coded as H.264 before
+they are forged, and all after it. A forged clip has one family, whose drawn strengths and region are the
+clip's: the region moves along.
+
+A number gives the same bytes always, as in `stream`.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from updater.benchmark.synthetic import camera
+from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.families import FAMILIES, Family
+from updater.benchmark.synthetic.scenes import render
+from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample, made_in_parallel, source
+from updater.distortions.clip_writing import through_h264, to_h264
+from updater.filters import Picture
+from updater.outliers.local_forgeries import Forged, kept_behind, random_mask
+from updater.scan.clips import Moves, Stretch, draw_stretches, forged_along, smooth_path
+
+PICTURE_PX = 256
+PHOTOGRAPH_SHARE = 0.25
+FRAMES, SIDE_PX = 96, 128
+REACH_PX = 24
+"""how far the window, and with it the forged region, may move from its middle"""
+CODED_BEFORE_SHARE = 0.75
+RATE_FACTORS_BEFORE, RATE_FACTORS_AFTER = (16, 26), (18, 28)
+
+
+@dataclass(frozen=True)
+class LocalSample(MediaSample):
+    """A picture with its truth."""
+
+    camera: int | None
+    """the number of the camera in CAMERAS; None of a photograph"""
+    mask: NDArray[np.uint8]
+    """[H, W], 0..255: how much of each pixel is forged; 0 throughout of a real picture"""
+
+
+@dataclass(frozen=True)
+class ClipSample(MediaSample):
+    """A clip with its truth."""
+
+    camera: int
+    frames: int
+    segments: tuple[Stretch, ...]
+    """what is forged, in order; none of a real clip"""
+
+
+def forge_in_part(family: Family, rng: np.random.Generator, picture: Picture) -> Forged:
+    """Forge a part of a picture: the family's own part, or what lies behind a random mask."""
+    forged = family.forge_where(rng, picture)
+    if family.local:
+        return forged
+    mask = random_mask(rng, *picture.shape[:2])
+    return Forged(kept_behind(mask, picture, forged.picture), mask)
+
+
+def make_local(
+    seed: int, split: str, family: str, index: int, photographs: float = PHOTOGRAPH_SHARE
+) -> LocalSample:
+    """The `index`-th picture of a family ("real" or a name in FAMILIES) of one split.
+
+    photographs: how many in one are pieces of photographs, 0..1. Raises KeyError for an unknown family or
+    split.
+    """
+    forge, rng = _drawn_by(seed, split, "local", family, index)
+    shown = source(rng, split, PICTURE_PX, PICTURE_PX, photographs=photographs)
+    picture, mask = shown.picture, np.zeros((PICTURE_PX, PICTURE_PX), np.uint8)
+    if forge is not None:
+        forged = forge_in_part(forge, rng, picture)
+        picture, mask = forged.picture, np.rint(255 * forged.mask[..., 0]).astype(np.uint8)
+    data, extension = camera.write(rng, shown.picture, picture)
+    name = f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}"
+    return LocalSample(data, family, shown.group, name, shown.camera, mask)
+
+
+def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:
+    """Render the `index`-th clip of a family ("real" or a name in FAMILIES) of one split.
+
+    Bytes are equal on machines with the same pinned packages and vector instructions. Raises KeyError for an
+    unknown family or split.
+    """
+    forge, rng = _drawn_by(seed, split, "clip", family, index)
+    scene, number = rng.bytes(8).hex(), int(rng.integers(len(CAMERAS)))
+    moves = smooth_path(rng, FRAMES, REACH_PX)
+    frames = _filmed_scene(rng, number, moves)
+    if rng.random() < CODED_BEFORE_SHARE:
+        frames = through_h264(frames, _drawn(rng, RATE_FACTORS_BEFORE))
+    segments: tuple[Stretch, ...] = ()
+    if forge is not None:
+        segments = draw_stretches(rng, len(frames))
+        # What stands in the scene goes the other way than the window does.
+        frames = forged_along(rng, frames, segments, -moves, partial(forge_in_part, forge))
+    data = to_h264(frames, _drawn(rng, RATE_FACTORS_AFTER), "mp4")
+    # The name is the content's: it must not tell the family.
+    name = f"{hashlib.sha256(data).hexdigest()[:20]}.mp4"
+    return ClipSample(data, family, f"scene-{scene}", name, number, len(frames), segments)
+
+
+def numbers_of(count: int, reals: int, families: Sequence[str] = tuple(FAMILIES)) -> list[tuple[str, int]]:
+    """Share `count` media out, (family, index) each: so many reals, the others of all families."""
+    forged = [(families[i % len(families)], i // len(families)) for i in range(count - reals)]
+    return [(REAL, index) for index in range(reals)] + forged
+
+
+def make_locals(
+    seed: int,
+    split: str,
+    wanted: Sequence[tuple[str, int]],
+    *,
+    processes: int,
+    photographs: float = PHOTOGRAPH_SHARE,
+) -> Iterator[LocalSample]:
+    """The pictures of `wanted`, (family, index) each, made as `made_in_parallel` makes them."""
+    jobs = [(seed, split, family, index, photographs) for family, index in wanted]
+    return made_in_parallel(make_local, jobs, processes=processes)
+
+
+def make_clips(
+    seed: int, split: str, wanted: Sequence[tuple[str, int]], *, processes: int
+) -> Iterator[ClipSample]:
+    """The clips of `wanted`, (family, index) each, made as `made_in_parallel` makes them."""
+    jobs = [(seed, split, family, index) for family, index in wanted]
+    return made_in_parallel(make_clip, jobs, processes=processes, at_once=1)
+
+
+def _drawn_by(
+    seed: int, split: str, kind: str, family: str, index: int
+) -> tuple[Family | None, np.random.Generator]:
+    """Return the family, None of a real medium, and what the medium is drawn by."""
+    forge = None if family == REAL else FAMILIES[family]
+    if split not in SPLITS:
+        raise KeyError(split)
+    stream = zlib.crc32(f"{kind}-{family}".encode())
+    return forge, np.random.default_rng([seed, SPLITS.index(split), stream, index])
+
+
+def _filmed_scene(rng: np.random.Generator, camera: int, moves: Moves) -> Picture:
+    """What a camera films of a scene through a window that moves, uint8 [T, S, S, 3]."""
+    side = SIDE_PX + 2 * REACH_PX
+    scene = render(rng, side, side)
+    state = int(rng.integers(2**63))
+    frames = []
+    for down, across in moves + REACH_PX:
+        window = scene[:, down : down + SIDE_PX, across : across + SIDE_PX]
+        frames.append(photograph(np.random.default_rng(state), window, CAMERAS[camera], rng))
+    return np.stack(frames)
+
+
+def _drawn(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
+    return int(rng.integers(bounds[0], bounds[1] + 1))
