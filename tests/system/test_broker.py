@@ -13,6 +13,7 @@ from kafka.errors import MessageSizeTooLargeError
 from deploy.local.broker import cluster_id, start_broker
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
 from deploy.server.status import group_lag
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
@@ -46,7 +47,9 @@ def committed(broker: str, topic: str) -> list[bytes]:
 
 
 def behind(bootstrap: str) -> int:
-    (partition,) = group_lag({"bootstrap_servers": bootstrap}, "a-group", "kept", 30)
+    (partition,) = group_lag(
+        kafka_options(IngestSettings(bootstrap_servers=bootstrap)), "a-group", "kept", 30
+    )
     return partition.lag
 
 

@@ -5,7 +5,8 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+import streams
+from kafka import KafkaAdminClient, TopicPartition
 from structlog.testing import capture_logs
 
 from ingest import metrics
@@ -34,10 +35,8 @@ def ingest(broker: str) -> IngestSettings:
 
 
 def produce(ingest: IngestSettings, first: int, count: int) -> None:
-    producer = KafkaProducer(bootstrap_servers=ingest.bootstrap_servers)
-    for number in range(first, first + count):
-        producer.send(ingest.media_topic, str(number).encode(), partition=0).get(30)
-    producer.close()
+    values = [str(number).encode() for number in range(first, first + count)]
+    streams.produce(ingest.bootstrap_servers, ingest.media_topic, *values)
 
 
 def delete_before(ingest: IngestSettings, offset: int) -> None:
