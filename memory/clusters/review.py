@@ -82,7 +82,7 @@ def list_clusters(store: Store) -> list[Listed]:
         )
         for row in rows
     ]
-    return [one for one in found if one.members]
+    return [listed for listed in found if listed.members]
 
 
 def freshness(store: Store) -> Freshness:

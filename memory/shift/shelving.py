@@ -208,14 +208,14 @@ def shelve(
 
 def _fit(alarm: Alarm, found: Sequence[Reread]) -> list[Arrival]:
     fit = []
-    for one in found:
-        item, picture = one.item, one.decoded.pictures.get(PICTURE)
+    for again in found:
+        item, picture = again.item, again.decoded.pictures.get(PICTURE)
         arrival = Arrival(
             id=f"{item.topic}-{item.partition}-{item.offset}",
             media_digest=item.digest,
             source=alarm.raised.source,
-            crops=one.decoded.crops,
-            features=one.features,
+            crops=again.decoded.crops,
+            features=again.features,
             embedding=None,
             group=None,
             release=alarm.raised.release,
