@@ -223,7 +223,8 @@ def test_a_file_that_the_manifest_does_not_name_is_never_served(
 def test_no_file_name_leads_out_of_the_store(http: TestClient, tmp_path: Path) -> None:
     def files() -> set[Path]:
         found = {path for path in tmp_path.rglob("*") if path.is_file()}
-        return {path for path in found if "sqlite" not in path.name and path.name != ".clock"}
+        # The store looks at its clock as the server starts, which may be now.
+        return {path for path in found if "sqlite" not in path.name and ".clock" not in path.name}
 
     before = files()
     hidden = ["..%2F..%2Fevil", "%2e%2e", "..", ".hidden"]
@@ -240,7 +241,7 @@ def test_a_file_over_the_limit_is_refused_and_leaves_nothing(
     answer = http.put(f"/artifacts/{'a' * 64}/weights.safetensors", content=b"x" * 100_001)
     assert answer.status_code == 413
     left = {path.name for path in Path(settings.artifacts_url).rglob("*") if path.is_file()}
-    assert left <= {".clock"}
+    assert {name for name in left if ".clock" not in name} == set()
 
 
 def test_whoever_changes_something_must_say_who_they_are(
