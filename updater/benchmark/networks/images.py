@@ -1,12 +1,12 @@
 """Networks that say what a picture is, by name: any model of timm's, and three front ends before one.
 
 - High-pass filters leave no scene: four of 5 × 5 on each colour, 12 channels, of Fridrich and Kodovský 2012,
-  "Rich models for steganalysis of digital images", figure 1: the square of 5 × 5 and that of 3 × 3, and second
-  differences along rows and along columns. The choice of the four is ours.
+  "Rich models for steganalysis of digital images", figure 1: the square of 5 × 5 and that of 3 × 3, and
+  second differences along rows and along columns. The choice of the four is ours.
 - Gram-Net is Liu, Qi and Torr 2020, "Global texture enhancement for fake face detection in the wild", section
   4: what channels do together, at several depths. A Gram block is a convolution to a few channels, the
-  products of all pairs of them, and two convolutions on that matrix. As ForgeryNet has it, there is one before
-  three of the stages.
+  products of all pairs of them, and two convolutions on that matrix. As ForgeryNet has it, there is one
+  before three of the stages.
 - Error level analysis is Krawetz 2007, "A picture's worth"; quality and gain are ours: it gives none.
 """
 
