@@ -39,6 +39,10 @@ from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
 
 
+_OF_TRAINING = {"backbone", "epochs", "rate", "batch", "without_kinds"}
+"""the settings that a release of this benchmark follows from"""
+
+
 @dataclass(frozen=True)
 class Media:
     """What the newcomer's way is gone with; every item has its forensic features."""
@@ -92,7 +96,7 @@ def newcomer_benchmark(
         "newcomer",
         data.name,
         hashlib.sha256("".join(lines).encode()).hexdigest(),
-        {"reals": reals, "each": each},
+        {"reals": reals, "each": each, **settings.model_dump(mode="json", include=_OF_TRAINING)},
         (str(reals), str(each)),
         prepare,
         lambda media, seed: measure(media, settings, seed),
