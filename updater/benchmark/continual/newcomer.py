@@ -38,9 +38,8 @@ from updater.progress import Progress
 from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
 
-
-_OF_TRAINING = {"backbone", "epochs", "rate", "batch", "without_kinds"}
-"""the settings that a release of this benchmark follows from"""
+_OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
+"""settings that a release of this benchmark follows from"""
 
 
 @dataclass(frozen=True)
