@@ -219,9 +219,9 @@ def _judge_apart(part: list[Ready], score: Score, again: Again, unknown_bytes: i
         half = (len(part) + 1) // 2
         apart, failed = [part[:half], part[half:]], UnscorableError("request_too_large", error)
     except TorchServeRefusedError as error:
-        apart, failed = [[one] for one in part], UnscorableError("refused", error)
+        apart, failed = [[waiting] for waiting in part], UnscorableError("refused", error)
     except Exception as error:
-        apart, failed = [[one] for one in part], _unexpected(error, _about(part))
+        apart, failed = [[waiting] for waiting in part], _unexpected(error, _about(part))
     if len(part) == 1:
         alone, release = part[0], part[0].artifact.version
         return {alone.place: Judged.failed(alone.record, "score", failed, alone.item.trace, release)}
@@ -236,7 +236,7 @@ def _about(part: list[Ready]) -> dict[str, object]:
     first, release = part[0], part[0].artifact.version
     if len(part) == 1:
         return about(first.record, release=release, trace=first.item.trace)
-    return {"items": [one.record.id for one in part], "release": release}
+    return {"items": [waiting.record.id for waiting in part], "release": release}
 
 
 def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
@@ -255,24 +255,25 @@ def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
 
 
 def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
-    artifact, items = part[0].artifact, [one.decoded for one in part]
+    artifact, items = part[0].artifact, [waiting.decoded for waiting in part]
     apart = judged_apart(items, artifact.manifest)
     request = request_for(items, artifact.manifest.contract, apart)
     started = time.perf_counter()
     output = score(artifact, request)
     model_s = (time.perf_counter() - started) / len(part)
     origins = [
-        Origin(one.record.id, one.item, Timings(decode_s=one.decode_s, model_s=model_s)) for one in part
+        Origin(waiting.record.id, waiting.item, Timings(decode_s=waiting.decode_s, model_s=model_s))
+        for waiting in part
     ]
     said = build(origins, items, output, artifact)
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        JudgedItem(verdict, found, one.media, clip)
-        for verdict, found, one, clip in zip(said, evidence, part, known, strict=True)
+        JudgedItem(verdict, found, waiting.media, clip)
+        for verdict, found, waiting, clip in zip(said, evidence, part, known, strict=True)
     ]
     judged = {}
-    for one, now in zip(part, again(artifact, seen), strict=True):
+    for waiting, now in zip(part, again(artifact, seen), strict=True):
         unknown = None
         if now.verdict.label == "unknown":
             decoded = now.evidence.decoded
@@ -286,7 +287,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
                 unknown_bytes,
                 None if shown is None else shown[0],
             )
-        judged[one.place] = Judged(
-            one.record, now.verdict, unknown, None, "score", one.item.trace, artifact.version
+        judged[waiting.place] = Judged(
+            waiting.record, now.verdict, unknown, None, "score", waiting.item.trace, artifact.version
         )
     return judged

@@ -82,12 +82,11 @@ def prepare(
     Raises StoreUnavailableError or SandboxUnavailableError.
     """
     done = Imported()
-    digests = {file.path: hashlib.sha256(file.data).hexdigest() for file in files}
+    digests = [hashlib.sha256(file.data).hexdigest() for file in files]
     with store.read() as connection:
-        known = labels_of_media(connection, sorted(set(digests.values())))
-    decoding: dict[str, tuple[str, str, str | None, Future[Decoded]]] = {}
-    for file in files:
-        digest = digests[file.path]
+        known = labels_of_media(connection, sorted(set(digests)))
+    decoding: dict[str, tuple[LabelledFile, str, str | None, Future[Decoded]]] = {}
+    for digest, file in zip(digests, files, strict=True):
         try:
             family, group = place(file.path)
         except LabelError as error:
@@ -100,34 +99,31 @@ def prepare(
         elif digest in decoding:
             _note_known(done, file.path, family, decoding[digest][1])
         else:
-            future = sandbox.submit(file.data, plan)
-            decoding[digest] = file.path, family, group, future
-    ready: dict[str, tuple[str, str, str | None, Decoded]] = {}
-    for digest, (path, family, group, future) in decoding.items():
+            decoding[digest] = file, family, group, sandbox.submit(file.data, plan)
+    decoded: dict[str, Decoded] = {}
+    for digest, (file, _, _, future) in decoding.items():
         try:
-            ready[digest] = path, family, group, future.result()
+            decoded[digest] = future.result()
         except DecodeError as error:
-            done.skipped.append(Skipped(path, f"{error.reason}: {error}"))
-    looked = [is_scanned(family, decoded) for _, family, _, decoded in ready.values()]
-    rows = measured([decoded for *_, decoded in ready.values()], measure, looked)
-    data = {digests[file.path]: file.data for file in files}
+            done.skipped.append(Skipped(file.path, f"{error.reason}: {error}"))
+    scanned = [is_scanned(decoding[digest][1], item) for digest, item in decoded.items()]
+    rows = dict(zip(decoded, measured(list(decoded.values()), measure, scanned), strict=True))
     videos = {
-        digest: RealVideo(path, data[digest], decoded, of_item)
-        for (digest, (path, _, _, decoded)), of_item, is_video in zip(
-            ready.items(), rows, looked, strict=True
-        )
+        digest: RealVideo(decoding[digest][0].path, decoding[digest][0].data, decoded[digest], rows[digest])
+        for digest, is_video in zip(decoded, scanned, strict=True)
         if is_video
     }
     frames = scans(videos, sandbox, plan.crops)
     arrivals = {}
-    for (digest, (path, family, group, decoded)), of_item in zip(ready.items(), rows, strict=True):
-        row = of_item.mean(0, dtype=np.float32)
+    for digest, item in decoded.items():
+        file, family, group, _ = decoding[digest]
+        row = rows[digest].mean(0, dtype=np.float32)
         try:
-            arrival = check(_arrival(digest, source, group, decoded, row, frames.get(digest)))
+            arrival = check(_arrival(digest, source, group, item, row, frames.get(digest)))
         except UnfitItemError as error:
-            done.skipped.append(Skipped(path, str(error)))
+            done.skipped.append(Skipped(file.path, str(error)))
         else:
-            arrivals[arrival.id] = path, family, arrival
+            arrivals[arrival.id] = file.path, family, arrival
     return Prepared(arrivals, done)
 
 
@@ -149,7 +145,7 @@ def write(
     """
     arrivals, done = prepared.arrivals, prepared.done
     new = [arrival for *_, arrival in arrivals.values()]
-    digests = crops.put_all([a.crops for a in new], [a.picture for a in new], [a.scan for a in new])
+    digests = crops.put_all([arrival.views for arrival in new])
     opened = dict(labels)
     by_family: dict[str, list[str]] = {}
     with store.write() as connection:

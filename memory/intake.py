@@ -1,4 +1,7 @@
-"""Items become exemplars: crops first, then rows, in a transaction that the caller ends."""
+"""Items become exemplars: crops first, then rows, in a transaction that the caller ends.
+
+And exemplars of an older feature version get the features of today's, computed anew from their stored crops.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +16,7 @@ from sqlalchemy import Connection, select
 
 from ingest.records import MediaError
 from ingest.trace_context import TraceContext
-from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore
+from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore, Views
 from memory.features import FEATURE_VERSION, features_of
 from memory.index.index import Index
 from memory.records import Exemplar
@@ -69,6 +72,11 @@ class Arrival:
     scan: bytes | None = None
     """one crop a frame of a video that a person calls real, as `memory.crops.scans` makes them"""
 
+    @property
+    def views(self) -> Views:
+        """What is stored of it beside its row."""
+        return Views(self.crops, self.picture, self.scan)
+
 
 @dataclass(frozen=True)
 class Remembered:
@@ -97,7 +105,9 @@ def remember(
     crops_digests: Sequence[str],
     near: float = NEAR_DUPLICATE_DISTANCE,
 ) -> Remembered:
-    """Write unlabelled rows on the unknown shelf, once for each id; near is `assign_groups`'s.
+    """Write unlabelled rows on the unknown shelf, once for each id.
+
+    Items closer than near, in the distance of `Index.search`, share a group.
 
     Put the crops before the transaction begins (crops_digests): here they are only put again where
     a purge came between. At most once a transaction: the index must not see rows that may yet be
@@ -113,16 +123,8 @@ def remember(
     features = _matrix(index, new)
     purged = crops.missing([digest_of[a.id] for a in new])
     again = [a for a in new if digest_of[a.id] in purged]
-    crops.put_all([a.crops for a in again], [a.picture for a in again], [a.scan for a in again])
-    groups = assign_groups(
-        connection,
-        index,
-        [a.id for a in new],
-        [a.media_digest for a in new],
-        features,
-        [a.group for a in new],
-        near,
-    )
+    crops.put_all([a.views for a in again])
+    groups = _groups(connection, index, new, features, near)
     insert_rows(
         connection,
         [
@@ -178,36 +180,29 @@ def _matrix(index: Index, arrivals: Sequence[Arrival]) -> NDArray[np.float32]:
     return np.stack([a.features for a in arrivals])
 
 
-def assign_groups(
+def _groups(
     connection: Connection,
     index: Index,
-    ids: Sequence[str],
-    media_digests: Sequence[str],
+    arrivals: Sequence[Arrival],
     features: NDArray[np.float32],
-    given: Sequence[str | None],
     near: float,
 ) -> list[str]:
     """Return the group of each item that is about to be written.
 
-    In this order: the group that it came with (given); that of the same media bytes; that of the
-    nearest exemplar, where it is closer than near (in the distance of `Index.search`); its own
-    id. features is raw float32 (n, F). The index is brought up to the transaction's rows.
+    In this order: the group that it came with; that of the same media bytes; that of the nearest exemplar,
+    where it is closer than near (in the distance of `Index.search`); its own id. features is raw
+    float32 (n, F). The index is brought up to the transaction's rows.
     """
     index.catch_up(connection, features)
-    by_media = groups_by_media(connection, media_digests)
+    by_media = groups_by_media(connection, [arrival.media_digest for arrival in arrivals])
     nearest = [matches[0] if matches else None for matches in index.search(features, 1)]
     likes = sorted({m.id for m in nearest if m is not None and m.distance < near})
     group_of = {e.id: e.group for e in exemplars_of(connection, likes)}
     scaled = index.scaled(features)
     groups: list[str] = []
-    for i, item in enumerate(ids):
-        match = nearest[i]
-        named, same = given[i], by_media.get(media_digests[i])
-        if named is not None:
-            group = named
-        elif same is not None:
-            group = same
-        else:
+    for i, (arrival, match) in enumerate(zip(arrivals, nearest, strict=True)):
+        group = arrival.group or by_media.get(arrival.media_digest)
+        if group is None:
             # The items of one batch are not in the index yet: they are compared among themselves.
             among = np.linalg.norm(scaled[:i] - scaled[i], axis=1)
             likest = int(among.argmin()) if i else -1
@@ -217,8 +212,8 @@ def assign_groups(
             elif match is not None and old < near:
                 group = group_of[match.id]
             else:
-                group = item
-        by_media.setdefault(media_digests[i], group)
+                group = arrival.id
+        by_media.setdefault(arrival.media_digest, group)
         groups.append(group)
     return groups
 

@@ -3,7 +3,6 @@
 The only label without a fixed set is `family`: names that an operator gave.
 """
 
-import time
 from collections.abc import Iterator
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -121,8 +120,3 @@ class Fill(Collector):
             "Alarms about shifted sources of which a suspect waits for a person's label.",
             value=alarms,
         )
-
-
-def snapshot_saved() -> None:
-    """Note that the index was saved now."""
-    SNAPSHOT_TIME.set(time.time())

@@ -1,6 +1,5 @@
 """Reads a topic from where the database says, whatever Kafka's own offsets are."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 from memory import metrics
 from memory.settings import MemorySettings
+from memory.store import Store, load_positions, save_offsets
 
 RETRY_INTERVAL_S = 2.0
 """Pause after Kafka or the database failed: a broker that restarts is met again within seconds."""
@@ -59,21 +59,14 @@ def unknowns(ingest: IngestSettings, settings: MemorySettings) -> Reading:
 class StoredSource:
     """A member of one of the memory's consumer groups; a context manager, for one thread.
 
-    stored gives where to read on by (topic, partition). It is asked whenever partitions were assigned, the
-    topic was made anew, and on `rewind`; Kafka keeps no offsets for this group. store is given the offsets to
-    read on from, and the topic's id, where the topic has no longer what is stored: that is counted once.
+    Where to read on is in the memory's database, which is asked whenever partitions were assigned, the topic
+    was made anew, and on `rewind`; Kafka keeps no offsets for this group. Where the topic has no longer what
+    is stored, the offsets to read on from are stored: so that is counted once.
     """
 
-    def __init__(
-        self,
-        ingest: IngestSettings,
-        settings: MemorySettings,
-        reading: Reading,
-        stored: Callable[[], Mapping[tuple[str, int], Position]],
-        store: Callable[[Mapping[tuple[str, int], int], str | None], None],
-    ) -> None:
+    def __init__(self, ingest: IngestSettings, reading: Reading, store: Store) -> None:
         """Join the group. Raises kafka.errors.KafkaError."""
-        self._stored, self._store, self._options = stored, store, kafka_options(ingest)
+        self._store, self._options = store, kafka_options(ingest)
         self._timeout_ms = int(_POLL_TIMEOUT_S * 1000)
         self._request_timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         self._reading = reading
@@ -92,7 +85,7 @@ class StoredSource:
     def poll(self) -> list[InRecord]:
         """Return the next messages, waiting at most the poll timeout; in order by partition.
 
-        Raises kafka.errors.KafkaError, and whatever `stored` and `store` raise.
+        Raises kafka.errors.KafkaError and StoreUnavailableError.
         """
         polled, out_of_range = {}, None
         try:
@@ -119,9 +112,9 @@ class StoredSource:
         return records
 
     def rewind(self) -> None:
-        """Go to where the stored positions say; raises what `stored` does, and kafka.errors.KafkaError.
+        """Go to where the stored positions say: to the beginning where none is, or one of another topic.
 
-        To the beginning where none is stored, or one of another topic that had this name.
+        Raises StoreUnavailableError and kafka.errors.KafkaError.
         """
         self._misplaced = True
         self.topic_id = self._current_id()
@@ -142,7 +135,13 @@ class StoredSource:
         positions = {at: stored.get((at.topic, at.partition)) for at in self._consumer.assignment()}
         kept = {at: None if position is None else position.offset for at, position in positions.items()}
         steps = read_on(self._consumer, error, kept, self._reading.lost)
-        self._store({(at.topic, at.partition): step.after for at, step in steps.items()}, self.topic_id)
+        after = {(at.topic, at.partition): step.after for at, step in steps.items()}
+        with self._store.note() as connection:
+            save_offsets(connection, after, self.topic_id)
+
+    def _stored(self) -> dict[tuple[str, int], Position]:
+        with self._store.read() as connection:
+            return load_positions(connection)
 
     def _current_id(self) -> str | None:
         found = self._consumer._cluster.topic_id(self._reading.topic)

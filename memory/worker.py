@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import cycle, islice
@@ -18,7 +18,7 @@ from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import about, dead_letter, told
 from ingest.kafka.sink import CommitError, TransactionalSink
 from ingest.process.health import Heartbeat
-from ingest.records import InRecord, Position
+from ingest.records import InRecord
 from ingest.settings import IngestSettings
 from ingest.trace_context import of_headers
 from ingest.tracing import Spans
@@ -32,7 +32,7 @@ from memory.retention import Retention, sweep
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
-from memory.store import RefusedRowError, Store, StoreUnavailableError, load_positions, save_offsets
+from memory.store import RefusedRowError, Store, StoreUnavailableError, save_offsets
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
@@ -69,11 +69,7 @@ def run(
                     ingest, settings, stack, spans, lambda: heartbeat.beat("the index is being opened")
                 )
                 worker.renew(stop, heartbeat)
-                source = stack.enter_context(
-                    StoredSource(
-                        ingest, settings, unknowns(ingest, settings), worker.positions, worker.step_over
-                    )
-                )
+                source = stack.enter_context(StoredSource(ingest, unknowns(ingest, settings), worker.store))
                 while not stop.is_set():
                     heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")
                     worker.take(source.poll(), source.topic_id)
@@ -98,11 +94,11 @@ class Worker:
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._ingest, self._settings, self._spans = ingest, settings, spans
-        self._store = Store(settings.database_url)
-        stack.callback(self._store.close)
+        self.store = Store(settings.database_url)
+        stack.callback(self.store.close)
         self._crops = CropStore(settings.crops_url)
-        self._index = Index.open(settings.index_path, self._store, FEATURE_VERSION, WIDTH, beat)
-        self._renewal = Renewal(self._store, settings.index_path)
+        self._index = Index.open(settings.index_path, self.store, FEATURE_VERSION, WIDTH, beat)
+        self._renewal = Renewal(self.store, settings.index_path)
         # A dead letter may be written twice after a crash, so no identity need outlive this process.
         self._letters = TransactionalSink(ingest, f"{settings.group_id}-{uuid4().hex}")
         stack.callback(self._letters.close)
@@ -110,22 +106,12 @@ class Worker:
         self._shards = cycle(SHARDS)
         self._house_kept = -math.inf
 
-    def positions(self) -> dict[tuple[str, int], Position]:
-        """Return where to read on by (topic, partition). Raises StoreUnavailableError."""
-        with self._store.read() as connection:
-            return load_positions(connection)
-
-    def step_over(self, offsets: Mapping[tuple[str, int], int], topic_id: str | None) -> None:
-        """Note where to read on in the topic of this id. Raises StoreUnavailableError."""
-        with self._store.write() as connection:
-            save_offsets(connection, offsets, topic_id)
-
     def renew(self, stop: Event, heartbeat: Heartbeat) -> None:
         """Bring older exemplars to today's feature version, before anything is compared with them.
 
         Raises StoreUnavailableError or CropsUnavailableError.
         """
-        done = reextract(self._store, self._crops, stop, heartbeat.beat)
+        done = reextract(self.store, self._crops, stop, heartbeat.beat)
         metrics.REEXTRACTED.inc(done.renewed)
         metrics.LEFT_BEHIND.set(done.left_behind)
 
@@ -170,8 +156,8 @@ class Worker:
         began_ns: int,
     ) -> None:
         arrivals = [arrival for _, arrival in good]
-        digests = self._crops.put_all([a.crops for a in arrivals], [a.picture for a in arrivals])
-        with metrics.TRANSACTION_SECONDS.time(), self._store.write() as connection:
+        digests = self._crops.put_all([arrival.views for arrival in arrivals])
+        with metrics.TRANSACTION_SECONDS.time(), self.store.write() as connection:
             done = remember(connection, self._crops, self._index, arrivals, digests)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
@@ -212,15 +198,15 @@ class Worker:
         """Now and then: take in what other processes wrote, save the index, purge what is past its time."""
         if time.monotonic() - self._house_kept < _HOUSEKEEPING_INTERVAL_S:
             return
-        metrics.PURGED.inc(self._retention.purge(self._store, self._crops))
+        metrics.PURGED.inc(self._retention.purge(self.store, self._crops))
         self._index = self._renewal.current(self._index)
-        with self._store.read() as connection:
+        with self.store.read() as connection:
             self._index.catch_up(connection)
         if len(self._index) and not self._renewal.under_way:
             self._index.save(self._settings.index_path)
-            metrics.snapshot_saved()
+            metrics.SNAPSHOT_TIME.set_to_current_time()
         metrics.INDEXED.set(len(self._index))
-        sweep(self._store, self._crops, islice(self._shards, _SHARDS_A_ROUND))
+        sweep(self.store, self._crops, islice(self._shards, _SHARDS_A_ROUND))
         self._house_kept = time.monotonic()
 
 

@@ -13,7 +13,7 @@ import httpx
 
 from detector.release.artifact import MANIFEST, Artifact
 from detector.release.manifest import ArtifactError
-from detector.serving.fetch import FetchError, fetch
+from detector.serving.rollout_source import FetchError, fetch
 from detector.settings import DetectorSettings
 from updater.records import Candidate
 from updater.settings import UpdaterSettings

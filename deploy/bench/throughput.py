@@ -21,7 +21,7 @@ from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic, seconds_spent
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
-from detector.serving.fetch import fetch
+from detector.serving.rollout_source import fetch
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings

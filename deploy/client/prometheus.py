@@ -1,12 +1,14 @@
-"""What a Prometheus says of Forgewatch: which alerts fire."""
+"""What Prometheus says of Forgewatch, and which releases a worker's metrics say it scores by."""
 
 from typing import Any
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 _TIMEOUT_S = 5.0
 _OURS = "Forgewatch"
+_SERVING = "forgewatch_detector_serving"
 
 
 class PrometheusError(Exception):
@@ -22,6 +24,16 @@ class Alert(BaseModel):
     severity: str
     description: str
     runbook_url: str
+
+
+def scored_by(address: str) -> set[str]:
+    """Give the short names of the releases that a worker's metrics say it scores by.
+
+    Raises httpx.HTTPError and httpx.InvalidURL, and ValueError where the address shows no metrics.
+    """
+    text = httpx.get(address, timeout=_TIMEOUT_S, trust_env=False).raise_for_status().text
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {sample.labels["release"] for sample in samples if sample.name == _SERVING and sample.value}
 
 
 def firing_alerts(url: str) -> list[Alert]:

@@ -18,8 +18,8 @@ from detector.release.artifact import Artifact
 from detector.release.manifest import ArtifactError
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again, second_looks
-from detector.serving.fetch import FetchError, fetch
 from detector.serving.rollout import Route
+from detector.serving.rollout_source import FetchError, fetch
 from detector.serving.session import ReleaseSession
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES

@@ -1,9 +1,9 @@
 """Checks of what is served: the ledger itself, the releases topic against it, the workers against it."""
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.client.http import Client, ClientError
+from deploy.client.prometheus import scored_by
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api
 from deploy.records import LedgerEntry
@@ -15,8 +15,6 @@ from detector.release.artifact import MANIFEST, version_of
 from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 
-_SERVING = "forgewatch_detector_serving"
-_TIMEOUT_S = 5.0
 _ONE_WRITER = (
     "let one deploy server alone write to the topic: end the other or give its topics a prefix of their own "
     "(FORGEWATCH_INGEST_TOPIC_PREFIX), and let the broker's ACLs refuse everybody else"
@@ -101,15 +99,11 @@ def served() -> str:
 
 
 def _scores_by(name: str, address: str) -> set[str]:
-    """The short names of the releases that a worker's metrics say it scores by."""
     try:
-        text = httpx.get(address, timeout=_TIMEOUT_S, trust_env=False).raise_for_status().text
-        families = list(text_string_to_metric_families(text))
+        return scored_by(address)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         advice = "start it; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
         raise CheckError(f"{name} does not say what it scores by: {error}", advice) from error
-    samples = [sample for family in families if family.name == _SERVING for sample in family.samples]
-    return {sample.labels["release"] for sample in samples if sample.value}
 
 
 def _said(rollout: Rollout | None) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import FrameType
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from deploy.client.http import Client
+from deploy.client.prometheus import scored_by
 from deploy.environment import check_settings
 from deploy.local.processes import StackError, session
 from deploy.local.record import HOME, StackRecord, default_ports, read_environment, read_record
@@ -172,7 +172,6 @@ def terminated_as_interrupt() -> Iterator[None]:
 
 _TIMEOUT_S = 180.0
 _POLL_S = 0.2
-_SERVING = "forgewatch_detector_serving"
 
 
 def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
@@ -187,7 +186,7 @@ def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
     wanted, port = version_of(rollout.stable), settings["FORGEWATCH_DETECTOR_METRICS_PORT"]
     until = time.monotonic() + _TIMEOUT_S
     with console.status(f"the detector loads release {wanted}"):
-        while wanted not in _serving(process_address(port, "metrics")) or not _ready(port):
+        while not _scores_by(wanted, port):
             if time.monotonic() > until:
                 raise StackError(
                     f"release {wanted} is live, but the detector did not score by it within "
@@ -196,18 +195,9 @@ def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
             time.sleep(_POLL_S)
 
 
-def _ready(port: str) -> bool:
+def _scores_by(version: str, port: str) -> bool:
     try:
-        return httpx.get(process_address(port, "readyz"), timeout=5, trust_env=False).is_success
+        ready = httpx.get(process_address(port, "readyz"), timeout=5, trust_env=False).is_success
+        return ready and version in scored_by(process_address(port, "metrics"))
     except httpx.HTTPError:
         return False
-
-
-def _serving(metrics_url: str) -> set[str]:
-    """The versions by which the detector scores at this moment; none while it does not answer."""
-    try:
-        text = httpx.get(metrics_url, timeout=5, trust_env=False).raise_for_status().text
-    except httpx.HTTPError:
-        return set()
-    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
-    return {sample.labels["release"] for sample in samples if sample.name == _SERVING and sample.value == 1}

@@ -122,13 +122,5 @@ def most_restless(by_place: NDArray[np.float32]) -> int:
 
 def _faces(regions: Iterable[Region | RegionPrediction]) -> dict[int, Box]:
     """Return the largest face of each frame in which the first look found one."""
-    faces: dict[int, Box] = {}
-    for region in sorted(
-        (region for region in regions if region.kind == "face"), key=lambda face: _area(face.box)
-    ):
-        faces[region.frame] = region.box
-    return faces
-
-
-def _area(box: Box) -> int:
-    return box[2] * box[3]
+    faces = [region for region in regions if region.kind == "face"]
+    return {face.frame: face.box for face in sorted(faces, key=lambda face: face.box[2] * face.box[3])}

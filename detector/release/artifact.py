@@ -1,4 +1,7 @@
-"""A release as a folder of files under one digest: what it holds, how it is sealed, read and checked."""
+"""A release as a folder of files under one digest: what it holds, how it is sealed, read and checked.
+
+Among them is the reference set. No torch here.
+"""
 
 import hashlib
 from dataclasses import dataclass

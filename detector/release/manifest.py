@@ -1,4 +1,7 @@
-"""A release's manifest: its fields, and the one format that is written and read."""
+"""A release's manifest: its network's architecture, its gate and all else, and the one format of it.
+
+No torch here: whoever only serves a release reads it too.
+"""
 
 import itertools
 import json

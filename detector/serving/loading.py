@@ -17,8 +17,7 @@ import structlog
 from detector.records import Rollout
 from detector.release.artifact import FILES, MANIFEST, Artifact, version_of
 from detector.release.manifest import DamagedArtifactError
-from detector.serving.fetch import fetch
-from detector.serving.rollout_source import Wanted
+from detector.serving.rollout_source import Wanted, fetch
 from detector.serving.torchserve import MODEL_NAME, TorchServe, mar_name
 from detector.settings import DetectorSettings
 from ingest.durable import ASIDE, file_aside
@@ -42,7 +41,12 @@ log = structlog.get_logger()
 
 
 class Holdings:
-    """One worker's entry in a model store; close it, or leave it to the end of the process."""
+    """One worker's entry in a model store: which releases it may be using, so that no other removes them.
+
+    One worker beside one TorchServe is the rule, but nothing keeps two from sharing both. Each writes down
+    what it holds, in a file that it keeps locked: the kernel opens the lock however the process ends. Close
+    the entry, or leave it to the end of the process.
+    """
 
     def __init__(self, store: Path) -> None:
         """Enter an entry that holds nothing. Raises OSError."""
@@ -182,6 +186,8 @@ class Loader:
 
 def pack(artifact: Artifact, store: Path) -> Path:
     """Write the artifact's archive into the model store, over one that lies there; return its path.
+
+    It has the same bytes every time.
 
     What is packed is hashed while it is copied, so no byte comes between the check and the archive.
     Nothing is compressed: weights do not shrink, and TorchServe unpacks it on each registration.

@@ -15,9 +15,16 @@ import structlog
 from detector import metrics
 from detector.records import Rollout
 from detector.release.artifact import Artifact, version_of
-from detector.serving.fetch import FetchError, discard
 from detector.serving.loading import Loader, Settled
-from detector.serving.rollout_source import LONGEST_PAUSE_S, REFUSED_PAUSE_S, Pause, ReleaseFollower, Wanted
+from detector.serving.rollout_source import (
+    LONGEST_PAUSE_S,
+    REFUSED_PAUSE_S,
+    FetchError,
+    Pause,
+    ReleaseFollower,
+    Wanted,
+    discard,
+)
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
 from detector.settings import DetectorSettings
 

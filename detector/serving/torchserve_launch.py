@@ -1,4 +1,4 @@
-"""TorchServe 0.12 as a process: what it is told, and the command that starts it.
+"""TorchServe 0.12 as a process: what it is told, and the command that starts it; as `python -m`, in a pod.
 
 Inference listens on loopback. Management and metrics listen on unix sockets in a folder that only this
 user may enter, which stands in for TorchServe's tokens: those expire. gRPC can be neither turned off nor
@@ -172,7 +172,13 @@ log = structlog.get_logger()
 
 
 def work(process: Process) -> None:
-    """Run TorchServe until told to stop. Raises ProcessFailedError and WrongSettingError."""
+    """Run TorchServe beside a worker in one pod, until told to stop.
+
+    It reads the worker's own settings: the port of its inference on the pod's loopback, the folder of its
+    sockets and the model store, which are volumes of both containers. This process is the container's first,
+    so it also takes leave of the orphans of workers that ended. Raises ProcessFailedError and
+    WrongSettingError.
+    """
     settings = DetectorSettings()
     port, sockets = inference_port(settings), socket_folder(settings)
     with failing_on(OSError):

@@ -1,7 +1,7 @@
-"""Whether a broker lets this process in, and what it refuses there: each told in one line.
+"""How any client of this process speaks to the broker, as whom, and what the broker refuses it, in one line.
 
-To be asked before a kafka-python client is made: that tries a refused address or password again until its
-timeout, logs every try, and then only says that it was unable to bootstrap.
+Whether the broker lets it in is asked before a kafka-python client is made. Such a client tries a refused
+address or password again until its timeout, logs every try, and then only says that it could not bootstrap.
 """
 
 import errno

@@ -93,7 +93,7 @@ FORMATS = {
 }
 """The images that are decoded, by Pillow's names. To add one of Pillow's is to add a line."""
 
-_SIGNATURES = tuple(signature for one in FORMATS.values() for signature in one.signatures)
+_SIGNATURES = tuple(signature for image_format in FORMATS.values() for signature in image_format.signatures)
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,

@@ -137,7 +137,7 @@ _own = threading.local()
 
 
 def find_faces(picture: NDArray[np.uint8], most: int) -> tuple[Box, ...]:
-    """Find the largest faces of a picture.
+    """Find the largest frontal faces of a picture: dlib's histogram of gradients, on a copy of bounded size.
 
     picture is uint8 RGB (height, width, 3). Returns at most `most` boxes (left, top, width, height)
     in px of the picture, cut to it, the largest first.
@@ -153,7 +153,8 @@ def find_faces(picture: NDArray[np.uint8], most: int) -> tuple[Box, ...]:
     if not found and (scale > 1 or longest <= _TINY_PX):
         found = _detector()(np.ascontiguousarray(copy), 1)
     boxes = (_native(face, scale, width, height) for face in found)
-    return tuple(sorted((box for box in boxes if box[2] > 0 and box[3] > 0), key=_by_area)[:most])
+    within = [box for box in boxes if box[2] > 0 and box[3] > 0]
+    return tuple(sorted(within, key=lambda box: (-box[2] * box[3], box))[:most])
 
 
 def _native(face: Any, scale: float, width: int, height: int) -> Box:
@@ -161,10 +162,6 @@ def _native(face: Any, scale: float, width: int, height: int) -> Box:
     right = min(width, round((face.right() + 1) * scale))
     bottom = min(height, round((face.bottom() + 1) * scale))
     return left, top, right - left, bottom - top
-
-
-def _by_area(box: Box) -> tuple[int, Box]:
-    return -box[2] * box[3], box
 
 
 def _detector() -> Any:

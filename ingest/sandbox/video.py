@@ -21,7 +21,7 @@ from ingest.sandbox.decode import FORMATS, DecodeError, Frame, Wanted, chosen
 # decoded from its start; a longer one only from the key frame before each wanted frame; where even
 # that is too much, the key frames themselves stand for the wanted ones.
 _MOST_DECODED_PIXELS = 600_000_000
-_STILL_BRANDS = {brand for one in FORMATS.values() for brand in one.brands}
+_STILL_BRANDS = {brand for image_format in FORMATS.values() for brand in image_format.brands}
 _MOV_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
 
 av.logging.set_level(None)

@@ -122,7 +122,7 @@ class _Most:
         if isinstance(plan, PlacesPlan):
             return cls(plan.crop_px, len(plan.places), len(plan.frames), 0, None)
         crops = plan.crops
-        picture_bytes = sum(one.height_px * one.width_px * 3 for one in plan.pictures.values())
+        picture_bytes = sum(picture.height_px * picture.width_px * 3 for picture in plan.pictures.values())
         rows = crops.frames * (crops.patches + crops.faces * crops.face_patches)
         return cls(crops.crop_px, rows, crops.frames, picture_bytes, crops.faces)
 
@@ -200,10 +200,10 @@ def receive_decoded(sock: socket.socket, plan: Plan, max_pixels: int, waiting: W
     pixels = memoryview(body)
     shown, pictures = answer.rows * most.row_bytes, {}
     crops = np.frombuffer(pixels[:shown], np.uint8)
-    for name, one in plan.pictures.items() if isinstance(plan, MediaPlan) else ():
-        taken = answer.frames * one.height_px * one.width_px * 3
+    for name, picture in plan.pictures.items() if isinstance(plan, MediaPlan) else ():
+        taken = answer.frames * picture.height_px * picture.width_px * 3
         rows = np.frombuffer(pixels[shown : shown + taken], np.uint8)
-        pictures[name] = rows.reshape(answer.frames, one.height_px, one.width_px, 3)
+        pictures[name] = rows.reshape(answer.frames, picture.height_px, picture.width_px, 3)
         shown += taken
     facts = {name: fact for name, fact in answer if name != "rows"}
     crops = crops.reshape(answer.rows, most.crop_px, most.crop_px, 3)

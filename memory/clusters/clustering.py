@@ -121,21 +121,21 @@ def _put_on_record(connection: Connection, found: Sequence[Cluster], revision: i
     connection.execute(update(clusters).where(listed).values(place=None, shown_ms=now))
     gone = (clusters.c.shown_ms < now - KEPT_MS) & clusters.c.alarm.is_(None)
     connection.execute(delete(clusters).where(gone))
-    for place, one in enumerate(found):
+    for place, part in enumerate(found):
         values = {
-            "members": json.dumps(one.members),
+            "members": json.dumps(part.members),
             "shown_ms": now,
             "place": place,
-            "resembles": one.resembles,
-            "spread": one.spread,
-            "unclustered": one.unclustered,
+            "resembles": part.resembles,
+            "spread": part.spread,
+            "unclustered": part.unclustered,
         }
-        for name in names_of(one.members):
+        for name in names_of(part.members):
             held = connection.scalar(select(clusters.c.members).where(clusters.c.id == name))
             if held is None:
                 connection.execute(insert(clusters).values(id=name, **values))
                 break
-            if set(json.loads(held)) == set(one.members):
+            if set(json.loads(held)) == set(part.members):
                 connection.execute(update(clusters).where(clusters.c.id == name).values(values))
                 break
     row = {"revision": revision, "computed_ms": now, "inputs": inputs}

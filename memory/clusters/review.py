@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from memory.crops.crop_store import CropStore
 from memory.records import Exemplar, ShiftAlarm
@@ -82,14 +82,15 @@ def list_clusters(store: Store) -> list[Listed]:
         )
         for row in rows
     ]
-    return [one for one in found if one.members]
+    return [listed for listed in found if listed.members]
 
 
 def freshness(store: Store) -> Freshness:
     """Return how fresh the list of clusters is. Raises StoreUnavailableError."""
     with store.read() as connection:
         row = connection.execute(select(clustering)).first()
-        newer = _unknowns_after(connection, -1 if row is None else row.revision)
+        after = exemplars.c.revision > (-1 if row is None else row.revision)
+        newer = connection.scalar(select(func.count()).where(exemplars.c.shelf == "unknown", after)) or 0
     computed_at = None if row is None else datetime.fromtimestamp(row.computed_ms / 1000, UTC)
     return Freshness(computed_at, newer)
 
@@ -124,11 +125,6 @@ def cluster_sheet(store: Store, crops: CropStore, name: str, most: int = 24) -> 
         for e in members[:most]
     ]
     return contact_sheet(f"cluster {name}: {len(tiles)} of {len(members)} unknown items", tiles)
-
-
-def _unknowns_after(connection: Connection, revision: int) -> int:
-    newer = select(func.count()).where(exemplars.c.shelf == "unknown", exemplars.c.revision > revision)
-    return connection.scalar(newer) or 0
 
 
 @dataclass(frozen=True)

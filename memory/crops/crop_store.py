@@ -43,9 +43,9 @@ class Views(NamedTuple):
     """What is stored of an item: crops, uint8 RGB (N, S, S, 3), and for some what else it shows."""
 
     crops: NDArray[np.uint8]
-    picture: NDArray[np.uint8] | None
+    picture: NDArray[np.uint8] | None = None
     """(H, W, 3): all of it"""
-    scan: bytes | None
+    scan: bytes | None = None
     """one crop of each of some frames of a video, (T, S, S, 3), as `memory.crops.scans.packed` has them"""
 
 
@@ -76,19 +76,9 @@ class CropStore:
                 self._objects.settle(name)  # Whoever wrote them may not have come that far.
         return digest
 
-    def put_all(
-        self,
-        several: Sequence[NDArray[np.uint8]],
-        pictures: Sequence[NDArray[np.uint8] | None] | None = None,
-        scans: Sequence[bytes | None] | None = None,
-    ) -> list[str]:
-        """Store crops as `put` does, some at once, each with its picture and frames; return their digests.
-
-        Raises CropsUnavailableError.
-        """
-        none = [None] * len(several)
-        views = list(zip(several, pictures or none, scans or none, strict=True))
-        return _at_once(lambda each: self.put(*each), views)
+    def put_all(self, several: Sequence[Views]) -> list[str]:
+        """Store what is kept of items as `put` does, some at once. Raises CropsUnavailableError."""
+        return _at_once(lambda views: self.put(*views), several)
 
     def holds(self, digest: str) -> bool:
         """Say whether crops are stored. Raises CropsUnavailableError."""

@@ -154,9 +154,9 @@ class ObjectStore:
         bucket, prefix, _ = self._files.split_path(self._root)
         with self._plainly():
             listed = self._call("list_multipart_uploads", Bucket=bucket, Prefix=_below(prefix))
-            old = [one for one in listed.get("Uploads", []) if one["Initiated"] < before]
-            for one in old:
-                which = {"Key": one["Key"], "UploadId": one["UploadId"]}
+            old = [begun for begun in listed.get("Uploads", []) if begun["Initiated"] < before]
+            for begun in old:
+                which = {"Key": begun["Key"], "UploadId": begun["UploadId"]}
                 self._call("abort_multipart_upload", Bucket=bucket, **which)
         return len(old)
 

@@ -62,7 +62,7 @@ def load(connection: Connection, release: str, source: str, settings: MemorySett
     row = connection.execute(select(watched).where(here)).first()
     if row is None:
         return begin(connection, release, source, settings)
-    seen = [Seen.model_validate(one) for one in json.loads(row.seen)]
+    seen = [Seen.model_validate(entry) for entry in json.loads(row.seen)]
     return Watched(release, source, row.number, ShiftTest.from_bytes(row.test), seen)
 
 
@@ -78,17 +78,17 @@ def begin(connection: Connection, release: str, source: str, settings: MemorySet
     return Watched(release, source, (begun or 0) + 1, test, [])
 
 
-def save(connection: Connection, one: Watched) -> None:
+def save(connection: Connection, entry: Watched) -> None:
     """Write a watched source."""
-    here = (watched.c.release == one.release) & (watched.c.source == one.source)
+    here = (watched.c.release == entry.release) & (watched.c.source == entry.source)
     values = {
-        "number": one.number,
-        "test": one.test.to_bytes(),
-        "seen": json.dumps([seen.model_dump() for seen in one.seen]),
+        "number": entry.number,
+        "test": entry.test.to_bytes(),
+        "seen": json.dumps([seen.model_dump() for seen in entry.seen]),
         "seen_ms": now_ms(),
     }
     if not connection.execute(update(watched).where(here).values(values)).rowcount:
-        connection.execute(insert(watched).values(release=one.release, source=one.source, **values))
+        connection.execute(insert(watched).values(release=entry.release, source=entry.source, **values))
 
 
 def drop_beyond(connection: Connection, most: int) -> int:
@@ -141,7 +141,7 @@ def to_announce(connection: Connection) -> list[ShiftAlarm]:
     """Return the alarms that are shelved and not announced, the oldest first."""
     waiting = alarms.c.evidence.is_not(None) & alarms.c.announced.is_not(True)
     found = connection.scalars(select(alarms.c.evidence).where(waiting).order_by(alarms.c.id))
-    return [ShiftAlarm.model_validate_json(one) for one in found]
+    return [ShiftAlarm.model_validate_json(entry) for entry in found]
 
 
 def put_announced(connection: Connection, ids: Iterable[int]) -> None:
@@ -150,8 +150,8 @@ def put_announced(connection: Connection, ids: Iterable[int]) -> None:
 
 
 def _dumped(some: Sequence[Seen]) -> str:
-    return json.dumps([one.model_dump() for one in some])
+    return json.dumps([entry.model_dump() for entry in some])
 
 
 def _loaded(text: str) -> tuple[Seen, ...]:
-    return tuple(Seen.model_validate(one) for one in json.loads(text))
+    return tuple(Seen.model_validate(entry) for entry in json.loads(text))

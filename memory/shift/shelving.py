@@ -187,7 +187,7 @@ def shelve(
     arrivals = _fit(alarm, [found[item] for item in alarm.suspects if item in found])
     others = [found[item].features for item in alarm.others if item in found]
     rows = _matrix([arrival.features for arrival in arrivals])
-    digests = crops.put_all([a.crops for a in arrivals], [a.picture for a in arrivals])
+    digests = crops.put_all([arrival.views for arrival in arrivals])
     with store.write() as connection:
         if not waits(connection, alarm.id):
             return  # another process of this memory did it
@@ -208,14 +208,14 @@ def shelve(
 
 def _fit(alarm: Alarm, found: Sequence[Reread]) -> list[Arrival]:
     fit = []
-    for one in found:
-        item, picture = one.item, one.decoded.pictures.get(PICTURE)
+    for again in found:
+        item, picture = again.item, again.decoded.pictures.get(PICTURE)
         arrival = Arrival(
             id=f"{item.topic}-{item.partition}-{item.offset}",
             media_digest=item.digest,
             source=alarm.raised.source,
-            crops=one.decoded.crops,
-            features=one.features,
+            crops=again.decoded.crops,
+            features=again.features,
             embedding=None,
             group=None,
             release=alarm.raised.release,

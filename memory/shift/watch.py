@@ -5,7 +5,7 @@ Sources and offsets are one SQL transaction, so that each verdict is bet on once
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from threading import Event
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from detector.records import VERDICTS, Verdict
 from ingest.kafka.sink import SinkError
-from ingest.records import InRecord, Position
+from ingest.records import InRecord
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 from memory import metrics
@@ -27,7 +27,7 @@ from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, p
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
-from memory.store import ExemplarMemoryError, Store, load_positions, save_offsets
+from memory.store import ExemplarMemoryError, Store, save_offsets
 
 SUSPECT_P = 0.2
 """Suspects are items since the shift began whose score is above all but this share of the source's own."""
@@ -61,7 +61,7 @@ def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) ->
         try:
             watch = Watch(settings)
             try:
-                with StoredSource(ingest, settings, reading, watch.positions, watch.step_over) as source:
+                with StoredSource(ingest, reading, watch.store) as source:
                     while not stop.is_set():
                         records = source.poll()
                         watch.take(records, source.topic_id)
@@ -82,19 +82,9 @@ class Watch:
     def __init__(self, settings: MemorySettings) -> None:
         """Open the database. Raises StoreUnavailableError or WrongStoreError."""
         self._settings = settings
-        self._store = Store(settings.database_url)
-        self.close = self._store.close
+        self.store = Store(settings.database_url)
+        self.close = self.store.close
         self._tell_at = -math.inf
-
-    def positions(self) -> dict[tuple[str, int], Position]:
-        """Return where to read on by (topic, partition). Raises StoreUnavailableError."""
-        with self._store.read() as connection:
-            return load_positions(connection)
-
-    def step_over(self, offsets: Mapping[tuple[str, int], int], topic_id: str | None) -> None:
-        """Note where to read on in the topic of this id. Raises StoreUnavailableError."""
-        with self._store.note() as connection:
-            save_offsets(connection, offsets, topic_id)
 
     def tell(self, ingest: IngestSettings) -> None:
         """Shelve the suspects of new alarms, and announce those; what fails is tried again a while later.
@@ -104,8 +94,8 @@ class Watch:
         if time.monotonic() < self._tell_at:
             return
         try:
-            shelve_all(self._store, ingest, self._settings)
-            announce_all(self._store, ingest, self._settings)
+            shelve_all(self.store, ingest, self._settings)
+            announce_all(self.store, ingest, self._settings)
         except (ExemplarMemoryError, SinkError, SandboxUnavailableError, KafkaError, OSError) as error:
             metrics.WATCH_FAILURES.inc()
             log.warning("alarm not told, done again", error=f"{type(error).__name__}: {error}")
@@ -116,18 +106,20 @@ class Watch:
         if not records:
             return
         reals = [found for record in records if (found := called_real(record)) is not None]
-        reals.sort(key=lambda one: one[:2])  # stable: within a source they stay in order
-        with self._store.note() as connection:
+        reals.sort(key=lambda watched: watched[:2])  # stable: within a source they stay in order
+        with self.store.note() as connection:
             raised = 0
-            for (release, source), items in groupby(reals, key=lambda one: one[:2]):
-                one = load(connection, release, source, self._settings)
+            for (release, source), items in groupby(reals, key=lambda watched: watched[:2]):
+                watched = load(connection, release, source, self._settings)
                 for _, _, item in items:
-                    if observe(one, item) and (alarm := crossed(one, self._settings.max_false_alarms)):
-                        put_raised(connection, alarm, *suspects_and_others(one, alarm.since))
+                    if observe(watched, item) and (
+                        alarm := crossed(watched, self._settings.max_false_alarms)
+                    ):
+                        put_raised(connection, alarm, *suspects_and_others(watched, alarm.since))
                         log.warning("source has shifted", **alarm.model_dump(exclude={"at"}))
-                        one = begin(connection, release, source, self._settings)
+                        watched = begin(connection, release, source, self._settings)
                         raised += 1
-                save(connection, one)
+                save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
@@ -165,34 +157,34 @@ def called_real(record: InRecord) -> tuple[str, str, Seen] | None:
     return verdict.release, source[:_MAX_SOURCE_CHARS], seen
 
 
-def observe(one: Watched, item: Seen) -> bool:
+def observe(watched: Watched, item: Seen) -> bool:
     """Take a source's next item in; False where it is the very media of one of the newest, sent again."""
-    if any(item.digest == seen.digest for seen in one.seen):
+    if any(item.digest == seen.digest for seen in watched.seen):
         return False
-    p = one.test.observe(item.score)
-    one.seen = [*one.seen, item.model_copy(update={"p": p})][-SEEN:]
+    p = watched.test.observe(item.score)
+    watched.seen = [*watched.seen, item.model_copy(update={"p": p})][-SEEN:]
     return True
 
 
-def crossed(one: Watched, budget: float) -> Raised | None:
+def crossed(watched: Watched, budget: float) -> Raised | None:
     """Return what is to be said where a test's evidence has reached its limit."""
-    limit = -math.log(budget * share_of_budget(one.number))
-    if one.test.log_e < limit:
+    limit = -math.log(budget * share_of_budget(watched.number))
+    if watched.test.log_e < limit:
         return None
-    bet_on = [seen.p for seen in one.seen if seen.p is not None]
+    bet_on = [seen.p for seen in watched.seen if seen.p is not None]
     return Raised(
         at=datetime.now(UTC),
-        source=one.source,
-        release=one.release,
-        items=one.test.bets,
+        source=watched.source,
+        release=watched.release,
+        items=watched.test.bets,
         since=len(bet_on) - began(np.array(bet_on)),
-        log_e=one.test.log_e,
+        log_e=watched.test.log_e,
         log_limit=limit,
     )
 
 
-def suspects_and_others(one: Watched, since: int) -> tuple[list[Seen], list[Seen]]:
+def suspects_and_others(watched: Watched, since: int) -> tuple[list[Seen], list[Seen]]:
     """Return the newest suspects of the last `since` items, and from before them what would be one."""
-    suspects = [seen for seen in one.seen[-since:] if seen.p is not None and seen.p <= SUSPECT_P]
-    others = [seen for seen in one.seen[:-since] if seen.p is not None and seen.p <= SUSPECT_P]
+    suspects = [seen for seen in watched.seen[-since:] if seen.p is not None and seen.p <= SUSPECT_P]
+    others = [seen for seen in watched.seen[:-since] if seen.p is not None and seen.p <= SUSPECT_P]
     return suspects[-MAX_SUSPECTS:], others[-MAX_OTHERS:]

@@ -144,7 +144,7 @@ def test_its_probe_says_what_the_graph_says_in_another_session(artifact):
 
 def test_an_export_that_lost_the_second_input_is_found(artifact):
     graph = RedIsFake()
-    graph.forward = lambda **arrays: graph.base(arrays["crops"], arrays["pooling"])  # type: ignore[method-assign]
+    graph.forward = lambda **arrays: graph.base(arrays["crops"], arrays["pooling"])
     with pytest.raises(ExportError, match="logits differs by"):
         prove_equal(graph, artifact.folder / MODEL, artifact.manifest.contract, REQUESTS)
 

@@ -129,13 +129,16 @@ def helm() -> str:
 
 @pytest.fixture(scope="session")
 def render(helm: str, chart: Chart) -> Render:
-    """Give the objects of the chart, with some values over those of a scenario and every API at hand."""
+    """Give the objects of the chart, with some values over those of a scenario and every API at hand.
+
+    The same are given again where the same is asked for: who changes one copies it first.
+    """
 
     @cache
-    def template(scenario: str, over: str, name: str, apis: tuple[str, ...], namespace: str) -> str:
+    def rendered(scenario: str, over: str, name: str, apis: tuple[str, ...], namespace: str) -> Manifests:
         done = chart.run(helm, *chart.template(scenario, name, apis, namespace), values=json.loads(over))
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return Manifests([found for found in yaml.load_all(done.stdout, yaml.CSafeLoader) if found])
 
     def render(
         scenario: str = "minimal",
@@ -144,8 +147,7 @@ def render(helm: str, chart: Chart) -> Render:
         apis: tuple[str, ...] = EVERY_API,
         namespace: str = "media",
     ) -> Manifests:
-        rendered = template(scenario, json.dumps(over or {}), name, apis, namespace)
-        return Manifests([found for found in yaml.load_all(rendered, yaml.CSafeLoader) if found])
+        return rendered(scenario, json.dumps(over or {}), name, apis, namespace)
 
     return render
 

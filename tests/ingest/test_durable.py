@@ -166,7 +166,7 @@ def test_the_disk_of_these_tests_loses_what_was_written_carelessly(tmp_path, mon
 @pytest.mark.parametrize("made", [file_aside, folder_aside])
 def test_an_error_while_it_is_filled_leaves_nothing(tmp_path, made):
     write_durably(tmp_path / "kept", b"old")
-    with pytest.raises(KeyboardInterrupt), made(tmp_path / "kept"):  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt), made(tmp_path / "kept"):
         raise KeyboardInterrupt
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept").read_bytes() == b"old"

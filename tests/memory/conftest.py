@@ -63,7 +63,7 @@ def arrival(number: int, **changes: object) -> Arrival:
         "received_at": datetime(2026, 1, 1, tzinfo=UTC),
         "verdict": None,
     }
-    return Arrival(**(values | changes))  # type: ignore[arg-type]
+    return Arrival(**(values | changes))
 
 
 Fill = Callable[..., Remembered]

@@ -63,7 +63,7 @@ def stop_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> Event:
         written.append(None)
         if len(written) == batches:
             stop.set()
-        return real(*arguments)  # type: ignore[arg-type]
+        return real(*arguments)
 
     monkeypatch.setattr(module, "renew_features", renew)
     return stop
@@ -91,7 +91,7 @@ def test_a_batch_that_fails_leaves_its_rows_as_they_were(store, crops, monkeypat
 
     def fail_late(*arguments: object) -> int:
         calls.append(None)
-        real(*arguments)  # type: ignore[arg-type]
+        real(*arguments)
         if len(calls) == 2:
             raise OSError("the line broke before the commit")
         return 0

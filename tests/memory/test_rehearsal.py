@@ -215,7 +215,7 @@ def test_groups_fall_60_20_20_and_always_on_the_same_side():
     splits = [split_of(f"group-{i}") for i in range(20_000)]
     assert splits == [split_of(f"group-{i}") for i in range(20_000)]
     for split, share in (("train", 0.6), ("calibration", 0.2), ("test", 0.2)):
-        assert abs(splits.count(split) / len(splits) - share) < 0.02  # type: ignore[arg-type]
+        assert abs(splits.count(split) / len(splits) - share) < 0.02
 
 
 def test_the_split_of_a_name_is_fixed_for_ever():

@@ -33,7 +33,7 @@ class Host:
 
 def shelf(store: Store, name: str) -> list[str]:
     with store.read() as connection:
-        return [e.id for e in select_exemplars(connection, shelf=name)]  # type: ignore[arg-type]
+        return [e.id for e in select_exemplars(connection, shelf=name)]
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ settings.register_profile("forgewatch", deadline=None)
 settings.load_profile("forgewatch")
 
 _SHARE_A_STACK = "tests/system/loop"
-_LONGEST = "tests/updater/test_run.py"
-"""Takes minutes."""
+_LONGEST = tuple(f"tests/updater/test_{name}.py" for name in ("run", "torchrun", "runner_weights"))
+"""Take minutes."""
 
 
 class _ByFile(LoadScopeScheduling):  # type: ignore[misc]

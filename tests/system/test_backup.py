@@ -225,7 +225,7 @@ def test_crops_older_than_the_rows_stop_an_update_until_they_are_back(stack: Sta
     stack.remember(range(4, 24))
     stack.label(range(24), "blend")
     stack.dump("after")
-    everything = {name: CropStore(stack.crops_url).load(name) for name in stack.held()}
+    everything = {name: CropStore(stack.crops_url).load_views(name) for name in stack.held()}
     stack.lose_crops()
     stack.copy_crops(copy, back=True)
     stack.restore("after")

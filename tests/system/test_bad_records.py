@@ -23,6 +23,7 @@ from ingest.settings import IngestSettings
 from memory.intake import UnfitItemError
 from memory.settings import MemorySettings
 from memory.source import StoredSource, unknowns
+from memory.store import Store
 from memory.worker import arrival_of
 
 pytestmark = pytest.mark.system
@@ -93,12 +94,12 @@ def test_the_detector_reads_and_answers_each(
     assert within(60, read) == [0, 1, 2, 3, 4, 6, 7, 8]
 
 
-def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str) -> None:
+def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str, sqlite_url: str) -> None:
     def read() -> list[int]:
         offsets: list[int] = []
         memory = MemorySettings(group_id=f"group-{topic}", max_batch_messages=3)
         reading = replace(unknowns(settings, memory), topic=topic)
-        with StoredSource(settings, memory, reading, dict, lambda offsets, topic_id: None) as source:
+        with contextlib.closing(Store(sqlite_url)) as store, StoredSource(settings, reading, store) as source:
             while not offsets or offsets[-1] < 8:
                 for record in source.poll():
                     offsets.append(record.offset)

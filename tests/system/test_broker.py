@@ -6,13 +6,15 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import MessageSizeTooLargeError
+from streams import all_of
 
 from deploy.local.broker import cluster_id, start_broker
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
 from deploy.server.status import group_lag
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
@@ -29,24 +31,10 @@ def topic(broker: str) -> Iterator[str]:
     admin.close()
 
 
-def committed(broker: str, topic: str) -> list[bytes]:
-    """What a read_committed reader finds in the topic up to its end."""
-    reader = KafkaConsumer(bootstrap_servers=broker, isolation_level="read_committed", group_id=None)
-    try:
-        partition = TopicPartition(topic, 0)
-        reader.assign([partition])
-        reader.seek_to_beginning(partition)
-        end = reader.end_offsets([partition])[partition]
-        values = []
-        while reader.position(partition) < end:
-            values += [record.value for record in reader.poll(timeout_ms=500).get(partition, [])]
-        return values
-    finally:
-        reader.close()
-
-
 def behind(bootstrap: str) -> int:
-    (partition,) = group_lag({"bootstrap_servers": bootstrap}, "a-group", "kept", 30)
+    (partition,) = group_lag(
+        kafka_options(IngestSettings(bootstrap_servers=bootstrap)), "a-group", "kept", 30
+    )
     return partition.lag
 
 
@@ -58,7 +46,7 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker: str, 
         producer.send(topic, value).get(timeout=120)
         end()
     producer.close()
-    assert committed(broker, topic) == [b"kept"]
+    assert [record.value for record in all_of(broker, topic)] == [b"kept"]
 
 
 def test_a_record_of_the_widest_topic_is_taken_and_a_wider_one_refused(broker: str, topic: str) -> None:

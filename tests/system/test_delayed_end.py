@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
+from streams import all_of
 
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
@@ -158,18 +159,4 @@ def delay_an_end(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, name: str) -> tu
             with pytest.raises(CommitError):
                 sink.commit([OutRecord(name, None, b"half of the third")], {}, None)
         sink.recover()  # and what was left open is aborted
-    return codes[0], committed_values(settings, name)
-
-
-def committed_values(settings: IngestSettings, topic: str) -> list[bytes]:
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=settings.bootstrap_servers,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        consumer_timeout_ms=1500,
-    )
-    try:
-        return [record.value for record in consumer]
-    finally:
-        consumer.close()
+    return codes[0], [record.value for record in all_of(settings.bootstrap_servers, name)]

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from streams import await_that, produce
 
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Ledger, Move
@@ -56,21 +56,8 @@ def named(settings: IngestSettings, topic: str) -> Rollout | None:
     return read_topic(kafka_options(settings), topic, 10).newest
 
 
-def produce(settings: IngestSettings, topic: str, value: bytes | None, key: bytes = b"stable") -> None:
-    producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
-    producer.send(topic, key=key, value=value).get(10)
-    producer.close()
-
-
 def publisher(ledger: Ledger, settings: IngestSettings, topic: str, interval_s: float = 60) -> Publisher:
     return Publisher(ledger, kafka_options(settings), topic, interval_s=interval_s, timeout_s=10)
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_what_a_crash_kept_from_the_topic_is_published_at_the_next_start(
@@ -80,7 +67,7 @@ def test_what_a_crash_kept_from_the_topic_is_published_at_the_next_start(
     go_live(ledger, A)  # and here the server died
     assert named(settings, topic) is None
     with publisher(ledger, settings, topic):
-        until(lambda: named(settings, topic) is not None)
+        await_that(lambda: named(settings, topic) is not None)
     assert named(settings, topic) == expected(ledger, A, None, 3)
 
 
@@ -89,12 +76,12 @@ def test_a_move_is_published_when_the_publisher_is_woken(
 ) -> None:
     topic = make_topic(compacted=True)
     with publisher(ledger, settings, topic) as running:
-        until(lambda: running.problem is None)
+        await_that(lambda: running.problem is None)
         go_live(ledger, A)
         go_live(ledger, B)
         running.wake()
         wanted = expected(ledger, B, A, 6)
-        until(lambda: named(settings, topic) == wanted)
+        await_that(lambda: named(settings, topic) == wanted)
 
 
 @pytest.mark.parametrize(
@@ -107,10 +94,10 @@ def test_a_foreign_record_on_the_topic_is_overwritten_within_the_interval(
     go_live(ledger, A)
     with publisher(ledger, settings, topic, interval_s=0.2):
         wanted = expected(ledger, A, None, 3)
-        until(lambda: named(settings, topic) == wanted)
-        produce(settings, topic, value)
+        await_that(lambda: named(settings, topic) == wanted)
+        produce(settings.bootstrap_servers, topic, value, key=b"stable")
         # A worker passes it by, but compaction would keep it in place of what deploy wrote.
-        until(lambda: read_topic(kafka_options(settings), topic, 10) == Found(wanted, wanted))
+        await_that(lambda: read_topic(kafka_options(settings), topic, 10) == Found(wanted, wanted))
 
 
 def test_an_unchanged_ledger_writes_the_topic_once(
@@ -134,9 +121,9 @@ def test_a_missing_topic_is_a_problem_that_passes(
     with pytest.raises(PublishError, match="no topic"):
         read_topic(kafka_options(settings), name, 10)
     with publisher(ledger, settings, name) as running:
-        until(lambda: "no topic" in (running.problem or ""))
+        await_that(lambda: "no topic" in (running.problem or ""))
         make_topic(compacted=True, name=name)
-        until(lambda: running.problem is None)
+        await_that(lambda: running.problem is None)
     assert named(settings, name) is not None
 
 
@@ -159,12 +146,12 @@ def test_a_forged_record_is_outranked_and_put_on_record(
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     with publisher(ledger, settings, topic, interval_s=0.2) as running:
-        until(lambda: named(settings, topic) == expected(ledger, A, None, 3))
+        await_that(lambda: named(settings, topic) == expected(ledger, A, None, 3))
         forged = Rollout(ledger=ledger.id, epoch=4, sequence=2**40, stable=B)
-        produce(settings, topic, forged.model_dump_json().encode(), key)
-        until(lambda: bool(raises(ledger)))
-        until(lambda: named(settings, topic) == expected(ledger, A, None, 3))
-        until(lambda: running.problem is None)
+        produce(settings.bootstrap_servers, topic, forged.model_dump_json().encode(), key=key)
+        await_that(lambda: bool(raises(ledger)))
+        await_that(lambda: named(settings, topic) == expected(ledger, A, None, 3))
+        await_that(lambda: running.problem is None)
     (reason,) = raises(ledger)
     assert "named release bbbbbbbbbbbb by this ledger, epoch 4" in reason
     assert fold(ledger.events()).epoch == 5
@@ -229,8 +216,8 @@ def test_two_servers_over_one_topic_do_not_fight_in_silence_nor_at_full_speed(
         publisher(ledger, settings, topic, interval_s=0.1) as one,
         publisher(other, settings, topic, interval_s=0.1) as two,
     ):
-        until(lambda: min(len(raises(ledger)), len(raises(other))) >= 3)
-        until(lambda: "something else writes to the releases topic" in f"{one.problem} {two.problem}")
+        await_that(lambda: min(len(raises(ledger)), len(raises(other))) >= 3)
+        await_that(lambda: "something else writes to the releases topic" in f"{one.problem} {two.problem}")
     assert len(raises(ledger)) + len(raises(other)) < 20
     assert "another deploy server writes there" in raises(ledger)[-1]
     other.close()

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from kafka import KafkaProducer
 from prometheus_client import start_http_server
 
 from deploy.doctor.diagnosis import examine
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Move
+from deploy.releases.publish import write_rollout
 from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector import metrics
 from detector.records import RELEASES, Rollout
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 from updater.records import Candidate
 
@@ -83,11 +84,8 @@ def metrics_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     thread.join()
 
 
-def produce(settings: IngestSettings, rollout: Rollout) -> None:
-    producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
-    topic = settings.topic(RELEASES)
-    producer.send(topic, key=b"stable", value=rollout.model_dump_json().encode()).get(10)
-    producer.close()
+def write(settings: IngestSettings, rollout: Rollout) -> None:
+    write_rollout(kafka_options(settings), settings.topic(RELEASES), rollout, 10)
 
 
 def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(
@@ -95,7 +93,7 @@ def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(
 ) -> None:
     assert examine("releases topic").found == "topic and ledger agree"
     foreign = Rollout(ledger="f" * 32, epoch=0, sequence=1, stable=B)
-    produce(settings, foreign)
+    write(settings, foreign)
     found = examine("releases topic")
     assert not found.ok
     assert f"names release {B[:12]} (ledger ffffffffffff" in found.found
@@ -104,7 +102,7 @@ def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(
     mended = examine("releases topic")
     assert mended.ok
     assert "since the epoch was raised" in mended.found
-    produce(settings, foreign.model_copy(update={"epoch": 7}))
+    write(settings, foreign.model_copy(update={"epoch": 7}))
     assert "outranked again at" in (services.publisher.heal() or "")
     assert not examine("releases topic").ok
 

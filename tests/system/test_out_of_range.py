@@ -2,11 +2,11 @@
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+import streams
+from kafka import KafkaAdminClient, TopicPartition
 from structlog.testing import capture_logs
 
 from ingest import metrics
@@ -18,6 +18,7 @@ from ingest.settings import IngestSettings
 from memory import metrics as memory_metrics
 from memory.settings import MemorySettings
 from memory.source import StoredSource, unknowns
+from memory.store import Store, load_offsets, save_offsets
 
 pytestmark = pytest.mark.system
 
@@ -34,10 +35,8 @@ def ingest(broker: str) -> IngestSettings:
 
 
 def produce(ingest: IngestSettings, first: int, count: int) -> None:
-    producer = KafkaProducer(bootstrap_servers=ingest.bootstrap_servers)
-    for number in range(first, first + count):
-        producer.send(ingest.media_topic, str(number).encode(), partition=0).get(30)
-    producer.close()
+    values = [str(number).encode() for number in range(first, first + count)]
+    streams.produce(ingest.bootstrap_servers, ingest.media_topic, *values)
 
 
 def delete_before(ingest: IngestSettings, offset: int) -> None:
@@ -160,32 +159,26 @@ def test_an_offset_beyond_the_end_of_the_log_is_told_and_nothing_that_the_log_ha
     ("stored", "read", "lost", "truncations"), [(1, [3], 2, 0), (50, [3], 0, 1), (3, [3], 0, 0)]
 )
 def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
-    ingest: IngestSettings, stored: int, read: list[int], lost: int, truncations: int
+    ingest: IngestSettings, stored: int, read: list[int], lost: int, truncations: int, sqlite_url: str
 ) -> None:
-    place = ingest.media_topic, 0
-    positions = {place: Position(stored)}
-
-    def store(offsets: Mapping[tuple[str, int], int], topic_id: str | None) -> None:
-        positions.update({at: Position(offset, topic_id) for at, offset in offsets.items()})
-
+    place, store = (ingest.media_topic, 0), Store(sqlite_url)
+    with store.note() as connection:
+        save_offsets(connection, {place: stored})
     produce(ingest, 0, 4)
     delete_before(ingest, 3)
     memory = MemorySettings(group_id=f"g-{uuid.uuid4().hex}")
     before = memory_metrics.LOST._value.get(), metrics.TRUNCATIONS._value.get()
     for _ in range(2):  # the second one finds what the first one stored
-        with StoredSource(
-            ingest,
-            memory,
-            replace(unknowns(ingest, memory), topic=ingest.media_topic),
-            lambda: positions,
-            store,
-        ) as source:
+        reading = replace(unknowns(ingest, memory), topic=ingest.media_topic)
+        with StoredSource(ingest, reading, store) as source:
             found: list[InRecord] = []
             deadline = time.monotonic() + 180
             while not found:
                 assert time.monotonic() < deadline
                 found = source.poll()
             assert numbers(found) == read
-            assert positions[place].offset == 3
+            with store.read() as connection:
+                assert load_offsets(connection)[place] == 3
         after = memory_metrics.LOST._value.get(), metrics.TRUNCATIONS._value.get()
         assert after == (before[0] + lost, before[1] + truncations)
+    store.close()

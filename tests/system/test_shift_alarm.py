@@ -3,16 +3,16 @@
 import hashlib
 import io
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 from PIL import Image
+from streams import await_that, first_of
 from verdicts import make_item, make_verdict
 
 from detector.records import VERDICTS
@@ -79,12 +79,12 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
     store = Store(memory.database_url)
     send(range(STEADY))
     with _watching(ingest, memory):
-        _await(lambda: _offset(store) == STEADY)
+        await_that(lambda: _offset(store) == STEADY)
     assert list_clusters(store) == []  # nothing has shifted
     send(range(STEADY, STEADY + SHIFTED))
     producer.close()
     with _watching(ingest, memory):  # another process goes on with the bets of the first
-        told = _announced(broker, ingest.topic(ALARMS))
+        told = ShiftAlarm.model_validate_json(first_of(broker, ingest.topic(ALARMS)).value)
     (shown,) = list_clusters(store)
     assert shown.alarm == told
     assert (told.source, told.cluster) == ("door-7", shown.id)
@@ -114,24 +114,3 @@ def _watching(ingest: IngestSettings, memory: MemorySettings) -> Iterator[None]:
 def _offset(store: Store) -> int:
     with store.read() as connection:
         return sum(load_offsets(connection).values())
-
-
-def _await(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def _announced(broker: str, topic: str) -> ShiftAlarm:
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=broker, auto_offset_reset="earliest", isolation_level="read_committed"
-    )
-    deadline = time.monotonic() + 180
-    try:
-        while time.monotonic() < deadline:
-            for records in consumer.poll(timeout_ms=500).values():
-                return ShiftAlarm.model_validate_json(records[0].value)
-    finally:
-        consumer.close()
-    raise AssertionError("no alarm was announced")

@@ -2,12 +2,12 @@
 
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaTimeoutError
+from streams import all_of, await_that, take
 
 from ingest import metrics
 from ingest.kafka.positions import SameTopic, fresh_topic_id
@@ -26,15 +26,6 @@ def settings(broker: str) -> IngestSettings:
     settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(settings, ingest_topics(settings, partitions=2))
     return settings
-
-
-def take(source: Source, count: int) -> list[InRecord]:
-    taken: list[InRecord] = []
-    deadline = time.monotonic() + 180
-    while len(taken) < count:
-        assert time.monotonic() < deadline, f"{len(taken)} of {count} records came"
-        taken += source.poll(count - len(taken), timeout_s=0.5)
-    return taken
 
 
 def commit(sink: TransactionalSink, source: Source, taken: list[InRecord]) -> None:
@@ -76,10 +67,12 @@ def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings:
     with Source(settings, "group") as source, TransactionalSink(settings, "worker") as sink:
         taken = take(source, 1)
         commit(sink, source, taken)
-        deadline = time.monotonic() + 120
-        while source.lag():
-            assert time.monotonic() < deadline, "the end of the transaction counts as a record"
+
+        def caught_up() -> bool:
             source.poll(1, timeout_s=0.5)
+            return source.lag() == 0
+
+        await_that(caught_up, what=lambda: "the end of the transaction counts as a record")
         assert waiting_s() == 0
 
 
@@ -94,15 +87,7 @@ def test_what_the_broker_finds_too_large_is_told_apart_and_nothing_of_its_transa
             sink.commit([small, large, small], {}, None)
         assert refused.value.record is large
         sink.commit([small], {}, None)
-    consumer = KafkaConsumer(
-        name,
-        bootstrap_servers=settings.bootstrap_servers,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        consumer_timeout_ms=1500,
-    )
-    assert [record.key for record in consumer] == [b"small"]
-    consumer.close()
+    assert [record.key for record in all_of(settings.bootstrap_servers, name)] == [b"small"]
 
 
 def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_again_once_and_in_order(
@@ -116,11 +101,8 @@ def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_agai
         producer.send(settings.media_topic, value=b"%d" % number, key=b"%d" % number)
     producer.close()
     with TransactionalSink(settings, f"slot-{name}") as sink, Source(settings, f"group-{name}") as source:
-        first: list[InRecord] = []
         deadline = time.monotonic() + 180
-        while len(first) < 2:
-            assert time.monotonic() < deadline
-            first += source.poll(2 - len(first), timeout_s=0.5)
+        first = take(source, 2)
         sink.commit([], source.offsets_after(first[:1]), source.group_metadata())
 
         def silent(*arguments: Any) -> None:
@@ -151,13 +133,6 @@ def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_agai
     for partition in (0, 1):
         offsets = [record.offset for record in taken if record.partition == partition]
         assert offsets == list(range(len(offsets)))
-
-
-def await_that(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outside(broker: str) -> None:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
+from streams import all_of, take
 from structlog.testing import capture_logs
 
 from ingest.dead_letters import dead_letter
@@ -52,29 +53,6 @@ def send(settings: IngestSettings, count: int) -> None:
             producer.send(settings.media_topic, value=b"%d" % number, key=b"%d" % number)
 
 
-def take(source: Source, count: int) -> list[InRecord]:
-    taken: list[InRecord] = []
-    for _ in range(60):
-        taken += source.poll(count - len(taken), timeout_s=0.5)
-        if len(taken) >= count:
-            return taken
-    raise AssertionError(f"{len(taken)} of {count} records came")
-
-
-def read_all(settings: IngestSettings, topic: str, isolation: str = "read_committed") -> list[Any]:
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=settings.bootstrap_servers,
-        auto_offset_reset="earliest",
-        isolation_level=isolation,
-        consumer_timeout_ms=1500,
-    )
-    try:
-        return list(consumer)
-    finally:
-        consumer.close()
-
-
 def echo(settings: IngestSettings, records: list[InRecord]) -> list[OutRecord]:
     return [OutRecord(out_topic(settings), record.key, record.value) for record in records]
 
@@ -87,7 +65,7 @@ def test_a_commit_carries_records_and_offsets_together(settings: IngestSettings)
             sink.commit(echo(settings, records), source.offsets_after(records), source.group_metadata())
         with Source(settings, "group") as source:
             assert source.poll(10, timeout_s=3) == []
-    assert {record.value for record in read_all(settings, out_topic(settings))} == {
+    assert {record.value for record in all_of(settings.bootstrap_servers, out_topic(settings))} == {
         b"%d" % n for n in range(20)
     }
 
@@ -116,8 +94,8 @@ def test_a_failed_transaction_leaves_nothing_and_its_records_come_again(
         again = take(source, 6)
         sink.commit(echo(settings, again), source.offsets_after(again), source.group_metadata())
     assert sorted(record.offset for record in again) == sorted(record.offset for record in records)
-    assert len(read_all(settings, out_topic(settings))) == 6
-    assert len(read_all(settings, out_topic(settings), "read_uncommitted")) == 12
+    assert len(all_of(settings.bootstrap_servers, out_topic(settings))) == 6
+    assert len(all_of(settings.bootstrap_servers, out_topic(settings), "read_uncommitted")) == 12
 
 
 def test_a_commit_whose_answer_was_lost_is_not_done_twice(
@@ -139,7 +117,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(
         sink.recover()
         source.rewind()
         assert source.poll(10, timeout_s=2) == []
-    assert len(read_all(settings, out_topic(settings))) == 5
+    assert len(all_of(settings.bootstrap_servers, out_topic(settings))) == 5
 
 
 def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(
@@ -174,7 +152,7 @@ def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(
         again = take(source, 3)
         sink.commit(echo(settings, again), source.offsets_after(again), source.group_metadata())
     assert late
-    assert len(read_all(settings, out_topic(settings))) == 3
+    assert len(all_of(settings.bootstrap_servers, out_topic(settings))) == 3
 
 
 def test_a_second_sink_of_the_same_slot_fences_the_first(settings: IngestSettings) -> None:
@@ -197,7 +175,7 @@ def test_every_kind_of_record_has_a_dead_letter_that_can_be_written(settings: In
         error = EnvelopeError("null_value", "ä" * 2000)
         letters = [dead_letter(record, "envelope", error, settings) for record in [*records, nothing]]
         sink.commit(letters, source.offsets_after(records), source.group_metadata())
-    written = read_all(settings, settings.dead_letters_topic)
+    written = all_of(settings.bootstrap_servers, settings.dead_letters_topic)
     assert {(record.key, record.value) for record in written} == {
         (record.key, record.value) for record in [*records, nothing]
     }
@@ -214,7 +192,7 @@ def test_a_record_beyond_the_limit_is_refused_before_anything_is_sent(settings: 
             sink.commit([small, large], {}, None)
         assert refused.value.record is large
         sink.commit([small], {}, None)
-    assert len(read_all(settings, out_topic(settings))) == 1
+    assert len(all_of(settings.bootstrap_servers, out_topic(settings))) == 1
 
 
 def test_a_paused_source_stays_a_member_and_reads_on_after(settings: IngestSettings) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from streams import await_that, produce, take
 from verdicts import unknown_message
 
 from deploy.local.processes import free_port
@@ -21,7 +22,7 @@ from ingest.kafka.positions import TopicRenewedError
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics
-from ingest.records import OutRecord, Position
+from ingest.records import InRecord, OutRecord, Position
 from ingest.settings import IngestSettings
 from memory import rows
 from memory.settings import MemorySettings
@@ -32,22 +33,12 @@ pytestmark = pytest.mark.system
 _GIVEN = ("group_id", "database_url", "crops_url", "index_path")
 
 
-def produce(broker: str, topic: str, values: list[bytes]) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker)
-    for value in values:
-        producer.send(topic, value, partition=0).get(30)
-    producer.close()
-
-
 def make_anew(broker: str, ingest: IngestSettings, topic: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.delete_topics([topic])
-    deadline = time.monotonic() + 180
-    while topic in admin.list_topics():
-        assert time.monotonic() < deadline
+    await_that(lambda: topic not in admin.list_topics())
     admin.close()
-    while topic not in ensure_topics(ingest, [Topic(topic, 1_200_000)]):
-        assert time.monotonic() < deadline
+    await_that(lambda: topic in ensure_topics(ingest, [Topic(topic, 1_200_000)]))
 
 
 @pytest.fixture
@@ -106,18 +97,18 @@ def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
 ) -> None:
     store = Store(memory.database_url)
     topic = ingest.topic(UNKNOWNS)
-    produce(broker, topic, [unknown_message(n, n) for n in range(5)])
+    produce(broker, topic, *[unknown_message(n, n) for n in range(5)])
     # The media topic was made anew as well: the same ids, other media.
     again = [unknown_message(n, 100 + n) for n in range(12)]
     with remembering(ingest, memory):
         await_rows(store, 5)
         if running:
             make_anew(broker, ingest, topic)
-            produce(broker, topic, again)
+            produce(broker, topic, *again)
             await_rows(store, 17)
     if not running:
         make_anew(broker, ingest, topic)
-        produce(broker, topic, again)  # the stored offset 5 is one of the new topic's, too
+        produce(broker, topic, *again)  # the stored offset 5 is one of the new topic's, too
         with remembering(ingest, memory):
             await_rows(store, 17)
     found = await_rows(store, 17)
@@ -132,7 +123,7 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
 ) -> None:
     store = Store(memory.database_url)
     topic = ingest.topic(UNKNOWNS)
-    produce(broker, topic, [unknown_message(n, n) for n in range(10)])
+    produce(broker, topic, *[unknown_message(n, n) for n in range(10)])
     with remembering(ingest, memory):
         await_rows(store, 10)
     with store.write() as connection:  # as it was after the first two
@@ -150,15 +141,6 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
     store.close()
 
 
-def read(source: Source, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    deadline = time.monotonic() + 180
-    while len(found) < count:
-        assert time.monotonic() < deadline, found
-        found += [record.value or b"" for record in source.poll(100, 0.2)]
-    return found
-
-
 def answer(ingest: IngestSettings, source: Source, count: int) -> None:
     """Answer so many records of the media topic, as a worker does."""
     with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
@@ -172,6 +154,10 @@ def answer(ingest: IngestSettings, source: Source, count: int) -> None:
                 left -= len(records)
 
 
+def values_of(records: list[InRecord]) -> list[bytes]:
+    return [record.value or b"" for record in records]
+
+
 def values(first: int, count: int) -> list[bytes]:
     return [str(first + n).encode() for n in range(count)]
 
@@ -179,16 +165,16 @@ def values(first: int, count: int) -> list[bytes]:
 def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one_reads_all(
     broker: str, ingest: IngestSettings
 ) -> None:
-    produce(broker, ingest.media_topic, values(0, 5))
+    produce(broker, ingest.media_topic, *values(0, 5))
     group = f"g-{uuid.uuid4().hex}"
     with Source(ingest, group) as source:
         answer(ingest, source, 5)
         make_anew(broker, ingest, ingest.media_topic)
-        produce(broker, ingest.media_topic, values(100, 12))
+        produce(broker, ingest.media_topic, *values(100, 12))
         with pytest.raises(TopicRenewedError, match="made anew"):
             answer(ingest, source, 1)
     with Source(ingest, group) as source:
-        assert read(source, 12) == values(100, 12)
+        assert values_of(take(source, 12)) == values(100, 12)
 
 
 def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_taken_for_this_ones(
@@ -196,30 +182,27 @@ def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_take
 ) -> None:
     # As where the group's offsets come from a backup, or were written by the last transaction of a worker
     # that had read the topic before.
-    produce(broker, ingest.media_topic, values(0, 5))
+    produce(broker, ingest.media_topic, *values(0, 5))
     group = f"g-{uuid.uuid4().hex}"
     with Source(ingest, group) as source:
         answer(ingest, source, 5)
         read_before = source._same_topic.topic_id
     make_anew(broker, ingest, ingest.media_topic)
-    produce(broker, ingest.media_topic, values(100, 12))
+    produce(broker, ingest.media_topic, *values(100, 12))
     for of, expected in ((read_before, values(100, 12)), (None, values(105, 7))):
         with Source(ingest, group) as source:
-            deadline = time.monotonic() + 180
-            while not source.assigned():
-                assert time.monotonic() < deadline
-                source.poll(1, 0.1)
+            await_that(lambda source=source: source.poll(1, 0.1) or source.assigned())
             with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
                 at = {(ingest.media_topic, 0): Position(5, of)}
                 sink.commit([], at, source.group_metadata())
         with Source(ingest, group) as source:
-            assert read(source, len(expected)) == expected
+            assert values_of(take(source, len(expected))) == expected
 
 
 def test_a_topic_that_is_gone_for_a_while_is_waited_for(broker: str, ingest: IngestSettings) -> None:
-    produce(broker, ingest.media_topic, values(0, 1))
+    produce(broker, ingest.media_topic, *values(0, 1))
     with Source(ingest, f"g-{uuid.uuid4().hex}") as source:
-        assert read(source, 1) == values(0, 1)
+        assert values_of(take(source, 1)) == values(0, 1)
         admin = KafkaAdminClient(bootstrap_servers=broker)
         admin.delete_topics([ingest.media_topic])
         admin.close()

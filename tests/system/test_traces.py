@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 from PIL import Image
+from streams import first_of
 
 from detector.records import UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
@@ -54,19 +54,6 @@ def picture() -> bytes:
     return file.getvalue()
 
 
-def read(bootstrap: str, topic: str) -> Any:
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
-    )
-    deadline = time.monotonic() + 180
-    try:
-        while not (polled := consumer.poll(500)):
-            assert time.monotonic() < deadline, f"nothing came to {topic}"
-        return next(iter(polled.values()))[0]
-    finally:
-        consumer.close()
-
-
 def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_letter(
     broker: str, all_unknown: Artifact, tmp_path: Path, collector: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,8 +86,8 @@ def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_l
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
-            said = read(broker, ingest.topic(VERDICTS))
-            letter = read(broker, ingest.dead_letters_topic)
+            said = first_of(broker, ingest.topic(VERDICTS))
+            letter = first_of(broker, ingest.dead_letters_topic)
         finally:
             stop.set()
             thread.join(30)

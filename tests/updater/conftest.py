@@ -159,7 +159,7 @@ LENIENT = {
 
 @pytest.fixture
 def deploy_server(tmp_path, memory_settings):
-    """Runs deploy's own app on a free port, with these bounds of the gates; gives its URL and its parts."""
+    """Runs deploy's own app with these bounds of the gates; gives its URL and its artifacts' folder."""
     folder = tmp_path / "deploy"
     return lambda database_url=f"sqlite:///{folder / 'deploy.sqlite'}", **bounds: run_deploy(
         folder, memory_settings, database_url, UpdaterSettings(**LENIENT | bounds)
@@ -208,7 +208,7 @@ def run_deploy(folder, memory_settings, database_url, bounds):
             assert thread.is_alive()
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}", parts
+        yield f"http://127.0.0.1:{port}", folder / "artifacts"
     finally:
         server.should_exit = True
         thread.join()
@@ -282,7 +282,7 @@ def environment(memory_settings, tmp_path):
                 "LEASE_S": "2",
                 "THREADS": "1",
                 "DEVICE": "cpu",
-                "BACKBONE": "test_efficientnet",
+                "BACKBONE": "lcnet_050",
             }
             | settings
         )

@@ -38,7 +38,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
 ):
     remember("real", 60)
     remember("blocky", 50)
-    with deploy_server(min_new_named=0.5) as (url, parts):
+    with deploy_server(min_new_named=0.5) as (url, artifacts):
         settings = make_settings(url, min_new_named=0.5)
         first = run_once(settings, memory_settings)
         assert (first.state, first.error) == ("proposed", None)
@@ -62,7 +62,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
             "share of striped named",
         }
 
-        artifact = verify(parts.artifacts.folder(second.candidate), second.candidate)
+        artifact = verify(artifacts / second.candidate, second.candidate)
         evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
         counted = {name: evaluation["after"]["classes"][name]["items"] for name in candidate.classes}
         assert counted == {name: evaluation["before"]["classes"][name]["items"] for name in candidate.classes}
@@ -96,13 +96,13 @@ def test_an_update_rehearses_a_budget_of_what_is_live_and_no_proposal_costs_a_cr
     remember("real", 60)
     remember("blocky", 30)
     memory_settings = memory_settings.model_copy(update={"rehearsal_budget": 20})
-    with deploy_server() as (url, parts):
+    with deploy_server() as (url, artifacts):
         settings = make_settings(url, backbone="none")
 
         def trained():
             run = run_once(settings, memory_settings)
             assert run.error is None
-            folder = parts.artifacts.folder(run.candidate)
+            folder = artifacts / run.candidate
             return run.candidate, json.loads((folder / "evaluation.json").read_bytes())["items"]["train"]
 
         first, whole = trained()
@@ -235,9 +235,9 @@ def test_an_update_trains_from_postgresql_and_is_proposed_there(
 ):
     remember("real", 40)
     remember("blocky", 40)
-    with deploy_server(postgresql_url) as (url, parts):
+    with deploy_server(postgresql_url) as (url, artifacts):
         run = run_once(make_settings(url, backbone="none", database_url=postgresql_url), memory_settings)
         assert (run.state, run.error) == ("proposed", None)
         (release,) = httpx.get(f"{url}/releases").json()
         assert release["candidate"]["digest"] == run.candidate
-        assert parts.artifacts.folder(run.candidate).is_dir()
+        assert (artifacts / run.candidate).is_dir()

@@ -29,16 +29,16 @@ def test_a_release_says_where_and_when_and_its_child_keeps_that_byte_for_byte(
     remember("real", 60)
     remember("real", 12, frames=lambda rng: rng.integers(0, 256, (18, 64, 64, 3), np.uint8))
     remember("blocky", 50)
-    with deploy_server() as (url, parts):
+    with deploy_server() as (url, artifacts):
         given = make_settings(url, backbone="none", localizer_steps=3, scanner_steps=1)
         first = run_once(given, memory_settings)
         assert (first.state, first.error) == ("proposed", None)
-        release_0 = verify(parts.artifacts.folder(first.candidate), first.candidate)
+        release_0 = verify(artifacts / first.candidate, first.candidate)
         approve(url, release_0.digest)
         remember("striped", 50)
         second = run_once(make_settings(url, backbone="none"), memory_settings)
         assert (second.state, second.error) == ("proposed", None)
-        release_1 = verify(parts.artifacts.folder(second.candidate), second.candidate)
+        release_1 = verify(artifacts / second.candidate, second.candidate)
 
     manifest = release_0.manifest
     answers = {LOCALIZER: (manifest.localizer, "cells"), SCANNER: (manifest.scanner, "frame_score")}

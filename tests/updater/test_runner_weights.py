@@ -39,19 +39,19 @@ def test_a_checkpoint_votes_on_whole_pictures_release_after_release(
 ):
     remember("real", 60, shown=RED)
     remember("blocky", 50, shown=GREEN)
-    with deploy_server() as (url, parts):
+    with deploy_server() as (url, artifacts):
         settings = make_settings(
             url, backbone="none", picture_backbone="test_vit", picture_checkpoint=published("test_vit")
         )
         first = run_once(settings, pictures)
         assert (first.state, first.error) == ("proposed", None)
-        release_0 = verify(parts.artifacts.folder(first.candidate), first.candidate)
+        release_0 = verify(artifacts / first.candidate, first.candidate)
         approve(url, release_0.digest)
         remember("striped", 50, shown=BLUE)
         # Its branch is the parent's; the settings that it began with say nothing any more.
         second = run_once(make_settings(url, backbone="none"), pictures)
         assert (second.state, second.error) == ("proposed", None)
-        release_1 = verify(parts.artifacts.folder(second.candidate), second.candidate)
+        release_1 = verify(artifacts / second.candidate, second.candidate)
 
     for artifact in (release_0, release_1):
         manifest = artifact.manifest
@@ -86,7 +86,7 @@ def test_a_model_on_whole_pictures_begins_after_a_release_without_one_where_pict
 ):
     remember("real", 60, shown=RED)
     remember("blocky", 50, shown=GREEN)
-    with deploy_server() as (url, parts):
+    with deploy_server() as (url, artifacts):
         first = run_once(make_settings(url, backbone="none"), pictures)
         assert (first.state, first.error) == ("proposed", None)
         approve(url, first.candidate)
@@ -96,7 +96,7 @@ def test_a_model_on_whole_pictures_begins_after_a_release_without_one_where_pict
         )
         second = run_once(settings, pictures)
         assert (second.state, second.error) == ("proposed", None)
-        release = verify(parts.artifacts.folder(second.candidate), second.candidate)
+        release = verify(artifacts / second.candidate, second.candidate)
         assert release.manifest.parent == first.candidate
         rng = np.random.default_rng(1)
         red, green = verdicts_on(release.folder, RED(rng), GREEN(rng))
@@ -151,10 +151,10 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
 ):
     remember("real", 60)
     remember("blocky", 50)
-    with deploy_server() as (url, parts):
+    with deploy_server() as (url, artifacts):
         run = run_once(make_settings(url, backbone=name, checkpoint=published(name)), memory_settings)
         assert (run.state, run.error) == ("proposed", None)
-        artifact = verify(parts.artifacts.folder(run.candidate), run.candidate)
+        artifact = verify(artifacts / run.candidate, run.candidate)
     given, found = load_file(published(name)), load_file(artifact.folder / WEIGHTS)
     alike = [k for k, v in given.items() if torch.equal(v, found.get(f"backbone.{k}", torch.zeros(0)))]
     assert len(alike) > 0.9 * len(given) - 4

@@ -4,22 +4,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 from s3_server import Line
 
 from deploy.doctor.diagnosis import examine
+from deploy.local.processes import free_port, start, stop
+from deploy.local.stack import await_answer, process_address
 from deploy.server.app import create_app
 from deploy.server.process import hindrance
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import MANIFEST, WEIGHTS, Artifact
-from detector.serving.fetch import fetch
+from detector.serving.rollout_source import fetch
 from detector.settings import DetectorSettings
 from memory.crops import object_store
 from updater.records import Candidate
@@ -137,26 +137,14 @@ def test_the_process_takes_no_url_of_another_kind(tmp_path: Path) -> None:
 def test_a_process_on_a_bucket_answers_probes_and_ends_when_it_is_told(
     bucket: str, settings: DeploySettings, tmp_path: Path
 ) -> None:
-    from deploy.local.processes import free_port
-
     port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "deploy"],
-        cwd=tmp_path,
-        env=os.environ | {"FORGEWATCH_DEPLOY_METRICS_PORT": str(port), "FORGEWATCH_DEPLOY_PORT": "0"},
-    )
+    environment = os.environ | {"FORGEWATCH_DEPLOY_METRICS_PORT": str(port), "FORGEWATCH_DEPLOY_PORT": "0"}
+    command, log = [sys.executable, "-m", "deploy"], tmp_path / "log"
+    process = start("deploy", command, log=log, environment=environment, folder=tmp_path)
+    assert process.handle is not None
     try:
-        deadline = time.monotonic() + 180
-        while True:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            try:
-                if httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200:
-                    break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        await_answer(process, process_address(port, "readyz"))
+        process.handle.send_signal(signal.SIGTERM)
+        assert process.handle.wait(30) == 0
     finally:
-        process.kill()
-        process.wait()
+        stop(process)

@@ -16,8 +16,8 @@ import pytest
 
 from detector.release.artifact import MANIFEST, MODEL, Artifact
 from detector.release.manifest import ArtifactError, DamagedArtifactError
-from detector.serving.fetch import FetchError, NoDigestError, ask_rollout, fetch
 from detector.serving.loading import Holdings
+from detector.serving.rollout_source import FetchError, NoDigestError, ask_rollout, fetch
 from detector.settings import DetectorSettings
 
 

@@ -15,9 +15,8 @@ from prometheus_client import REGISTRY
 
 from detector.records import Rollout
 from detector.serving import rollout_source
-from detector.serving.fetch import FetchError
 from detector.serving.rollout import Route, in_share
-from detector.serving.rollout_source import STATES, Pause, Wanted
+from detector.serving.rollout_source import STATES, FetchError, Pause, Wanted
 from detector.settings import DetectorSettings
 
 A, B = "a" * 64, "b" * 64

@@ -38,7 +38,7 @@ class Broker:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [0.0]
-    monkeypatch.setattr(positions.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
+    monkeypatch.setattr(positions.time, "monotonic", lambda: clock[0])
     return clock
 
 

@@ -4,9 +4,9 @@ import sys
 from io import BytesIO
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
+from media import photo
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
@@ -18,13 +18,6 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.slow
 
 PLAN = MediaPlan(crops=CropPlan(patches=4))
-
-
-def photo() -> bytes:
-    pixels = np.random.default_rng(1).integers(0, 256, (256, 256, 3), dtype=np.uint8)
-    buffer = BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG")
-    return buffer.getvalue()
 
 
 def children() -> set[psutil.Process]:
@@ -103,7 +96,7 @@ def test_the_process_that_forks_is_replaced_after_so_many_crashes(monkeypatch, o
         first = child.parent()
         assert first is not None
         for _ in range(2):
-            sandbox._forks.crashed()  # type: ignore[union-attr]
+            sandbox._forks.crashed()
         child.kill()
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
         assert first in psutil.wait_procs([first], 60)[0]

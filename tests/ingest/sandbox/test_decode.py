@@ -6,6 +6,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from media import grey_clip
 from PIL import Image
 
 from ingest.sandbox import video
@@ -89,7 +90,7 @@ def test_exif_orientation_is_applied(orientation):
     exif[0x0112] = orientation
     image = Image.fromarray(upright)
     if back:
-        image = image.transpose({2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}[back])  # type: ignore[arg-type]
+        image = image.transpose({2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}[back])
     for container in ("JPEG", "PNG", "WEBP", "TIFF"):
         found = pixels(encode(image, container, exif=exif))
         assert found.shape == upright.shape
@@ -156,27 +157,13 @@ CONTAINERS = [
 ]
 
 
-def clip(container: str, codec: str, count: int = 40, key_every: int = 10) -> bytes:
-    """A clip whose frame n is of the grey 5 n + 20."""
-    buffer = BytesIO()
-    with av.open(buffer, "w", format=container) as output:
-        stream: Any = output.add_stream(codec, rate=10)
-        stream.options = {"sc_threshold": "1000000000"}  # no key frames but those asked for
-        stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", key_every
-        for number in range(count):
-            pixels = np.full((48, 64, 3), 5 * number + 20, np.uint8)
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
-        output.mux(stream.encode())
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(("container", "codec", "name"), CONTAINERS)
 @pytest.mark.parametrize("budget", [600_000_000, 64 * 48 * 35])
 def test_frames_are_taken_at_a_uniform_step_also_through_key_frames(
     container, codec, name, budget, monkeypatch
 ):
     monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", budget)
-    frames = list(video_frames(clip(container, codec), 4, LIMIT))
+    frames = list(video_frames(grey_clip(container, codec), 4, LIMIT))
     assert [frame.index for frame in frames] == [5, 15, 25, 35]
     assert [frame.time_s for frame in frames] == pytest.approx([0.5, 1.5, 2.5, 3.5], abs=0.11)
     for frame in frames:
@@ -186,26 +173,26 @@ def test_frames_are_taken_at_a_uniform_step_also_through_key_frames(
 
 def test_a_clip_beyond_the_budget_is_judged_by_its_key_frames(monkeypatch):
     monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", 64 * 48 * 4)
-    frames = list(video_frames(clip("mp4", "mpeg4"), 8, LIMIT))
+    frames = list(video_frames(grey_clip("mp4", "mpeg4"), 8, LIMIT))
     assert [frame.index for frame in frames] == [0, 10, 20, 30]
 
 
 def test_the_same_bytes_give_the_same_frames():
-    data = clip("mp4", "mpeg4")
+    data = grey_clip("mp4", "mpeg4")
     first, second = (list(video_frames(data, 4, LIMIT)) for _ in range(2))
     assert all(np.array_equal(a.pixels, b.pixels) for a, b in zip(first, second, strict=True))
 
 
 def test_a_clip_cut_in_its_middle_gives_a_verdict_or_a_reason_but_no_other_error():
     for container, codec, _ in CONTAINERS:
-        data = clip(container, codec)
+        data = grey_clip(container, codec)
         with suppress(DecodeError):
             assert list(video_frames(data[: len(data) * 2 // 3], 4, LIMIT))
 
 
 def test_frames_beyond_the_pixel_limit_are_refused():
     with pytest.raises(DecodeError) as error:
-        list(video_frames(clip("mp4", "mpeg4"), 4, 64 * 48 - 1))
+        list(video_frames(grey_clip("mp4", "mpeg4"), 4, 64 * 48 - 1))
     assert error.value.reason == "too_many_pixels"
 
 

@@ -5,12 +5,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from io import BytesIO
 
-import numpy as np
 import psutil
 import pytest
-from PIL import Image
+from media import long_gif, photo
 
 from ingest import metrics
 from ingest.records import CropPlan, MediaPlan
@@ -36,22 +34,6 @@ forks.serve(socket.socket(fileno=0), run)
 """
 
 
-def picture(container: str = "JPEG") -> bytes:
-    pixels = np.random.default_rng(1).integers(0, 256, (256, 256, 3), dtype=np.uint8)
-    buffer = BytesIO()
-    Image.fromarray(pixels).save(buffer, container)
-    return buffer.getvalue()
-
-
-def long_animation() -> bytes:
-    """A GIF that takes a second or so to decode."""
-    buffer = BytesIO()
-    Image.new("L", (2000, 2000)).save(buffer, "GIF")
-    one = buffer.getvalue()
-    frames = 13 + 3 * 2 ** ((one[10] & 7) + 1)  # behind the header and its palette
-    return one[:frames] + one[frames:-1] * 60 + one[-1:]
-
-
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Put another program in the child's place: what it does with an item is given."""
@@ -70,7 +52,7 @@ def restarts(reason: str) -> float:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_to_all_processes_of_the_service_costs_no_item(number, one_child):
     with one_child() as (sandbox, child):
-        future = sandbox.submit(long_animation(), PLAN)
+        future = sandbox.submit(long_gif(2000, 60), PLAN)
         child.send_signal(number)
         assert len(future.result(60).crops) > 1
         assert child.is_running()
@@ -79,7 +61,7 @@ def test_a_signal_to_all_processes_of_the_service_costs_no_item(number, one_chil
 def test_a_child_killed_between_items_costs_none(one_child):
     with one_child() as (sandbox, child):
         child.kill()
-        assert len(sandbox.submit(picture(), PLAN).result(60).crops) == 4
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
 def test_a_child_killed_over_an_item_costs_none(monkeypatch, one_child):
@@ -87,7 +69,7 @@ def test_a_child_killed_over_an_item_costs_none(monkeypatch, one_child):
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 60)
     with one_child() as (sandbox, child):
         idle_s = child.cpu_times().user
-        future = sandbox.submit(long_animation(), PLAN)
+        future = sandbox.submit(long_gif(2000, 60), PLAN)
         while child.cpu_times().user < idle_s + 0.2:
             os.sched_yield()
         child.kill()
@@ -99,7 +81,7 @@ def test_children_that_are_killed_again_and_again_make_no_dead_letter(stand_in, 
     stand_in("os.kill(os.getpid(), signal.SIGKILL)")
     before = restarts("killed")
     with one_child() as (sandbox, _):
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, SandboxUnavailableError)
     assert "killed from outside" in str(error)
     assert restarts("killed") == before + 3
@@ -117,7 +99,7 @@ def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter
     )
     monkeypatch.setattr(child_module, "MAX_DECODE_MEMORY_BYTES", 1 << 30)
     with one_child() as (sandbox, _):
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "out_of_memory"
 
@@ -126,18 +108,18 @@ def test_a_stopped_child_is_the_hosts_fault(monkeypatch, one_child):
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
     with one_child() as (sandbox, child):
         child.send_signal(signal.SIGSTOP)
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
         assert isinstance(error, SandboxUnavailableError)
         assert "too busy" in str(error)
         assert child in psutil.wait_procs([child], 60)[0]
-        assert len(sandbox.submit(picture(), PLAN).result(60).crops) == 4
+        assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 
 def test_a_decoder_that_sleeps_is_the_medias_fault(stand_in, monkeypatch, one_child):
     stand_in("signal.pause()")
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
     with one_child() as (sandbox, _):
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "timeout"
 
@@ -147,7 +129,7 @@ def test_a_decoder_that_blocks_the_signal_of_its_limit_is_ended(stand_in, monkey
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1)
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 60)
     with one_child() as (sandbox, _):
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "timeout"
 
@@ -156,14 +138,14 @@ def test_an_answer_that_trickles_does_not_outlast_the_watch(stand_in, monkeypatc
     stand_in("while True: parent.send(bytes(1)); time.sleep(0.3)")
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1)
     with one_child() as (sandbox, _):
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
 
 
 def test_an_item_that_ends_a_fresh_child_is_a_dead_letter(stand_in, one_child):
     stand_in("os.abort()")
     with one_child() as (sandbox, _):
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "crashed"
 
@@ -171,7 +153,7 @@ def test_an_item_that_ends_a_fresh_child_is_a_dead_letter(stand_in, one_child):
 def test_an_item_pays_for_no_damage_that_one_before_it_did(stand_in, one_child):
     stand_in("served > 1 and os.abort()\nwire.send_rejection(parent, DecodeError('corrupt', 'served'))")
     with one_child() as (sandbox, _):
-        errors = [sandbox.submit(picture(), PLAN).exception(60) for _ in range(3)]
+        errors = [sandbox.submit(photo(), PLAN).exception(60) for _ in range(3)]
     assert [str(error) for error in errors] == ["served"] * 3
 
 
@@ -179,7 +161,7 @@ def test_an_item_pays_for_no_damage_that_one_before_it_did(stand_in, one_child):
 def test_an_answer_that_is_none_is_a_dead_letter(answer, stand_in, one_child):
     stand_in(f"wire.send(parent, {answer}, [bytes(3)], wire.wait)")
     with one_child() as (sandbox, _):
-        error = sandbox.submit(picture(), PLAN).exception(60)
+        error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
     assert error.reason == "crashed"
 
@@ -189,7 +171,7 @@ def test_the_last_try_is_made_while_no_other_child_decodes(stand_in):
     before = restarts("killed")
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
         with sandbox._turns.take(alone=False):  # as if another item were being decoded
-            future = sandbox.submit(picture(), PLAN)
+            future = sandbox.submit(photo(), PLAN)
             deadline = time.monotonic() + 180
             while not (restarts("killed") == before + 2 and sandbox._turns._taking.locked()):
                 assert time.monotonic() < deadline

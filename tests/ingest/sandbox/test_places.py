@@ -7,11 +7,11 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from media import grey_clip
 from PIL import Image
 from prometheus_client import REGISTRY
 from pydantic import ValidationError
@@ -38,21 +38,6 @@ def animation(count: int) -> bytes:
     frames = [Image.fromarray(np.full((40, 40, 3), number, np.uint8)) for number in range(count)]
     buffer = BytesIO()
     frames[0].save(buffer, "PNG", save_all=True, append_images=frames[1:], duration=100)
-    return buffer.getvalue()
-
-
-def clip(count: int = 40, key_every: int = 10) -> bytes:
-    """Frame n is of the grey 5 n + 20."""
-    buffer = BytesIO()
-    with av.open(buffer, "w", format="mp4") as output:
-        stream: Any = output.add_stream("mpeg4", rate=10)
-        stream.options = {"sc_threshold": "1000000000"}
-        stream.bit_rate = 8_000_000
-        stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", key_every
-        for number in range(count):
-            pixels = np.full((48, 64, 3), 5 * number + 20, np.uint8)
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
-        output.mux(stream.encode())
     return buffer.getvalue()
 
 
@@ -92,9 +77,9 @@ def test_an_animation_shows_the_frames_that_are_named():
 def test_the_first_look_is_the_same_at_frames_that_are_named_for_it():
     crops = CropPlan(crop_px=16, patches=2, face_patches=0, frames=4)
     shown = {"whole": PicturePlan(width_px=8, height_px=8)}
-    sampled = extract(clip(), MediaPlan(crops=crops, pictures=shown), LIMIT)
+    sampled = extract(grey_clip(), MediaPlan(crops=crops, pictures=shown), LIMIT)
     assert sampled.frame_numbers == (5, 15, 25, 35)
-    named = extract(clip(), MediaPlan(crops=crops, pictures=shown, frames=(15, 16, 25)), LIMIT)
+    named = extract(grey_clip(), MediaPlan(crops=crops, pictures=shown, frames=(15, 16, 25)), LIMIT)
     assert (named.frame_numbers, named.length) == ((15, 16, 25), 40)
     assert [region.frame for region in named.regions] == [15, 16, 25]
     for view in ("crops", "whole"):
@@ -113,7 +98,7 @@ def test_no_more_frames_can_be_named_than_the_crops_are_of():
 
 def test_a_video_shows_the_frames_that_are_named():
     plan = PlacesPlan(crop_px=32, places=tuple(Place(number, number, 0) for number in (3, 4, 21, 39)))
-    decoded = extract(clip(), plan, LIMIT)
+    decoded = extract(grey_clip(), plan, LIMIT)
     assert shows(decoded) == [(3, 3), (4, 4), (21, 21), (39, 39)]
     assert [region.box[0] for region in decoded.regions] == [3, 4, 21, 32]
     assert [region.time_s for region in decoded.regions] == pytest.approx([0.3, 0.4, 2.1, 3.9], abs=0.11)
@@ -123,12 +108,12 @@ def test_a_video_shows_the_frames_that_are_named():
 def test_where_frames_cannot_be_reached_their_key_frames_stand_for_them_once(monkeypatch):
     monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", 64 * 48 * 4)
     plan = PlacesPlan(crop_px=32, places=tuple(Place(number, 0, 0) for number in (12, 19, 31)))
-    decoded = extract(clip(), plan, LIMIT)
+    decoded = extract(grey_clip(), plan, LIMIT)
     assert shows(decoded) == [(10, 10), (30, 30)]
 
 
 def test_the_last_frame_stands_for_those_beyond_the_end():
-    decoded = extract(clip(), PlacesPlan(crop_px=32, places=(Place(5, 0, 0), Place(900, 0, 0))), LIMIT)
+    decoded = extract(grey_clip(), PlacesPlan(crop_px=32, places=(Place(5, 0, 0), Place(900, 0, 0))), LIMIT)
     assert shows(decoded) == [(5, 5), (39, 39)]
 
 
@@ -150,7 +135,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield box
 
 
-@pytest.mark.parametrize("data", [still(), animation(9), clip()])
+@pytest.mark.parametrize("data", [still(), animation(9), grey_clip()])
 def test_the_sandbox_gives_what_cutting_in_this_process_gives(sandbox, data):
     plan = PlacesPlan(crop_px=16, places=(Place(0, 3, 4), Place(6, 8, 0), Place(8, 0, 8)))
     here, there = extract(data, plan, LIMIT), sandbox.submit(data, plan).result()
@@ -192,4 +177,4 @@ def test_what_is_decoded_again_is_timed_apart_from_what_a_verdict_waits_for(sand
 
 
 def test_the_first_look_tells_how_long_a_clip_is(sandbox):
-    assert sandbox.submit(clip(), MediaPlan()).result().length == 40
+    assert sandbox.submit(grey_clip(), MediaPlan()).result().length == 40

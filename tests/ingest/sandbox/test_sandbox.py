@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from media import long_gif, photo
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan, PicturePlan
@@ -24,13 +25,6 @@ PLAN = MediaPlan(crops=CropPlan(patches=4))
 SETTINGS = IngestSettings(decode_processes=2)
 MEDIA = Path(__file__).parents[4] / "shared" / "media"
 LISTED = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".bmp", ".avif", ".mp4", ".mov", ".mkv"}
-
-
-def photo(side: int = 256) -> bytes:
-    pixels = np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    buffer = BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG")
-    return buffer.getvalue()
 
 
 def reason(box: Sandbox, data: bytes) -> str:
@@ -118,15 +112,10 @@ def test_a_bomb_is_refused_by_its_header(sandbox):
 
 
 def test_an_item_that_takes_too_much_processor_time_is_ended(monkeypatch):
-    buffer = BytesIO()
-    Image.new("L", (3000, 3000)).save(buffer, "GIF")
-    one = buffer.getvalue()
-    frames = 13 + 3 * 2 ** ((one[10] & 7) + 1)  # behind the header and its palette
-    many = one[:frames] + one[frames:-1] * 300 + one[-1:]
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 4)
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 60)
     with Sandbox(IngestSettings()) as sandbox:
-        assert reason(sandbox, many) == "timeout"
+        assert reason(sandbox, long_gif(3000, 300)) == "timeout"
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
 
 

@@ -168,7 +168,7 @@ def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(store, settings, f
         if not tried.is_set():
             tried.set()
             raise StoreUnavailableError("the memory's database failed: it is locked")
-        revision = renew(*given)  # type: ignore[arg-type]
+        revision = renew(*given)
         done.set()
         return revision
 

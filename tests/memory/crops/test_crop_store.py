@@ -9,7 +9,13 @@ from s3_server import use
 
 from ingest.settings import IngestSettings
 from memory.crops import object_store
-from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore, CropsUnavailableError
+from memory.crops.crop_store import (
+    CropsDamagedError,
+    CropsMissingError,
+    CropStore,
+    CropsUnavailableError,
+    Views,
+)
 from memory.process import hindrance
 from memory.store import Store
 
@@ -66,7 +72,7 @@ def test_a_crash_before_the_rename_leaves_no_crops_under_their_name(tmp_path, mo
 
 def test_a_picture_lies_with_its_crops_and_goes_with_them(tmp_path):
     store, picture = CropStore(str(tmp_path)), np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    bare, both = store.put_all([CROPS, CROPS], [None, picture])
+    bare, both = store.put_all([Views(CROPS), Views(CROPS, picture)])
     assert bare == store.put(CROPS) != both
     np.testing.assert_array_equal(store.load(both), CROPS)
     crops, shown, _ = store.load_views(both)
@@ -79,7 +85,9 @@ def test_a_picture_lies_with_its_crops_and_goes_with_them(tmp_path):
 
 def test_frames_of_a_video_lie_with_its_crops_and_go_with_them(tmp_path):
     store, picture = CropStore(str(tmp_path)), np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    bare, framed, full = store.put_all([CROPS] * 3, [None, None, picture], [None, b"frames", b"frames"])
+    bare, framed, full = store.put_all(
+        [Views(CROPS), Views(CROPS, None, b"frames"), Views(CROPS, picture, b"frames")]
+    )
     assert len({bare, framed, full}) == 3
     assert [store.load_views(each).scan for each in (bare, framed, full)] == [None, b"frames", b"frames"]
     np.testing.assert_array_equal(store.load(framed), CROPS)
@@ -123,7 +131,7 @@ def test_a_batch_over_a_slow_line_is_put_at_once_and_not_one_after_the_other(lin
     store = CropStore(bucket)
     line.delay_s = 0.5
     began = time.monotonic()
-    digests = store.put_all([crops(number) for number in range(16)])
+    digests = store.put_all([Views(crops(number)) for number in range(16)])
     assert time.monotonic() - began < 16 * 0.5  # one after the other: twice that
     assert len(set(digests)) == 16
     line.delay_s = 0
@@ -137,7 +145,7 @@ def test_a_batch_to_a_server_that_gives_no_answer_fails_in_bounded_time(line, bu
     monkeypatch.setattr(object_store, "CALL_S", 1.0)
     began = time.monotonic()
     with pytest.raises(CropsUnavailableError, match="did not answer"):
-        store.put_all([crops(number) for number in range(32)])
+        store.put_all([Views(crops(number)) for number in range(32)])
     assert time.monotonic() - began < 15
 
 

@@ -47,7 +47,7 @@ def first_look(*, length: int = 24, face: bool = False, kind: str = "video") -> 
     if face:
         regions.append(Region("face", (130, 70, 60, 60), 0, 0.0, (0,)))
     crops = np.zeros((8 * each, 64, 64, 3), np.uint8)
-    return Decoded(kind, "mp4", *SIZE, 8, crops, tuple(regions), tuple(range(0, 24, 3)), length)  # type: ignore[arg-type]
+    return Decoded(kind, "mp4", *SIZE, 8, crops, tuple(regions), tuple(range(0, 24, 3)), length)
 
 
 def restless_at(place: int) -> Measure:
@@ -64,7 +64,7 @@ def restless_at(place: int) -> Measure:
 
 def kept(data: bytes, decoded: Decoded, place: int = 0) -> dict[str, np.ndarray]:
     (rows,) = measured([decoded], restless_at(place), [True])
-    found = scans({"a": RealVideo("real/a.mp4", data, decoded, rows)}, InThisProcess(), PLAN)  # type: ignore[arg-type]
+    found = scans({"a": RealVideo("real/a.mp4", data, decoded, rows)}, InThisProcess(), PLAN)
     return {name: unpacked(value) for name, value in found.items()}
 
 

@@ -157,7 +157,7 @@ def test_a_snapshot_is_written_where_enough_changed_and_a_start_reads_no_row_tha
     read: list[str] = []
 
     def watched(*given: object) -> object:
-        for block in changed(*given):  # type: ignore[arg-type]
+        for block in changed(*given):
             read.extend(block.ids)
             yield block
 

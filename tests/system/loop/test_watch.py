@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+import streams
 import yaml
 
 from deploy.client.prometheus import firing_alerts
@@ -75,10 +75,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def await_that(holds: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.2)
+    streams.await_that(holds, WITHIN_S, what)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,40 @@
+"""Pictures and clips as the bytes of files."""
+
+from io import BytesIO
+from typing import Any
+
+import av
+import numpy as np
+from PIL import Image
+
+
+def photo(side: int = 256, container: str = "JPEG") -> bytes:
+    """A square of noise."""
+    pixels = np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    buffer = BytesIO()
+    Image.fromarray(pixels).save(buffer, container)
+    return buffer.getvalue()
+
+
+def long_gif(side: int, times: int) -> bytes:
+    """A square of grey, shown again and again: what takes long to decode though it is small."""
+    buffer = BytesIO()
+    Image.new("L", (side, side)).save(buffer, "GIF")
+    one = buffer.getvalue()
+    frames = 13 + 3 * 2 ** ((one[10] & 7) + 1)  # behind the header and its palette
+    return one[:frames] + one[frames:-1] * times + one[-1:]
+
+
+def grey_clip(container: str = "mp4", codec: str = "mpeg4", count: int = 40, key_every: int = 10) -> bytes:
+    """A clip of ten frames a second whose frame n is of the grey 5 n + 20."""
+    buffer = BytesIO()
+    with av.open(buffer, "w", format=container) as output:
+        stream: Any = output.add_stream(codec, rate=10)
+        stream.options = {"sc_threshold": "1000000000"}  # no key frames but those asked for
+        stream.bit_rate = 8_000_000
+        stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", key_every
+        for number in range(count):
+            pixels = np.full((48, 64, 3), 5 * number + 20, np.uint8)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
+        output.mux(stream.encode())
+    return buffer.getvalue()
