@@ -10,7 +10,7 @@ Seen with seeds 0 to 4 (AA and AF in points; a family left out with its kinds of
       recompressed  0.787-0.827  0.733-0.799  0.38-0.43  (above the energy by 0.023 at least)
       smoothed      0.772-0.864  0.638-0.943  0.33-0.36  (the energy is above the gate in two seeds)
 
-That nothing but the forgery tells fakes from reals is held by test_synthetic_stream.py.
+That nothing but the forgery tells fakes from reals is held by synthetic/test_stream.py.
 """
 
 from dataclasses import replace

@@ -15,8 +15,15 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.learners.task_tokens import load_learnt, save_learnt
-from updater.benchmark.report.measures import aa_m, mean_ap
-from updater.benchmark.report.results import Figures, RejectionScores, Step, Unseen, measure_unseen
+from updater.benchmark.report.results import (
+    Figures,
+    RejectionScores,
+    Step,
+    Unseen,
+    aa_m,
+    mean_ap,
+    measure_unseen,
+)
 from updater.benchmark.report.run_folder import seconds_in, timed
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops

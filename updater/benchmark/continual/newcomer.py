@@ -38,6 +38,9 @@ from updater.progress import Progress
 from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
 
+_OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
+"""settings that a release of this benchmark follows from"""
+
 
 @dataclass(frozen=True)
 class Media:
@@ -92,7 +95,7 @@ def newcomer_benchmark(
         "newcomer",
         data.name,
         hashlib.sha256("".join(lines).encode()).hexdigest(),
-        {"reals": reals, "each": each},
+        {"reals": reals, "each": each, **settings.model_dump(mode="json", include=_OF_TRAINING)},
         (str(reals), str(each)),
         prepare,
         lambda media, seed: measure(media, settings, seed),

@@ -18,9 +18,8 @@ from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.harness import Benchmark, Seed
-from updater.benchmark.report.measures import af, af_paper
 from updater.benchmark.report.outcome import Outcome, Value, Values
-from updater.benchmark.report.results import Power, RejectionScores, Unseen, WithinSource
+from updater.benchmark.report.results import Power, RejectionScores, Unseen, WithinSource, af, af_paper
 from updater.benchmark.report.results import Step as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
 from updater.data.training_data import LabelledCrops

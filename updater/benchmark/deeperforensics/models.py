@@ -23,7 +23,7 @@ from updater.benchmark.forgerynet.classifiers import of_videos
 from updater.benchmark.forgerynet.sights import Sight
 from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.networks import videos
-from updater.benchmark.networks.classifier import NetworkError
+from updater.benchmark.networks.images import NetworkError
 from updater.benchmark.report.harness import Seed
 from updater.candidate.calibrate import output_of
 from updater.data.layouts.entries import DataError, Entry

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from updater.benchmark.report.measures import average_precision
+from updater.benchmark.report.results import average_precision
 from updater.measures import auroc
 
 FORGED_FROM = 0.1

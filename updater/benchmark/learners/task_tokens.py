@@ -9,7 +9,7 @@ small block of four heads and an MLP of 2 D. What the forensic branch makes of a
 task's embedding.
 
 Rows are the tokens beside one another, [N, T * C]. A pool is their mean, place by place. A network's
-architecture says its tasks, so that a manifest and a file do.
+architecture says its tasks, so that a manifest does, and the file of a learnt network, which stands here too.
 """
 
 import json

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from detector.model.backbone import check_name
-from updater.benchmark.networks.classifier import NetworkError, make_levels
+from updater.benchmark.networks.images import NetworkError, make_levels
 
 HRNET = "hrnet_w48"
 REGRESSION = "regression"

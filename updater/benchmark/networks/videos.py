@@ -17,9 +17,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from detector.model.backbone import check_name
-from updater.benchmark.networks.classifier import HIGHPASS, NetworkError, make_features
 from updater.benchmark.networks.deeperforensics import C3D, C3D_FRAMES, C3D_PX, I3D, I3D_FRAMES
 from updater.benchmark.networks.forgerynet import TSM, X3D, Slow, SlowFast
+from updater.benchmark.networks.images import HIGHPASS, NetworkError, make_features
 
 SEGMENTS = 3
 HIDDEN, STRIDE = 512, 5

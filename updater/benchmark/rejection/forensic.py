@@ -1,4 +1,4 @@
-"""Post-hoc scores in forensic features: kNN in the gate's coordinates, and Mahalanobis."""
+"""Post-hoc scores that a release has: of forensic features, its gate, and each of the gate's scores alone."""
 
 from functools import partial
 

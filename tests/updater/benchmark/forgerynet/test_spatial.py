@@ -13,7 +13,7 @@ from updater.benchmark.forgerynet.choices import OWN, ChoiceError, Choices, Job,
 from updater.benchmark.forgerynet.map_networks import trained
 from updater.benchmark.forgerynet.sights import Mapped, Shown, Sight
 from updater.benchmark.forgerynet.spatial import measure, outcome
-from updater.benchmark.networks.classifier import NetworkError
+from updater.benchmark.networks.images import NetworkError
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet import write_forgerynet_pictures
 from updater.data.layouts.entries import Entry, LayoutError, Split

@@ -13,7 +13,7 @@ from torch import nn
 from detector.model.backbone import BackboneError
 from updater.benchmark.forgerynet.run import TASKS
 from updater.benchmark.networks import images, maps, videos
-from updater.benchmark.networks.classifier import NetworkError
+from updater.benchmark.networks.images import NetworkError
 
 
 def millions(network: nn.Module) -> float:

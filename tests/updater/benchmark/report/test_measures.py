@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_curve
 
-from updater.benchmark.report.measures import (
+from updater.benchmark.report.results import (
     aa_m,
     af,
     af_paper,
