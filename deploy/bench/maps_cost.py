@@ -104,7 +104,7 @@ def maps_cost(
         bare_ratio=statistics.median(bare_ratios),
         bare_ratios=bare_ratios,
         images=len(samples),
-        forged=sum(one.family != REAL for one in samples),
+        forged=sum(sample.family != REAL for sample in samples),
         mapped=len(mapped),
         crop_ratio=statistics.median(crop_ratios),
         crop_low=low,

@@ -165,7 +165,7 @@ def _cells(v: Verdict) -> list[object]:
 
 def _stretches(segments: Iterable[Segment]) -> str:
     """Return when a video is forged, in the order of time."""
-    ends = sorted((one.start_s, one.end_s) for one in segments)
+    ends = sorted((segment.start_s, segment.end_s) for segment in segments)
     return ", ".join(f"{start:.1f}–{end:.1f} s" for start, end in ends) or "nowhere"
 
 

@@ -65,20 +65,20 @@ def place_report(forged: Sequence[Answered], reals: Iterable[Verdict]) -> PlaceR
         small=regions([one for one in forged if one.area < SMALL_AREA]),
         large=regions([one for one in forged if one.area >= SMALL_AREA]),
         reals=len(reals),
-        reals_marked=sum(one.map is not None and is_marked(one.map) for one in reals),
+        reals_marked=sum(real.map is not None and is_marked(real.map) for real in reals),
     )
 
 
 def regions(pictures: Sequence[Answered]) -> Regions:
     """Count what was said of pictures that are forged in a part, all of one size."""
-    mapped = [(one, one.verdict.map) for one in pictures if one.verdict.map is not None]
+    mapped = [(picture, picture.verdict.map) for picture in pictures if picture.verdict.map is not None]
     overlaps = [
         [overlap(found, other.mask) >= LEAST_IOU for other in pictures if other is not one]
         for one, found in mapped
     ]
     return Regions(
         n=len(pictures),
-        not_real=sum(one.verdict.label != REAL for one in pictures),
+        not_real=sum(picture.verdict.label != REAL for picture in pictures),
         marked=sum(is_marked(found) for _, found in mapped),
         found=sum(overlap(found, one.mask) >= LEAST_IOU for one, found in mapped),
         by_chance=sum(float(np.mean(one)) if one else 0.0 for one in overlaps),
@@ -148,9 +148,9 @@ class WhenReport(BaseModel):
 
 def when_report(clips: Sequence[AnsweredClip]) -> WhenReport:
     """Count what was told of clips, all of one length and some forged."""
-    forged = [one for one in clips if one.family != REAL]
+    forged = [clip for clip in clips if clip.family != REAL]
     return WhenReport(
-        reals=told([one for one in clips if one.family == REAL]),
+        reals=told([clip for clip in clips if clip.family == REAL]),
         forged=told(forged),
         families={
             family: told([one for one in forged if one.family == family])
@@ -177,17 +177,17 @@ def aims(report: WhenReport) -> dict[str, bool]:
 
 def told(clips: Sequence[AnsweredClip]) -> Told:
     """Count what was told of clips, all of one length."""
-    said = [segments_of(one.verdict) for one in clips]
+    said = [segments_of(clip.verdict) for clip in clips]
     # Of each pair of clips: what is told of the one, held against the truth of the other.
-    met = [[int(found(segments, one.truth).sum()) for segments in said] for one in clips]
+    met = [[int(found(segments, clip.truth).sum()) for segments in said] for clip in clips]
     others = len(clips) - 1
     return Told(
         clips=len(clips),
-        not_real=sum(one.verdict.label != REAL for one in clips),
-        unknown=sum(one.verdict.label == "unknown" for one in clips),
+        not_real=sum(clip.verdict.label != REAL for clip in clips),
+        unknown=sum(clip.verdict.label == "unknown" for clip in clips),
         with_segment=sum(len(segments) > 0 for segments in said),
         segments=sum(map(len, said)),
-        stretches=sum(len(one.truth) for one in clips),
+        stretches=sum(len(clip.truth) for clip in clips),
         found=sum(row[place] for place, row in enumerate(met)),
         by_chance=sum(sum(row) - row[place] for place, row in enumerate(met)) / others if others > 0 else 0.0,
     )
@@ -195,5 +195,5 @@ def told(clips: Sequence[AnsweredClip]) -> Told:
 
 def segments_of(verdict: Verdict) -> NDArray[np.float64]:
     """Return what a verdict tells as forged, float64 [n, 2], half open, in frames."""
-    ends = [(one.frames[0], one.frames[1] + 1) for one in verdict.segments or ()]
+    ends = [(segment.frames[0], segment.frames[1] + 1) for segment in verdict.segments or ()]
     return np.array(ends, np.float64).reshape(-1, 2)

@@ -47,15 +47,15 @@ def get_clusters(services: Opened) -> list[ClusterSummary]:
     """
     return [
         ClusterSummary(
-            id=one.id,
-            size=len(one.members),
-            resembles=one.resembles,
-            medoid=one.members[0],
-            spread=one.spread,
-            unclustered=one.unclustered,
-            alarm=one.alarm,
+            id=cluster.id,
+            size=len(cluster.members),
+            resembles=cluster.resembles,
+            medoid=cluster.members[0],
+            spread=cluster.spread,
+            unclustered=cluster.unclustered,
+            alarm=cluster.alarm,
         )
-        for one in list_clusters(services.memory)
+        for cluster in list_clusters(services.memory)
     ]
 
 

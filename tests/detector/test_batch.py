@@ -247,7 +247,7 @@ def test_requests_hold_all_items_in_order_within_both_limits(
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12))
 def test_a_request_has_at_most_the_bytes_that_are_reckoned(untrained_artifact, counts):
     items = ready(untrained_artifact, counts)
-    request = request_for([one.decoded for one in items], items[0].artifact.manifest.contract)
+    request = request_for([item.decoded for item in items], items[0].artifact.manifest.contract)
     body = len(encode(request))
     assert body <= request_bytes(items) <= body + 512
 

@@ -87,7 +87,7 @@ def test_each_alert_leads_to_where_the_runbooks_are_served(render: Any) -> None:
     rules = [rule for each in found for group in each["spec"]["groups"] for rule in group["rules"]]
     addresses = [rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule]
     assert len(addresses) > 20
-    assert all(one.startswith("https://docs.example/runbooks/Forgewatch") for one in addresses)
+    assert all(address.startswith("https://docs.example/runbooks/Forgewatch") for address in addresses)
 
 
 def test_each_dashboard_is_a_config_map_that_the_side_car_finds(render: Any, chart: Any) -> None:

@@ -49,7 +49,7 @@ def _seven_items_of_an_older_version(
 
 def held(store: Store, version: str) -> dict[str, NDArray[np.float32]]:
     with store.read() as connection:
-        ids = [one.id for one in rows.select_exemplars(connection, feature_version=version)]
+        ids = [exemplar.id for exemplar in rows.select_exemplars(connection, feature_version=version)]
         found = rows.select_features(connection, version, ids)
     return dict(zip(found.ids, found.matrix, strict=True))
 

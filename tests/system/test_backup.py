@@ -127,7 +127,7 @@ class Stack:
     def ids(self) -> list[int]:
         store = Store(self.url)
         with store.read() as connection:
-            found = [int(one.id.rsplit("-", 1)[1]) for one in rows.select_exemplars(connection)]
+            found = [int(exemplar.id.rsplit("-", 1)[1]) for exemplar in rows.select_exemplars(connection)]
         store.close()
         return sorted(found)
 

@@ -112,7 +112,7 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
         for exemplar in everything:
             assert crops.load(str(exemplar.crops_digest)).shape == (2, 32, 32, 3)
         await_clustered(store)
-        assert sum(len(one.members) for one in list_clusters(store)) == COUNT
+        assert sum(len(cluster.members) for cluster in list_clusters(store)) == COUNT
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     producer.close()

@@ -137,12 +137,12 @@ def remember(store, crops, item_features):
                     scan=frames and packed(frames(rng)),
                 )
             )
-        digests = [crops.put(one.crops, one.picture, one.scan) for one in arrivals]
+        digests = [crops.put(arrival.crops, arrival.picture, arrival.scan) for arrival in arrivals]
         with store.write() as connection:
             take_in(connection, crops, index, arrivals, digests, near=0.0)
             label = open_label(connection, family, "ann")
-            extend_label(connection, label, [one.id for one in arrivals])
-        return [one.id for one in arrivals], label
+            extend_label(connection, label, [arrival.id for arrival in arrivals])
+        return [arrival.id for arrival in arrivals], label
 
     return remember
 

@@ -138,7 +138,7 @@ def output_of(
     """Return what the network says of each whole item, on the CPU."""
     features = crop_features(network, items, device, lambda *at: progress(stage, *at))
     seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
-    return NetworkOutput(*(one.cpu() for one in classify_items(network, seen, features, items.starts)))
+    return NetworkOutput(*(item.cpu() for item in classify_items(network, seen, features, items.starts)))
 
 
 def gate_inputs(output: NetworkOutput, reference: Reference | None, vote: Tensor | None = None) -> GateInputs:

@@ -79,5 +79,5 @@ def _request(items: LabelledCrops) -> Request:
         np.arange(first, min(end, first + _PROBE_CROPS))
         for first, end in zip(items.starts, items.starts[1:], strict=False)
     ]
-    of_picture = np.repeat(np.arange(len(items)), [len(one) for one in rows])
+    of_picture = np.repeat(np.arange(len(items)), [len(row) for row in rows])
     return {CROPS: np.asarray(items.crops[np.concatenate(rows)]), OF_PICTURE: of_picture}

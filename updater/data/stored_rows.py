@@ -26,9 +26,9 @@ class StoredRows:
         """
         self.shards = tuple(shards)
         first = self.shards[0]
-        if any((one.row, one.dtype) != (first.row, first.dtype) for one in self.shards):
-            raise ValueError(f"rows of {sorted({one.row for one in self.shards})} do not go together")
-        self._ends = np.cumsum([one.count for one in self.shards])
+        if any((shard.row, shard.dtype) != (first.row, first.dtype) for shard in self.shards):
+            raise ValueError(f"rows of {sorted({shard.row for shard in self.shards})} do not go together")
+        self._ends = np.cumsum([shard.count for shard in self.shards])
         self._places = np.arange(self._ends[-1]) if places is None else places
         self.dtype = first.dtype
         self.shape = (len(self._places), *first.row)
@@ -67,16 +67,16 @@ class StoredRows:
     def described(self) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
         """Return, for JSON, where the shards lie, and the places in them: what `described_rows` takes."""
         shards = [
-            {name: value for name, value in vars(one).items() if name != "held"}
-            | {"path": str(one.path), "dtype": one.dtype.str}
-            for one in self.shards
+            {name: value for name, value in vars(shard).items() if name != "held"}
+            | {"path": str(shard.path), "dtype": shard.dtype.str}
+            for shard in self.shards
         ]
         return shards, self._places
 
     @property
     def digest(self) -> str:
         """SHA-256, hexadecimal, that says which rows these are."""
-        total = hashlib.sha256("".join(one.digest for one in self.shards).encode())
+        total = hashlib.sha256("".join(shard.digest for shard in self.shards).encode())
         total.update(self._places.tobytes())
         return total.hexdigest()
 
@@ -125,15 +125,15 @@ def described_rows(shards: Sequence[Mapping[str, Any]], places: NDArray[np.int64
     """Return the rows that `StoredRows.described` told of; nothing is read."""
     found = [
         Shard(
-            Path(one["path"]),
-            one["offset"],
-            one["count"],
-            tuple(one["row"]),
-            np.dtype(one["dtype"]),
-            one["digest"],
-            tuple(one["stamp"]),
+            Path(shard["path"]),
+            shard["offset"],
+            shard["count"],
+            tuple(shard["row"]),
+            np.dtype(shard["dtype"]),
+            shard["digest"],
+            tuple(shard["stamp"]),
         )
-        for one in shards
+        for shard in shards
     ]
     return StoredRows(found, places)
 

@@ -62,7 +62,7 @@ def calibrate(
     """
     if not len(reals):
         raise ValueError("a localizer's threshold needs held-back real pictures, and there are none")
-    forgeries = len(reals) if known is None else sum(one != "real" for one in known.items.families)
+    forgeries = len(reals) if known is None else sum(family != "real" for family in known.items.families)
     total = len(reals) + forgeries
 
     def said(crops: NDArray[np.uint8], forged: Cells | None, done: int) -> Said:
@@ -94,8 +94,8 @@ def reals_marked(graph: LocalizerGraph, reals: LabelledCrops, progress: Steps = 
 
 def fitted(reals: list[Said], forgeries: list[Said]) -> tuple[float, float, float]:
     """Return cut, slope and offset of a `LocalizerGraph`."""
-    strongest = np.array([_strongest(one.cells) for one in reals])
-    evidences = np.array([one.evidence for one in reals])
+    strongest = np.array([_strongest(real.cells) for real in reals])
+    evidences = np.array([real.evidence for real in reals])
     found = []
     for cut in _CUTS:
         # How sure of the picture one must be for its strongest cells to be marked; never, if these are below.
@@ -113,12 +113,12 @@ def fitted(reals: list[Said], forgeries: list[Said]) -> tuple[float, float, floa
 def _iou(forgeries: list[Said], cut: float, slope: float, offset: float) -> float:
     """Return the mean intersection over union of what is marked and what is forged; 0 of no forgery."""
     total = 0.0
-    for one in forgeries:
-        sure = float(expit(slope * one.evidence + offset))
+    for forgery in forgeries:
+        sure = float(expit(slope * forgery.evidence + offset))
         if sure <= THRESHOLD:
             continue
-        marked = one.cells >= cut + logit(THRESHOLD / sure)
-        total += float((marked & one.forged).sum() / max(1, int((marked | one.forged).sum())))
+        marked = forgery.cells >= cut + logit(THRESHOLD / sure)
+        total += float((marked & forgery.forged).sum() / max(1, int((marked | forgery.forged).sum())))
     return total / max(1, len(forgeries))
 
 

@@ -97,7 +97,7 @@ def _train(
 def together(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Stack float32 [T_i, C] to [B, T, C], zero beyond an end; and what is inside, float32 [B, T]."""
     stacked = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
-    lengths = torch.tensor([len(one) for one in rows])
+    lengths = torch.tensor([len(row) for row in rows])
     inside = (torch.arange(stacked.shape[1]) < lengths[:, None]).float()
     return stacked, inside
 
@@ -140,7 +140,7 @@ def told(scanner: Scanner, clips: Sequence[ScannedClip]) -> list[Segments]:
 
 def share_told(segments: Sequence[Segments], threshold: float) -> float:
     """Return the share of clips with a stretch that is told."""
-    return float(np.mean([best_score(one) >= threshold for one in segments]))
+    return float(np.mean([best_score(segment) >= threshold for segment in segments]))
 
 
 def found(segments: NDArray[np.float64], truth: ArrayLike) -> NDArray[np.bool_]:

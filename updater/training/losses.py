@@ -74,7 +74,7 @@ def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
     assert step.previous is not None
     old = trained(step.previous).to(step.device)
     rows = backbone_rows(old, data.crops, step.device)
-    return torch.cat([one.logits for one in classify_in_parts(old, rows, data.features, data.starts)])
+    return torch.cat([part.logits for part in classify_in_parts(old, rows, data.features, data.starts)])
 
 
 def distilled(step: Step, data: TrainingSet) -> Callable[[Batch], Tensor | slice]:

@@ -43,7 +43,7 @@ def joined_tensors(parts: Sequence[Rows]) -> Rows:
     """Return rows one after another."""
     full = [part for part in parts if len(part)]
     tensors = [part for part in full if isinstance(part, Tensor)]
-    if len(tensors) == len(full) and sum(one.nbytes for one in tensors) <= stored_rows.MAX_HELD_BYTES:
+    if len(tensors) == len(full) and sum(tensor.nbytes for tensor in tensors) <= stored_rows.MAX_HELD_BYTES:
         return torch.cat([part for part in parts if isinstance(part, Tensor)])
     if not any(one.shape[1] for one in full):
         return torch.zeros(sum(len(one) for one in full), 0, device=tensors[0].device)

@@ -35,7 +35,7 @@ def unscale(gradients: list[Tensor], scale: float) -> bool:
         return True
     for one in gradients:
         one.div_(scale)
-    return all(bool(torch.isfinite(one).all()) for one in gradients)
+    return all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
 
 
 @contextmanager

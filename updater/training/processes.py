@@ -128,7 +128,7 @@ def agree(network: nn.Module) -> None:
 
 def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Replace the gradients of what saw only a share of the batch by their sum over all shares."""
-    found = [one.grad for one in parameters if one.grad is not None]
+    found = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if count() == 1 or not found:
         return
     flat = torch.cat([one.flatten() for one in found])

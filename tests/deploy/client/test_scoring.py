@@ -148,7 +148,7 @@ def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_
             scanned += 1
             assert verdict.segments is not None
             assert 1 <= verdict.scan.frames == len(verdict.scan.scores) == len(verdict.scan.times_s) <= 96
-            for one in verdict.segments:
-                assert 0 <= one.start_s < one.end_s, path.name
-                assert 0 <= one.frames[0] <= one.frames[1], path.name
+            for segment in verdict.segments:
+                assert 0 <= segment.start_s < segment.end_s, path.name
+                assert 0 <= segment.frames[0] <= segment.frames[1], path.name
     assert scanned >= 15

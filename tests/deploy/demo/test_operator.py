@@ -69,7 +69,7 @@ def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
     stop.set()
     memory.join(60)
     assert not waiting.is_alive()
-    assert sum(len(one.members) for one in list_clusters(services.memory)) == 12
+    assert sum(len(cluster.members) for cluster in list_clusters(services.memory)) == 12
 
 
 def environment(supervisor: Supervisor) -> dict[str, str]:

@@ -33,7 +33,7 @@ def clip(frames: int = 24) -> bytes:
     pictures[WHITE.start : WHITE.stop, 40:104, 80:144] = 255
     # Frames that are the same become one of twice the time.
     pictures[:, 0, 0, 0] = np.arange(frames)
-    first, *others = [Image.fromarray(one) for one in pictures]
+    first, *others = [Image.fromarray(picture) for picture in pictures]
     buffer = BytesIO()
     first.save(buffer, "PNG", save_all=True, append_images=others, duration=100)
     return buffer.getvalue()
@@ -92,7 +92,7 @@ def test_the_largest_face_is_followed_where_one_was_found():
     beyond = Clip(24, (0, 0))
     followed = scanned(seen(known=beyond, regions=tuple(faces)))
     assert followed.segments is not None
-    assert [one.box for one in followed.segments] == [(72, 32, 64, 64)]
+    assert [segment.box for segment in followed.segments] == [(72, 32, 64, 64)]
     elsewhere = scanned(seen(known=beyond, regions=(make_region("frame", 0, (0, 0, 200, 136)),)))
     assert elsewhere.segments == ()
     assert elsewhere.scan is not None
@@ -180,7 +180,7 @@ def test_whoever_has_the_scan_finds_the_segments_in_it(scores, step, threshold):
     length = step * len(scores)
     numbers = np.arange(len(scores)) * step + step // 2
     scan, found = scan_of(scores, regions(numbers, numbers / 25), length, threshold)
-    again = [one for one in stretches(scan.scores) if one[2] >= threshold]
+    again = [stretch for stretch in stretches(scan.scores) if stretch[2] >= threshold]
     assert [one.score for one in found] == [score for _, _, score in again]
     for one, (first, end, _) in zip(found, again, strict=True):
         assert abs(one.frames[0] - first * step) <= 1

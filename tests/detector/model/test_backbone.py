@@ -63,14 +63,14 @@ def test_it_has_as_many_weights_as_published():
     backbone, width = make_backbone(NAME, 3, 32)
     assert width == 64
     # With a head of ten classes 464,154: the paper's 0.46 million.
-    assert sum(one.numel() for one in backbone.parameters()) + 64 * 10 + 10 == 464_154
-    convolutions = [one for one in backbone.modules() if isinstance(one, torch.nn.Conv2d)]
+    assert sum(parameter.numel() for parameter in backbone.parameters()) + 64 * 10 + 10 == 464_154
+    convolutions = [module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]
     assert len(convolutions) + 1 == 32
 
 
 def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
     backbone, _ = make_backbone(NAME, 3, 32)
-    block = next(one for one in backbone.modules() if getattr(one, "more", 0))
+    block = next(module for module in backbone.modules() if getattr(module, "more", 0))
     for one in block.body:
         if isinstance(one, torch.nn.Conv2d):
             torch.nn.init.zeros_(one.weight)

@@ -158,5 +158,5 @@ def test_the_vote_is_the_heads_of_pooled_features_of_pixels_as_the_model_was_sho
         features = pooling @ made.backbone(shown)
         wanted = features @ made.head.weight.T + made.head.bias
         assert torch.allclose(made(torch.from_numpy(request["picture"]), pooling), wanted, atol=1e-4)
-    assert not any(one.requires_grad for one in made.parameters())
+    assert not any(parameter.requires_grad for parameter in made.parameters())
     assert not any(module.training for module in made.modules())

@@ -32,7 +32,7 @@ def database_url(either_database: str) -> str:
 
 
 def shown(store: Store) -> list[str]:
-    return [one.id for one in list_clusters(store)]
+    return [cluster.id for cluster in list_clusters(store)]
 
 
 def only(store: Store) -> Listed:
@@ -98,7 +98,7 @@ def test_after_each_change_the_list_holds_what_waits(store, settings, fill, make
 def test_all_that_waits_is_in_the_list_however_many_are_compared_at_once(store, settings, fill, make):
     fill([make(i) for i in range(60)])
     renew(store, settings.model_copy(update={"max_clustered": 20}))
-    assert sorted(m for one in list_clusters(store) for m in one.members) == sorted(
+    assert sorted(m for cluster in list_clusters(store) for m in cluster.members) == sorted(
         f"media-0-{i}" for i in range(60)
     )
 
@@ -227,7 +227,7 @@ def test_what_is_labelled_leaves_the_list_at_once(store, settings, fill, make):
     renew(store, settings)
     (shown,) = list_clusters(store)
     label(store, shown.members[:5], "gan", "ada")
-    assert [one.members for one in list_clusters(store)] == [shown.members[5:]]
+    assert [cluster.members for cluster in list_clusters(store)] == [shown.members[5:]]
     label(store, shown.members[5:], "gan", "ada")
     assert list_clusters(store) == []
 

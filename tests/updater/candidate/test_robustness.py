@@ -71,7 +71,7 @@ def test_all_that_is_compared_sees_the_same_crops_and_another_seed_other_noise(i
     for seed in (0, 0, 1):
         sessions = [Dark(50), Dark(70)]
         measure_robustness(*map(judge, sessions), items, seed)
-        asked.append([np.concatenate(one.asked) for one in sessions])
+        asked.append([np.concatenate(session.asked) for session in sessions])
     (one, other), (again, _), (anew, _) = asked
     assert (one == other).all()
     assert (one == again).all()

@@ -133,8 +133,11 @@ def test_three_in_a_hundred_reals_are_marked_at_most_and_most_of_what_is_forged(
         sure = 1 / (1 + np.exp(-(slope * one.evidence + offset)))
         return sure / (1 + np.exp(cut - one.cells)) >= THRESHOLD
 
-    assert np.mean([marked(one).mean() > 0.02 for one in reals]) <= 0.03
-    overlaps = [(marked(one) & one.forged).sum() / (marked(one) | one.forged).sum() for one in forgeries]
+    assert np.mean([marked(real).mean() > 0.02 for real in reals]) <= 0.03
+    overlaps = [
+        (marked(forgery) & forgery.forged).sum() / (marked(forgery) | forgery.forged).sum()
+        for forgery in forgeries
+    ]
     assert np.mean(overlaps) > 0.6
 
 

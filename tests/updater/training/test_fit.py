@@ -103,7 +103,7 @@ def test_a_processor_trains_in_full_precision():
 def test_gradients_come_back_to_their_size():
     gradients = [torch.tensor([4096.0, -8192.0]), torch.tensor([0.0])]
     assert unscale(gradients, 4096.0)
-    assert [one.tolist() for one in gradients] == [[1, -2], [0]]
+    assert [gradient.tolist() for gradient in gradients] == [[1, -2], [0]]
 
 
 def test_gradients_that_overflowed_are_told():

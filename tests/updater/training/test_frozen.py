@@ -115,7 +115,7 @@ def test_another_models_file_and_a_damaged_one_are_told_of_and_not_taken(
     (place / file.name).write_bytes(file.read_bytes())
     with structlog.testing.capture_logs() as logs:
         others = frozen_rows(other, pictures, CPU, kept)
-    assert [(one["event"], one["reason"]) for one in logs] == [
+    assert [(log["event"], log["reason"]) for log in logs] == [
         ("frozen outputs computed anew", "damaged, or of another model")
     ]
     assert not np.allclose(others, rows, atol=1e-2)
@@ -207,7 +207,10 @@ def test_of_a_class_without_items_nothing_is_said():
     weight, bias = fit_vote(features, families, ("real", "gone", "a"))
     logits = torch.from_numpy(features) @ weight.T + bias
     assert not logits[:, 1].any()
-    assert np.mean((logits[:, 2] > logits[:, 0]).numpy() == np.array([one == "a" for one in families])) > 0.97
+    assert (
+        np.mean((logits[:, 2] > logits[:, 0]).numpy() == np.array([family == "a" for family in families]))
+        > 0.97
+    )
     none = fit_vote(features[:60], families[:60], ("real", "a"))
     assert not any(part.any() for part in none)
 
@@ -221,7 +224,9 @@ def test_a_vote_speaks_of_what_the_networks_logits_stand_for(labelled, scheme, l
         parts.append(replace(labelled(dict.fromkeys(classes, count), seed), picture_features=features))
     vote = vote_beside(torch.zeros(40, logits), *parts, classes, Options(scheme=scheme))
     said = vote.on(parts[1]).argmax(1).numpy()
-    right = [classes.index(one) if logits == 4 else int("real" not in one) for one in parts[1].families]
+    right = [
+        classes.index(family) if logits == 4 else int("real" not in family) for family in parts[1].families
+    ]
     assert np.mean(said == np.array(right)) > 0.9
 
 

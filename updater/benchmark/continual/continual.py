@@ -143,13 +143,15 @@ class Continual:
         tasks = self.stream.tasks[: number + 1]
         self.progress(f"{tasks[-1].name}: evaluation", 0, 0)
         on_tests = self.on_tests = [judge.judged(task.test) for task in tasks]
-        column = [accuracy(one) for one in on_tests]
+        column = [accuracy(test) for test in on_tests]
         figures = figures_of(on_tests, judge)
         out_of_fold = any(len(task.calibration) for task in tasks)
         if not out_of_fold:
             figures = figures.model_copy(update={"reals_unknown": None, "reals_fake": None})
         scores: dict[str, RejectionScores] = {}
-        outliers = {one.name: one.at(number, len(self.stream.tasks)) for one in self.stream.outliers}
+        outliers = {
+            outlier.name: outlier.at(number, len(self.stream.tasks)) for outlier in self.stream.outliers
+        }
         unknown = {name: part for name, part in outliers.items() if len(part)}
         if unknown:
             judged = judge.judged(LabelledCrops.join(list(unknown.values())))
@@ -181,17 +183,17 @@ def figures_of(on_tests: Sequence[JudgedItems], judge: Judge) -> Figures:
     """Return the figures of one network on the tests of the tasks that it knows."""
     options = judge.setup.options
     names = schemes.columns(judge.learnt.classes, options)
-    truly_fake = [~reals(one.families) for one in on_tests]
-    labels = np.concatenate([one.labels for one in on_tests])
+    truly_fake = [~reals(test.families) for test in on_tests]
+    labels = np.concatenate([test.labels for test in on_tests])
     real = ~np.concatenate(truly_fake)
     recognised, both_kinds = None, all(0 < one.sum() < len(one) for one in truly_fake)
     if options.scheme != "bc":
-        called = [np.array(names)[one.column] for one in on_tests]
-        recognised = aa_m(called, [one.families for one in on_tests])
-    fakes, others = _apart([one.fake_probability for one in on_tests], truly_fake)
-    by_maxima = _apart([one.fake_by_maxima for one in on_tests], truly_fake)
+        called = [np.array(names)[test.column] for test in on_tests]
+        recognised = aa_m(called, [test.families for test in on_tests])
+    fakes, others = _apart([test.fake_probability for test in on_tests], truly_fake)
+    by_maxima = _apart([test.fake_by_maxima for test in on_tests], truly_fake)
     return Figures(
-        aa=float(np.mean([accuracy(one) for one in on_tests])),
+        aa=float(np.mean([accuracy(test) for test in on_tests])),
         aa_m=recognised,
         map=mean_ap(*by_maxima) if both_kinds else None,
         map_mass=mean_ap(fakes, others) if both_kinds else None,
@@ -244,7 +246,7 @@ def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) 
     Miao et al. 2024 (OpenCIL), section 3.3 and appendix C.2: a table's figure is the mean over the sets.
     Pooled, a large set outweighs the others, and easy outliers hide hard ones.
     """
-    distances = {one.name: one.distance for one in outliers}
+    distances = {outlier.name: outlier.distance for outlier in outliers}
     parts = {
         "each_set": list(sets.values()),
         "near": [one for name, one in sets.items() if distances[name] == "near"],

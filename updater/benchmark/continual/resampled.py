@@ -57,18 +57,18 @@ def images_of(stream: Stream) -> Resamples:
         for name, group in zip(items.families, items.groups, strict=True)
     ]
     parts += [
-        (f"outliers {one.name} {name}", group)
-        for one in stream.outliers
-        for name, group in zip(one.items.families, one.items.groups, strict=True)
+        (f"outliers {outlier.name} {name}", group)
+        for outlier in stream.outliers
+        for name, group in zip(outlier.items.families, outlier.items.groups, strict=True)
     ]
     return Resamples([group for _, group in parts], [stratum for stratum, _ in parts])
 
 
 def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, Values]:
-    drawn = [images.of(one.groups.tolist()) for one in on_tests]
+    drawn = [images.of(test.groups.tolist()) for test in on_tests]
     accuracies = [shares(one.right, counts) for one, counts in zip(on_tests, drawn, strict=True)]
     found = {"aa": 100 * np.mean(accuracies, 0)}
-    fakes = [~reals(one.families) for one in on_tests]
+    fakes = [~reals(test.families) for test in on_tests]
     if all(0 < fake.sum() < len(fake) for fake in fakes):
         areas = [
             aurocs(one.fake_probability[fake], one.fake_probability[~fake], counts[:, fake], counts[:, ~fake])
@@ -116,7 +116,7 @@ def _of_steps(
     for number in range(len(stream.tasks)):
         if (of_step := scores.get(f"step {number + 1}")) is not None:
             known = [group for task in stream.tasks[: number + 1] for group in task.test.groups]
-            outliers = [one.at(number, len(stream.tasks)) for one in stream.outliers]
+            outliers = [outlier.at(number, len(stream.tasks)) for outlier in stream.outliers]
             unknown = [group for items in outliers for group in _groups(items, fake=True)]
             yield _rejection(of_step, known, unknown, images)
 

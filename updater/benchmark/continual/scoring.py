@@ -36,7 +36,7 @@ from updater.training.step import Learnt
 def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NetworkOutput:
     """Return what the network says of each whole item, on the CPU."""
     parts = zip(*outputs_of(learnt, items, device), strict=True)
-    return NetworkOutput(*(torch.cat(one) for one in parts))
+    return NetworkOutput(*(torch.cat(part) for part in parts))
 
 
 def outputs_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> Iterator[NetworkOutput]:
@@ -152,9 +152,9 @@ def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
     """Return the items of all parts, of which there is at least one."""
     names = [name for name in vars(parts[0]) if name != "rejection"]
     return JudgedItems(
-        **{name: np.concatenate([getattr(one, name) for one in parts]) for name in names},
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
         rejection={
-            name: np.concatenate([one.rejection[name] for one in parts]) for name in parts[0].rejection
+            name: np.concatenate([part.rejection[name] for part in parts]) for name in parts[0].rejection
         },
     )
 

@@ -126,7 +126,7 @@ def _in_every_part(
 ) -> Stream:
     """Change each part of a stream; `amount` is what its progress, which `change` tells, counts."""
     parts = [part for task in stream.tasks for part in (task.train, task.calibration, task.test)]
-    parts += [one.items for one in stream.outliers]
+    parts += [outlier.items for outlier in stream.outliers]
     total, done = sum(amount(part) for part in parts), 0
     changed: list[LabelledCrops] = []
     for part in parts:
@@ -139,7 +139,7 @@ def _in_every_part(
         done += amount(part)
     ready = iter(changed)
     tasks = tuple(Task(one.name, next(ready), next(ready), next(ready)) for one in stream.tasks)
-    outliers = tuple(replace(one, items=next(ready)) for one in stream.outliers)
+    outliers = tuple(replace(outlier, items=next(ready)) for outlier in stream.outliers)
     return replace(stream, tasks=tasks, outliers=outliers)
 
 

@@ -79,10 +79,10 @@ def write_deeperforensics(
     for kind in ("real", "fake"):
         make_folder(folder / HIDDEN_FOLDER / kind)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        jobs = [(folder, seed, one) for one in targets]
+        jobs = [(folder, seed, target) for target in targets]
         for made, _ in enumerate(pool.map(_write_job, jobs), 1):
             progress(made, len(targets))
-    _write_lists(folder, seed, [one for one in targets if one.split != HIDDEN_FOLDER])
+    _write_lists(folder, seed, [target for target in targets if target.split != HIDDEN_FOLDER])
 
 
 def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
@@ -175,11 +175,11 @@ def _distorted(source: Path, target: Path, steps: Sequence[Step], name: str, see
 
 def _write_lists(folder: Path, seed: int, targets: Sequence[Target]) -> None:
     for split in ("train", "val", "test"):
-        names = "".join(f"{one.name}\n" for one in targets if one.split == split)
+        names = "".join(f"{target.name}\n" for target in targets if target.split == split)
         (folder / "lists/splits" / f"{split}.txt").write_text(names)
     metas = folder / "lists/manipulated_videos_distortions_meta"
     make_folder(metas)
     for variant in DISTORTED:
         place = VARIANTS[variant]
-        lines = (meta_line(f"{place}/{one.name}", steps_of(seed, one, variant)) for one in targets)
+        lines = (meta_line(f"{place}/{target.name}", steps_of(seed, target, variant)) for target in targets)
         (metas / f"manipulated_videos_{place}_meta.txt").write_text("".join(f"{line}\n" for line in lines))

@@ -45,7 +45,7 @@ def families_of(medium: Medium, *, synthetic: bool) -> Kinds:
 def with_own_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries of our own media, which the reader named by the directories that they stand in."""
     names = {APPROACHES[number].name: name for number, name in enumerate(OWN, 1)}
-    return tuple(replace(one, family=names.get(one.family, one.family)) for one in entries)
+    return tuple(replace(entry, family=names.get(entry.family, entry.family)) for entry in entries)
 
 
 def classes_offered(kinds: Kinds) -> tuple[int, int, int]:

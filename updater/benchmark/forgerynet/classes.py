@@ -56,7 +56,7 @@ def measure(job: Job) -> Outcome:
         figures=values(image_figures(p, y), len(y)),
         families=families,
         about={
-            "parameters": sum(one.numel() for one in network.parameters()),
+            "parameters": sum(parameter.numel() for parameter in network.parameters()),
             "absent": [names[number] for number in absent(p, y)],
             "trained_on": len(train_on),
             "tested_on": len(y),
@@ -124,7 +124,7 @@ class _Sides:
     def classes(self, sights: Sequence[Sight]) -> NDArray[np.int64]:
         """Return the numbers of the files' classes, int64 [n]."""
         kinds, count = self.job.kinds, self.job.choices.classes
-        return np.array([class_of(one.entry.family, kinds, count) for one in sights], np.int64)
+        return np.array([class_of(sight.entry.family, kinds, count) for sight in sights], np.int64)
 
 
 def _figures(p: NDArray[np.float64], y: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Values:

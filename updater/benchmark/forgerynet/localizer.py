@@ -122,17 +122,17 @@ def _masked(pictures: Sequence[Shown]) -> MaskedCrops:
     cells: list[Map] = []
 
     def crops() -> Iterator[np.ndarray]:
-        for one in pictures:
-            pixels = one.pixels()
+        for picture in pictures:
+            pixels = picture.pixels()
             height, width = pixels.shape[:2]
             corners, _ = covering(width, height, CROP_PX)
-            mask = one.mask(height, width)
+            mask = picture.mask(height, width)
             cells.extend(cells_of(mask[y:, x:], (_SIDE, _SIDE)) for x, y in corners)
             starts.append(starts[-1] + len(corners))
             yield cut(pixels, corners, CROP_PX)
 
     rows = collected(crops())
-    entries = [one.sight.entry for one in pictures]
+    entries = [picture.sight.entry for picture in pictures]
     items = LabelledCrops(
         ids=tuple(str(entry.path) for entry in entries),
         families=tuple(entry.family for entry in entries),
@@ -150,9 +150,9 @@ def _reals(items: LabelledCrops) -> LabelledCrops:
 
 def _apart(pictures: Sequence[Shown]) -> tuple[list[Shown], list[Shown]]:
     """Hold back every fifth group."""
-    groups = sorted({one.sight.entry.group for one in pictures})
+    groups = sorted({picture.sight.entry.group for picture in pictures})
     held = set(groups[::5])
     return (
-        [one for one in pictures if one.sight.entry.group not in held],
-        [one for one in pictures if one.sight.entry.group in held],
+        [picture for picture in pictures if picture.sight.entry.group not in held],
+        [picture for picture in pictures if picture.sight.entry.group in held],
     )

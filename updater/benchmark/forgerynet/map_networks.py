@@ -54,7 +54,7 @@ def measure(
     for number, one in enumerate(test, 1):
         pairs.append(_map(network, one, job, what.recipe.px))
         job.progress("test", number, len(test))
-    parameters = sum(one.numel() for one in network.parameters())
+    parameters = sum(parameter.numel() for parameter in network.parameters())
     said, true = [said for said, _ in pairs], [true for _, true in pairs]
     return [Mapped(tuple(range(len(test))), tuple(said), tuple(true), THRESHOLD, {"parameters": parameters})]
 

@@ -124,7 +124,9 @@ def _splits(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], tuple[Entry, .
 
     Labels of ForgeryNet's test were never published: the paper's tables are of the validation.
     """
-    train, val, test = (tuple(one for one in entries if one.split == of) for of in ("train", "val", "test"))
+    train, val, test = (
+        tuple(entry for entry in entries if entry.split == of) for of in ("train", "val", "test")
+    )
     return (train, val, test) if test else (train, (), val)
 
 

@@ -127,11 +127,11 @@ def figures(told: Sequence[Told]) -> dict[str, float]:
     """
     answers, truth = [one.answer for one in told], [one.clip.segments for one in told]
     forged = np.array([one.is_forged for one in told], bool)
-    mean = np.array([one.frame_scores.mean() for one in answers])
-    best = np.array([best_score(one.segments) for one in answers])
+    mean = np.array([answer.frame_scores.mean() for answer in answers])
+    best = np.array([best_score(answer.segments) for answer in answers])
     return {
-        **segment_figures([one.segments for one in answers], truth),
-        "frame_auc": frame_auc([one.frame_scores for one in answers], truth),
+        **segment_figures([answer.segments for answer in answers], truth),
+        "frame_auc": frame_auc([answer.frame_scores for answer in answers], truth),
         "clip_auc_mean": auroc(mean[forged], mean[~forged]),
         "clip_auc_best": auroc(best[forged], best[~forged]),
     }

@@ -53,10 +53,10 @@ def scaled_and_cut(frames: Picture, kind: Input, px: int, rng: np.random.Generat
     """Return frames, uint8 RGB [T, H, W, 3], as [T, px, px, 3]: all scaled, cut and mirrored by one draw."""
     if kind == "face":
         side = int(rng.integers(px, round(LARGEST * px) + 1))
-        frames = np.stack([resized(one, side, side) for one in frames])
+        frames = np.stack([resized(frame, side, side) for frame in frames])
     height, width = frames.shape[1:3]
     corner = int(rng.integers(max(0, width - px) + 1)), int(rng.integers(max(0, height - px) + 1))
-    crops = np.concatenate([cut(one, (corner,), px) for one in frames])
+    crops = np.concatenate([cut(frame, (corner,), px) for frame in frames])
     return np.ascontiguousarray(crops[:, :, ::-1]) if rng.random() < 0.5 else crops
 
 
@@ -132,10 +132,10 @@ def test_clips(sight: Sight, choices: Choices, recipe: Recipe, segments: bool) -
         frames = _looked_at(np.stack([decoded[number] for number in numbers.tolist()]), choices.input)
         height, width = frames.shape[1:3]
         if choices.input == "face":
-            found.append(np.stack([resized(one, recipe.px, recipe.px) for one in frames]))
+            found.append(np.stack([resized(frame, recipe.px, recipe.px) for frame in frames]))
         else:
             corners = grid(width, height, recipe.px, 1)
-            found.append(np.concatenate([cut(one, corners, recipe.px) for one in frames]))
+            found.append(np.concatenate([cut(frame, corners, recipe.px) for frame in frames]))
     return np.stack(found)
 
 

@@ -159,8 +159,8 @@ def roc(scores: Sequence[RejectionScores]) -> str:
     """
     figure, axes = _new_figure(4.4, 4.2)
     pairs = {
-        "gate": (_GATE, [(one.unknown, one.known) for one in scores]),
-        "energy": (_ENERGY, [(one.unknown_energy, one.known_energy) for one in scores]),
+        "gate": (_GATE, [(score.unknown, score.known) for score in scores]),
+        "energy": (_ENERGY, [(score.unknown_energy, score.known_energy) for score in scores]),
     }
     for name, (colour, everything) in pairs.items():
         # A plain network's energy is measured for the first seed alone.

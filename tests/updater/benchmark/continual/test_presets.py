@@ -38,10 +38,10 @@ def test_a_preset_is_of_options_that_there_are_and_says_what_differs(name):
 def test_training_is_as_long_and_as_fast_as_published(name, epochs, rates):
     setup = setup_of(chosen(name))
     recipes = [setup.recipe(6400, first=first) for first in (True, False)]
-    assert [one.backbone_steps for one in recipes] == [200 * epochs] * 2
-    assert [one.balanced_steps for one in recipes] == [0, 0]
-    assert tuple(one.backbone_rate for one in recipes) == pytest.approx(rates)
-    assert all(one.flip for one in recipes)
+    assert [recipe.backbone_steps for recipe in recipes] == [200 * epochs] * 2
+    assert [recipe.balanced_steps for recipe in recipes] == [0, 0]
+    assert tuple(recipe.backbone_rate for recipe in recipes) == pytest.approx(rates)
+    assert all(recipe.flip for recipe in recipes)
     assert (setup.memory, setup.architecture.crop_px, setup.architecture.forensic) == (1500, 224, False)
 
 

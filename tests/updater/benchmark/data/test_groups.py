@@ -78,8 +78,8 @@ def frames(folder, clip, count=3):
 def test_no_clip_is_on_both_sides_of_a_split(tmp_path, reader):
     reals, fakes = [f"{n:03}" for n in range(8)], [f"{n:03}_{n + 100}" for n in range(8)]
     clips = [("0_real", clip) for clip in reals] + [("1_fake", clip) for clip in fakes]
-    lay(tmp_path, [one for kind, clip in clips for one in frames(f"deepfake/train/{kind}", clip)])
-    lay(tmp_path, [one for kind in ("0_real", "1_fake") for one in frames(f"deepfake/val/{kind}", "900")])
+    lay(tmp_path, [frame for kind, clip in clips for frame in frames(f"deepfake/train/{kind}", clip)])
+    lay(tmp_path, [frame for kind in ("0_real", "1_fake") for frame in frames(f"deepfake/val/{kind}", "900")])
     (task,) = load_cddb(tmp_path, "deepfake", reader).tasks
     assert set(task.train.groups) | set(task.calibration.groups) == {f"deepfake/{clip}" for clip in reals}
     assert not set(task.train.groups) & set(task.calibration.groups)

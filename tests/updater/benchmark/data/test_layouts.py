@@ -250,10 +250,10 @@ def test_outlier_sets_may_be_near_or_far(tmp_path, reader):
     classes = {"id/a/train": 3, "id/a/test": 1}
     lay(tmp_path, classes | {"ood/far/svhn": 2, "ood/near/cifar": 2, "ood/near/tin": 1, "ood/places": 1})
     stream = load_folders(tmp_path, reader)
-    distances = {one.name: one.distance for one in stream.outliers}
+    distances = {outlier.name: outlier.distance for outlier in stream.outliers}
     assert distances == {"cifar": "near", "tin": "near", "svhn": "far", "places": None}
     assert stream.outliers[0].items.counts() == {"cifar": 2}
-    elsewhere = [replace(one, distance="far") for one in stream.outliers]
+    elsewhere = [replace(outlier, distance="far") for outlier in stream.outliers]
     assert replace(stream, outliers=tuple(elsewhere)).digest != stream.digest
 
 

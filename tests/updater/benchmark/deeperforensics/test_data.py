@@ -95,7 +95,7 @@ def test_a_real_is_distorted_as_its_forgery_was_and_a_forgery_is_taken_as_it_is(
 
 
 def test_what_was_made_once_is_not_made_again(entries, tmp_path, monkeypatch):
-    real = next(one for one in entries if not one.label)
+    real = next(entry for entry in entries if not entry.label)
     made = materialised(real, tmp_path)
 
     def forbidden(*_, **__):
@@ -107,7 +107,7 @@ def test_what_was_made_once_is_not_made_again(entries, tmp_path, monkeypatch):
 
 def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_path):
     broken = tmp_path / "broken.mp4"
-    real = next(one for one in entries if not one.label)
+    real = next(entry for entry in entries if not entry.label)
     broken.write_bytes(real.path.read_bytes()[:400])
     tally = Tally()
     reading = Reading(SMALL, tmp_path / "cache", lambda *at: None, tally)
@@ -135,8 +135,8 @@ def test_every_variant_is_read_whole_each_real_in_the_split_and_under_the_line_o
     for variant in ("std", *DISTORTED):
         found = load_deeperforensics(tree, tree / REALS_FOLDER, variant)
         assert found.notes == ()
-        forged = {one.path.name[:3]: one for one in found.entries if one.label}
-        real = {one.path.stem: one for one in found.entries if not one.label}
+        forged = {entry.path.name[:3]: entry for entry in found.entries if entry.label}
+        real = {entry.path.stem: entry for entry in found.entries if not entry.label}
         assert forged.keys() == real.keys()
         assert sorted(one.split for one in forged.values()) == ["test", "test", "train", "train", "val"]
         for number, one in forged.items():
@@ -159,11 +159,11 @@ def test_a_meta_line_says_what_was_drawn(tree):
 
 def test_the_hidden_test_is_of_families_that_nothing_learnt_and_its_targets_are_nobody_s_else(tree):
     found = load_hidden(tree / HIDDEN_FOLDER)
-    assert sorted(one.label for one in found.entries) == [0, 0, 1, 1]
+    assert sorted(entry.label for entry in found.entries) == [0, 0, 1, 1]
     assert not set(LEFT_OUT) & set(LEARNT)
     trained = load_deeperforensics(tree, tree / REALS_FOLDER, "std")
-    numbers = {one.path.name[:3] for one in trained.entries}
-    assert not numbers & {one.path.stem for one in found.entries}
+    numbers = {entry.path.name[:3] for entry in trained.entries}
+    assert not numbers & {entry.path.stem for entry in found.entries}
 
 
 def test_a_target_is_the_same_every_time_and_its_forgery_differs_from_it(monkeypatch):

@@ -36,7 +36,7 @@ def test_clips_lie_in_the_video_and_cover_it(frames: int, seed: int) -> None:
     clips = [by_chance(frames, RECIPE, np.random.default_rng(seed)), middle(frames, RECIPE)]
     clips += (covered := covering(frames, RECIPE))
     clips.append(in_segments(frames, RECIPE, np.random.default_rng(seed)))
-    assert all(len(one) == 16 and 0 <= one.min() <= one.max() < frames for one in clips)
+    assert all(len(clip) == 16 and 0 <= clip.min() <= clip.max() < frames for clip in clips)
     assert covered[0][0] == 0
     if frames > 61:
         assert covered[-1][-1] == frames - 1

@@ -84,7 +84,7 @@ def test_families_left_out_are_each_measured_by_a_network_of_their_own(tree, tmp
     assert found.figures["pixel_auc"].n == 8
     assert found.figures["reals_marked"].n == 4
     means = [of["pixel_auc"].value for of in found.families.values()]
-    assert found.figures["pixel_auc"].value == pytest.approx(np.mean([one or 0 for one in means]))
+    assert found.figures["pixel_auc"].value == pytest.approx(np.mean([mean or 0 for mean in means]))
 
 
 def test_where_nothing_is_held_back_groups_of_the_training_are(tree, tmp_path):

@@ -227,7 +227,7 @@ def test_bmn_samples_a_ramp_along_each_segment():
 
 def test_bmn_has_the_papers_sizes():
     network = BoundaryMatching(400, (256, 128, 512))
-    counted = sum(one.numel() for one in network.sum_up.parameters())
+    counted = sum(parameter.numel() for parameter in network.sum_up.parameters())
     assert counted == 128 * 32 * 512 + 512
     maps, edges = network(torch.zeros(1, 400, POINTS))
     assert maps.shape == (1, 2, POINTS - 1, POINTS - 1)

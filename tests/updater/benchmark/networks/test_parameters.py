@@ -17,7 +17,7 @@ from updater.benchmark.networks.images import NetworkError
 
 
 def millions(network: nn.Module) -> float:
-    return sum(one.numel() for one in network.parameters()) / 1e6
+    return sum(parameter.numel() for parameter in network.parameters()) / 1e6
 
 
 @pytest.mark.parametrize(

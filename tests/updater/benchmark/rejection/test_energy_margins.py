@@ -42,7 +42,7 @@ def test_no_exemplars_and_no_outliers_count_nothing():
 def test_the_energies_reach_every_logit_of_all_three_parts():
     parts = [torch.tensor([[1.0, -0.5, 2.0]], requires_grad=True) for _ in range(3)]
     torch.autograd.backward(energy_loss(*parts, Margins(-9.0, 5.0)))
-    assert all((one.grad != 0).all() for one in parts)
+    assert all((part.grad != 0).all() for part in parts)
 
 
 def test_the_whole_loss_by_hand(monkeypatch):

@@ -155,7 +155,7 @@ CROPS = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8).repe
 
 def test_the_divergence_of_versions_is_scipys():
     versions = tuple(torch.randn(5, 3, generator=torch.Generator().manual_seed(n)) for n in range(2))
-    shares = [one.double().softmax(1).numpy() for one in versions]
+    shares = [version.double().softmax(1).numpy() for version in versions]
     expected = np.mean(jensenshannon(*shares, axis=1) ** 2)
     assert augmix.jensen_shannon(versions).item() == pytest.approx(expected, rel=1e-4)
 
@@ -163,7 +163,7 @@ def test_the_divergence_of_versions_is_scipys():
 def test_the_divergence_reaches_every_logit_of_every_version():
     versions = tuple(torch.tensor([[1.0, 0, -1]]).mul(n).requires_grad_() for n in (1, 2, -3))
     torch.autograd.backward(augmix.jensen_shannon(versions))
-    assert all((one.grad != 0).all() for one in versions)
+    assert all((version.grad != 0).all() for version in versions)
 
 
 def test_at_opencils_severity_ten_of_thirteen_operations_change_nothing():
