@@ -11,15 +11,15 @@ from updater.benchmark.synthetic.families import FAMILIES
 DEFAULT_UNSEEN = "upsampled"
 CORES = len(os.sched_getaffinity(0))
 
-LIBRARY_REALS, LIBRARY_EACH, LIBRARY_CLIPS = 1000, 110, 80
-BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 600
+LIBRARY_REALS, LIBRARY_EACH, LIBRARY_CLIPS = 800, 90, 80
+BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 300
 SWAP_REALS, SWAP_EACH, SWAP_PER_SECOND, SWAP_LOOK_S = 160, 20, 8.0, 0.5
 AFTER_REALS, AFTER_EACH, AFTER_NEW = 260, 30, 60
 IN_PART_EACH = 12
 CLIPS_REALS, CLIPS_EACH = 20, 7
 IN_CLIPS = ("upsampled", "inpainted", "blended", "sharpened")
 """Families of whose forged parts H.264 leaves enough to be found; of the others' it leaves hardly a trace."""
-LOCALIZER_STEPS, SCANNER_STEPS = 200, 100
+LOCALIZER_STEPS, SCANNER_STEPS = 150, 100
 """Of the training of what says where a picture is forged, and when a clip, by which release 0 alone is made
 longer."""
 

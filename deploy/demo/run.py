@@ -147,8 +147,7 @@ def _stream_in_part(story: Story, traffic: Traffic) -> list[pictures.ShownPictur
         samples = list(
             make_locals(story.seed, "after", wanted, processes=plan.CORES, photographs=photographs)
         )
-        media = [MediaSample(made.data, made.family, made.group, made.name) for made in samples]
-        sent = traffic.send(media, "place")
+        sent = traffic.send(samples, "place")
         traffic.wait(sent, bar)
     return [
         pictures.ShownPicture(sample.data, sample.family, Answered(traffic.verdicts[message.id], sample.mask))
