@@ -97,7 +97,7 @@ def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics
             [NewTopic("kept", num_partitions=1, replication_factor=1)], wait_for_metadata=True
         )
         admin.close()
-        # Its coordinator is made for the first group, which a status awaits.
+        # Its coordinator is made for the first group, and may have to be loaded: a status awaits it.
         assert behind(first.bootstrap) == 0
     finally:
         first.stop()
@@ -109,7 +109,7 @@ def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics
         admin = KafkaAdminClient(bootstrap_servers=second.bootstrap)
         assert "kept" in admin.list_topics()
         admin.close()
-        assert behind(second.bootstrap) == 0  # and here it is loaded first
+        assert behind(second.bootstrap) == 0  # and a restarted one has it again
     finally:
         second.stop()
     assert capfd.readouterr() == ("", "")

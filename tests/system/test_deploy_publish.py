@@ -5,11 +5,13 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
+import streams
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from streams import await_that, produce
+from streams import produce
 
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Ledger, Move
@@ -54,6 +56,10 @@ def expected(ledger: Ledger, stable: str, previous: str | None, sequence: int) -
 def named(settings: IngestSettings, topic: str) -> Rollout | None:
     """The rollout that a worker reads last."""
     return read_topic(kafka_options(settings), topic, 10).newest
+
+
+# Within less than a publisher's interval, so that what is seen is not the next look at the topic.
+await_that = partial(streams.await_that, timeout_s=20)
 
 
 def publisher(ledger: Ledger, settings: IngestSettings, topic: str, interval_s: float = 60) -> Publisher:

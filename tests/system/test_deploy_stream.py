@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import CoordinatorLoadInProgressError
 from verdicts import make_item, make_verdict
 
 from deploy.client.kafka import (
@@ -63,6 +65,28 @@ def test_the_end_of_a_transaction_is_no_lag(settings: IngestSettings, make_topic
 def test_lag_of_a_topic_that_is_not_there_is_told(settings: IngestSettings) -> None:
     with pytest.raises(LagError, match="no topic"):
         lag(settings, "g", "t-nowhere")
+
+
+def test_lag_awaits_a_coordinator_that_is_being_loaded_and_no_longer_than_its_time(
+    settings: IngestSettings, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group = make_topic(), f"g-{uuid.uuid4().hex}"
+    answer, refusals = ConsumerCoordinator._handle_offset_fetch_response, [True] * 2
+
+    def loading(self: Any, response: Any) -> Any:
+        if refusals:
+            raise CoordinatorLoadInProgressError(refusals.pop())
+        return answer(self, response)
+
+    monkeypatch.setattr(ConsumerCoordinator, "_handle_offset_fetch_response", loading)
+    assert [(p.committed, p.lag) for p in lag(settings, group, topic)] == [(None, 0)]
+    assert not refusals
+    refusals += [True] * 1000
+    began = time.monotonic()
+    with pytest.raises(LagError, match="cannot ask the broker"):
+        group_lag(kafka_options(settings), group, topic, 2)
+    assert time.monotonic() - began < 20
+    assert refusals
 
 
 @pytest.mark.parametrize("raw", [False, True])

@@ -145,7 +145,7 @@ def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outsid
             source.poll(1, 0.5)
             return source.assigned() == {(topic, number) for number in range(partitions)}
 
-        await_that(lambda: reads(1))
+    await_that(lambda: reads(1), 60)
         admin = KafkaAdminClient(bootstrap_servers=broker)
         admin.create_partitions({topic: 2})
         admin.close()
@@ -155,7 +155,7 @@ def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outsid
             fresh_topic_id(source._consumer, topic, 10_000)
             return len(coordinator._metadata_snapshot[topic]) == 2
 
-        await_that(changed)
+        await_that(changed, 60)
         source.poll(1, 0.0)
-        await_that(lambda: coordinator._join_task is None or coordinator._join_task.is_done)
+        await_that(lambda: coordinator._join_task is None or coordinator._join_task.is_done, 60)
         await_that(lambda: reads(2), 20)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from safetensors.torch import load_file
 from update_processes import awaited
 
 from memory.database import open_engine
@@ -15,6 +16,7 @@ from updater.runs import RunTable
 
 pytestmark = pytest.mark.slow
 
+ONE = Path(__file__).with_name("short_run.py")
 TWO = Path(__file__).with_name("process_of_two_gpus.py")
 SHORT = {"EPOCHS": "5", "BATCH": "16"}
 
@@ -34,21 +36,34 @@ def ranks(process):
     return found
 
 
-def test_two_gpus_finish_an_update_though_a_process_of_them_dies(
+def worst(folder, other):
+    """Return by how much the weights of two artifacts differ at most, running variances aside."""
+    one, two = (load_file(each / "artifact" / "weights.safetensors") for each in (folder, other))
+    assert one.keys() == two.keys()
+    return max(float((one[k].double() - two[k].double()).abs().max()) for k in one if "running_var" not in k)
+
+
+def test_two_gpus_train_the_network_of_one_though_a_process_of_them_dies(
     environment, table_of, start, remember, deploy_server
 ):
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
-        settings = environment(url, **SHORT)
-        table = table_of(settings)
+        one = environment(url, "one", **SHORT)
+        table_of(one).request("manual/1", "manual", "ann")
+        alone = start(one, str(ONE))
+        two = environment(url, "two", **SHORT)
+        table = table_of(two)
         run, _ = table.request("manual/1", "manual", "ann")
-        process = start(settings, str(TWO))
+        process = start(two, str(TWO))
         awaited(lambda: table.get(run.id).stage == "backbone", process)
         assert ranks(process).keys() == {"0", "1"}
         ranks(process)["1"].kill()
         awaited(lambda: table.get(run.id).state == "proposed", process)
         assert table.get(run.id).takeovers == 1, "the death counts, and the updater itself goes on"
+        assert alone.wait(300) == 0
+    folders = [Path(each["FORGEWATCH_UPDATER_WORK_DIR"]) / "run-1" for each in (one, two)]
+    assert worst(*folders) < 0.1
 
 
 def test_told_to_stop_it_takes_its_processes_along_and_gives_the_update_back(

@@ -159,8 +159,10 @@ def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
         except ArtifactRefusedError as refused:
             assert "not complete" in str(refused)  # noqa: PT017 - that it refuses at all is no promise
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(attempt, range(12)))
+    # A folder is quick enough for more of them.
+    threads, attempts = (4, 12) if url.startswith("s3:") else (8, 40)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(attempt, range(attempts)))
     assert is_whole(store, artifact)
 
 
@@ -202,19 +204,21 @@ def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactStore, url: s
 def test_what_no_release_names_and_nobody_uses_is_collected_when_it_is_old(
     store: ArtifactStore, url: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named, old, unfinished = make_artifact(), make_artifact(), make_artifact()
+    named, old, unfinished, unfinished_named = (make_artifact() for _ in range(4))
     for artifact in (named, old):
         put(store, artifact)
-    put(store, unfinished, WEIGHTS)
-    assert store.collect({named.digest}) == []  # none is old
+    for artifact in (unfinished, unfinished_named):
+        put(store, artifact, WEIGHTS)
+    in_ledger = {named.digest, unfinished_named.digest}
+    assert store.collect(in_ledger) == []  # none is old
     # Ages in a listing of S3 are whole seconds, so that of now is over in at most two.
     monkeypatch.setattr(artifacts, "KEPT_S", 1)
     gone: list[str] = []
     deadline = time.monotonic() + 120
-    while len(gone) < 2:
-        gone += store.collect({named.digest})
+    while len(gone) < 3:
+        gone += store.collect(in_ledger)
         assert time.monotonic() < deadline
-    assert sorted(gone) == sorted([old.digest, unfinished.digest])
+    assert sorted(gone) == sorted([old.digest, unfinished.digest, unfinished_named.digest])
     assert is_whole(store, named)
     left = {name.split("/")[-2] for name in ObjectStore(url).names() if "/" in name}
     assert left == {named.digest, ".used"}
@@ -293,7 +297,7 @@ def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(
         lambda: send(gone, "a" * 64, WEIGHTS, b"x"),
         lambda: gone.collect(set()),
     ):
-        with pytest.raises(ArtifactsUnavailableError, match=r"bucket|is gone"):
+        with pytest.raises(ArtifactsUnavailableError, match=said):
             act()
     assert said in str(gone.hindrance())
     assert there.hindrance() is None

@@ -47,6 +47,7 @@ def measure(data, tmp_path_factory):
         of = benchmark(choices, data, model, reading)
         return list(run_seeds(of, seeds, folder, command=("forgewatch",), device="cpu", progress=unsaid))
 
+    assert runs.LEVELS == (1, 2, 3, 4, 5), "as published"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "CLIPS_BY_DISTORTION", 2)
         patch.setattr(runs, "LEVELS", (1, 5))

@@ -178,3 +178,5 @@ def test_what_is_not_finite_has_no_figure() -> None:
     for figures in (image_figures, cell_figures):
         with pytest.raises(ValueError, match="not a finite"):
             figures([[math.nan, 0.5], [0.5, 0.5]], [0, 1])
+    with pytest.raises(ValueError, match="not a finite"):
+        cell_figures([[0.5]], [[math.inf]])

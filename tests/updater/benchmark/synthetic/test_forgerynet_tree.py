@@ -19,12 +19,13 @@ SPLITS = {"train": "train", "stream": "val", "after": "test"}
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Every sample that is written, with its split; clips of 24 frames."""
+    """Every sample that is written, with its split, all of seed 7; clips of 24 frames."""
     samples: list[tuple[str, Any]] = []
     makers = {name: getattr(forgerynet, name) for name in ("make_locals", "make_clips")}
     for name, make in makers.items():
 
         def spy(seed: int, split: str, wanted: object, make=make, **how: Any):
+            assert seed == 7
             for sample in make(seed, split, wanted, **how):
                 samples.append((split, sample))
                 yield sample
@@ -35,12 +36,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 def test_every_picture_is_read_back_with_its_family_and_its_truth(tmp_path: Path, made) -> None:
-    forgerynet.write_forgerynet_pictures(tmp_path, 3, {"train": 14, "stream": 6, "after": 6})
+    forgerynet.write_forgerynet_pictures(tmp_path, 7, {"train": 14, "stream": 6, "after": 6})
     listing = load_forgerynet(tmp_path, "image")
     assert listing.notes == ()
     read = {(entry.split, entry.path.name): entry for entry in with_own_names(listing.entries)}
     assert len(read) == len(made) == 26
-    assert {sample.family for split, sample in made if split == "train"} == {REAL, *FAMILIES}
+    trained = [sample.family for split, sample in made if split == "train"]
+    assert set(trained) == {REAL, *FAMILIES}
+    assert trained.count(REAL) == 4, "three in ten"
     for split, sample in made:
         entry = read[SPLITS[split], sample.name]
         assert entry.path.read_bytes() == sample.data
@@ -56,7 +59,9 @@ def test_every_clip_is_read_back_with_its_family_and_its_stretches(tmp_path: Pat
     assert listing.notes == ()
     read = {entry.path.read_bytes(): entry for entry in with_own_names(listing.entries)}
     assert len(read) == len(made) == 20
-    assert {sample.family for split, sample in made if split == "train"} == {REAL, *FAMILIES}
+    trained = [sample.family for split, sample in made if split == "train"]
+    assert set(trained) == {REAL, *FAMILIES}
+    assert trained.count(REAL) == 8, "half of them"
     for split, sample in made:
         entry = read[sample.data]
         assert (entry.family, entry.split) == (sample.family, SPLITS[split])
