@@ -145,7 +145,7 @@ def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outsid
             source.poll(1, 0.5)
             return source.assigned() == {(topic, number) for number in range(partitions)}
 
-    await_that(lambda: reads(1), 60)
+        await_that(lambda: reads(1), 60)
         admin = KafkaAdminClient(bootstrap_servers=broker)
         admin.create_partitions({topic: 2})
         admin.close()
