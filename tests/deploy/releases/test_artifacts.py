@@ -297,7 +297,7 @@ def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(
         lambda: send(gone, "a" * 64, WEIGHTS, b"x"),
         lambda: gone.collect(set()),
     ):
-        with pytest.raises(ArtifactsUnavailableError, match=said):
+        with pytest.raises(ArtifactsUnavailableError, match=r"bucket|is gone"):
             act()
     assert said in str(gone.hindrance())
     assert there.hindrance() is None

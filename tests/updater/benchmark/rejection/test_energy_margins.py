@@ -234,7 +234,7 @@ def test_outliers_scatter_about_their_mean_as_their_class_does():
     )
 
 
-@pytest.mark.parametrize(("fit", "of_each"), [(fit_vos, 1), (fit_npos, 300)])
+@pytest.mark.parametrize(("fit", "of_each"), [(fit_vos, 1), (fit_npos, 600)])
 def test_opencils_outliers_are_of_the_new_classes_only(fit, of_each, drawn, space, old):
     found = drawn(fit, space.known(), old, published=True)[0]
     nearest = torch.cdist(found, torch.tensor(space.means, dtype=torch.float32)).argmin(1)
