@@ -81,7 +81,7 @@ def build(
     *,
     suspected: bool = False,
 ) -> list[Verdict]:
-    """The verdicts of one request's items, in order; the output's rows are those of `inputs.request_for`.
+    """The verdicts of one request's items, in order; the output's rows are those of `contract.request_for`.
 
     suspected: something else speaks against the items: where the gate would call one real, it is unknown.
     """

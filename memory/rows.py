@@ -233,8 +233,11 @@ def count_clusters(connection: Connection) -> int:
 
 def count_alarms(connection: Connection) -> int:
     """Return how many alarms about shifted sources have a suspect that still waits for a person."""
+    suspects = _clusters_of_alarms(connection)
+    if not suspects:
+        return 0  # as a rule, and every look at the metrics asks
     waiting = set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
-    return sum(bool(waiting.intersection(members)) for members in _clusters_of_alarms(connection))
+    return sum(bool(waiting.intersection(members)) for members in suspects)
 
 
 def suspects_of_alarms(connection: Connection) -> set[str]:

@@ -1,7 +1,7 @@
 """One update from its claimed row to a proposal, or to a refusal that says why.
 
-What a candidate is made of lies in updater.candidate; here is the order of the stages, and what
-becomes of the run when one of them does not succeed.
+What a candidate is made of lies in updater.candidate; here is how a run is held while that is made, and what
+becomes of it when something does not succeed.
 """
 
 import shutil
@@ -43,14 +43,12 @@ NO_MEMORY = (
 )
 FOLDERS_KEPT = 3
 """The newest runs' folders stay, so that the evidence of a refusal can be looked at."""
-
-log = structlog.get_logger()
-
-
 BEATS_A_LEASE = 4
 """at least"""
 MAX_PERIOD_S = 1.0
 """between two writes: bars move, and a stage is seen while it lasts"""
+
+log = structlog.get_logger()
 
 
 class UpdateInterruptedError(Exception):
@@ -58,8 +56,10 @@ class UpdateInterruptedError(Exception):
 
 
 class LeaseHeartbeat:
-    """Renews a lease until it is left; use it as a context around the work.
+    """Renews a lease until it is left, and tells row, metrics and terminal how far the work is.
 
+    Use it as a context around the work. Training calls report() many times a second; the row is written by a
+    thread of its own, so that a stage which reports nothing for minutes does not lose the lease either.
     stop is set by whoever wants this process to end. show gets every report as it comes.
     """
 

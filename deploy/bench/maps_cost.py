@@ -21,7 +21,6 @@ from detector.release.contract import Contract
 from detector.release.crop_graphs import CELL_PX, OF_PICTURE
 from detector.release.tensors import CROPS, Request
 from detector.serving.session import ReleaseSession, Session, open_session
-from detector.settings import DetectorSettings
 from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_locals
 from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
@@ -38,9 +37,10 @@ class Growth(BaseModel):
 
 
 class MapsCost(BaseModel):
-    """Medians over the rounds. bare: of a loop over the detector alone, to which bare_ratio is with_maps.
+    """Medians over the rounds. bare: images per second of a bare loop, which makes no maps.
 
-    The crop's times are of a processor, on one thread, six crops at a time."""
+    bare_ratio: with_maps over bare. The crop's times are of a processor, on one thread, six crops at a time.
+    """
 
     ratio: float
     ratios: list[float]
@@ -83,10 +83,12 @@ def maps_cost(
             rate = streamed(story, traffic, samples, digest)
             rates[digest].append(rate.per_second)
             said = rate.verdicts if digest == artifact.digest else said
-        alone.append(bare(session, samples, DetectorSettings().max_batch_items).per_second)
-        pair = rates[artifact.digest][-1], rates[without.digest][-1]
-        said_rates = f"{pair[0]:.1f} images/s with maps, {pair[1]:.1f} without, bare {alone[-1]:.1f}"
-        story.say(f"round {number + 1}: {said_rates}")
+        alone.append(bare(session, samples).per_second)
+        with_, without_ = rates[artifact.digest][-1], rates[without.digest][-1]
+        story.say(
+            f"round {number + 1}: {with_:.1f} images/s with maps, {without_:.1f} without, "
+            f"bare {alone[-1]:.1f}"
+        )
     contract = artifact.manifest.localizer
     assert contract is not None
     pairs = crop_pairs(ReleaseSession(artifact, threads=1), open_session(artifact, threads=1), samples)

@@ -10,11 +10,14 @@ from detector.records import Verdict
 from detector.release.contract import Contract, request_for
 from detector.release.tensors import CROPS
 from detector.serving.session import Session
+from detector.settings import DetectorSettings
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 
 WARM_UP = 64
+BATCH = DetectorSettings().max_batch_items
+"""pictures that a bare loop scores at a time: as many as one transaction of a detector has at most"""
 
 
 class Rate(NamedTuple):
@@ -50,13 +53,13 @@ class Bare(NamedTuple):
     crops: int
 
 
-def bare(session: Session[Contract], samples: Sequence[MediaSample], batch: int) -> Bare:
+def bare(session: Session[Contract], samples: Sequence[MediaSample], batch: int = BATCH) -> Bare:
     """Decode, crop and score the same bytes here, `batch` pictures at a time."""
     contract, limit = session.contract, IngestSettings().max_pixels
     model_s, crops, started = 0.0, 0, time.perf_counter()
     for first in range(0, len(samples), batch):
         some = samples[first : first + batch]
-        request = request_for([extract(one.data, contract.media_plan, limit) for one in some], contract)
+        request = request_for([extract(sample.data, contract.media_plan, limit) for sample in some], contract)
         before = time.perf_counter()
         session.score(request)
         model_s += time.perf_counter() - before

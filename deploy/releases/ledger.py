@@ -5,7 +5,7 @@ tables are the same on SQLite and PostgreSQL; changes are in migrations/. Trigge
 append-only, so that a slip of the hand in a SQL shell fails too. Each row's hash covers the row and the hash
 before: who drops a trigger and changes a row makes every later hash wrong. Each reading proves the chain, so
 no changed row is ever acted upon. What it cannot show is that the newest rows are missing: the releases
-topic then names a later rollout than the ledger (see deploy.releases.publish).
+topic then names a later rollout than the ledger (see deploy.releases.epoch).
 """
 
 import hashlib

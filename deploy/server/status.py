@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from deploy.records import PartitionLag, ProcessHealth, Shelved, Status
 from deploy.releases.approval import fold
-from deploy.releases.publish import recent_raises
+from deploy.releases.epoch import recent_raises
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings

@@ -1,4 +1,7 @@
-"""Bringing a release into this worker's TorchServe, and taking out what nobody wants. Blocking; no state."""
+"""Bringing a release into this worker's TorchServe, and taking out what nobody wants. Blocking.
+
+On its way a release is packed, as the very bytes that were verified. What each worker holds lies in a file.
+"""
 
 import fcntl
 import hashlib
@@ -187,10 +190,9 @@ class Loader:
 def pack(artifact: Artifact, store: Path) -> Path:
     """Write the artifact's archive into the model store, over one that lies there; return its path.
 
-    It has the same bytes every time.
-
-    What is packed is hashed while it is copied, so no byte comes between the check and the archive.
-    Nothing is compressed: weights do not shrink, and TorchServe unpacks it on each registration.
+    It has the same bytes every time. What is packed is hashed while it is copied, so no byte comes between
+    the check and the archive. Nothing is compressed: weights do not shrink, and TorchServe unpacks it on each
+    registration.
     Raises DamagedArtifactError where a byte is not the digest's, and OSError.
     """
     target = store / mar_name(artifact.digest)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from operator import itemgetter
 from threading import Event
 
 import numpy as np
@@ -106,10 +107,10 @@ class Watch:
         if not records:
             return
         reals = [found for record in records if (found := called_real(record)) is not None]
-        reals.sort(key=lambda watched: watched[:2])  # stable: within a source they stay in order
+        reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
         with self.store.note() as connection:
             raised = 0
-            for (release, source), items in groupby(reals, key=lambda watched: watched[:2]):
+            for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
                 watched = load(connection, release, source, self._settings)
                 for _, _, item in items:
                     if observe(watched, item) and (

@@ -199,7 +199,7 @@ class Stage:
     file: str
     """in the run's folder, put there last: what `make` returns, as JSON"""
     make: Callable[[Draft], BaseModel | None]
-    """what is done; None where there is nothing to do"""
+    """what is done; returns what a later stage or run reads, None where that is nothing"""
 
 
 STAGES = (

@@ -179,7 +179,7 @@ def lost_on(
     """Return by how much the accuracy on n items fell from the live release to the candidate.
 
     before, after: bool [m, n], whether each called each item what it is under each of m distortions.
-    families, groups: of each item. The accuracy is that of `figures.accuracy`, averaged over the distortions:
+    families, groups: of each item. The accuracy is that of `report.accuracy`, averaged over the distortions:
     reals weigh half, the families share the other half equally, and groups share their family's. None without
     a real or without a forgery.
 

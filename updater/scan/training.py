@@ -213,7 +213,7 @@ def overlaps(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike]) -> list
     """Return how the segments of each video overlap."""
     videos = []
     for proposals, segments in zip(predicted, truth, strict=True):
-        said, true = segments_of(proposals, 3), segments_of(segments, 2)
+        said, true = checked_segments(proposals, 3), checked_segments(segments, 2)
         if (true[:, 1] <= true[:, 0]).any():
             raise ValueError("a true segment is of no length")
         said = said[np.argsort(-said[:, 2], kind="stable")]
@@ -221,8 +221,8 @@ def overlaps(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike]) -> list
     return videos
 
 
-def segments_of(values: ArrayLike, columns: int) -> NDArray[np.float64]:
-    """Return segments as float64 [n, columns]."""
+def checked_segments(values: ArrayLike, columns: int) -> NDArray[np.float64]:
+    """Return segments as float64 [n, columns]. Raises ValueError as this module says."""
     segments = np.asarray(values, np.float64)
     segments = segments.reshape(-1, columns) if not segments.size else segments
     if segments.ndim != 2 or segments.shape[1] != columns or not np.isfinite(segments).all():

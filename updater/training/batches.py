@@ -197,7 +197,7 @@ def ready_rows(step: Step, data: TrainingSet, drawn: Drawn, rows: Rows) -> Ready
     return Ready(drawn, (rows_at(rows, at),), (rows_at(data.features, at),))
 
 
-def passed(step: Step, data: TrainingSet, network: Network, ready: Ready, pieces: int = 1) -> Batch:
+def passed(step: Step, data: TrainingSet, network: Network, ready: Ready, pieces: int) -> Batch:
     """Pass a batch through the network: crops all at once or in so many pieces, rows above the backbone."""
     seen = ready.parts
     if ready.images:

@@ -19,6 +19,7 @@ from updater.training.step import Step, trained
 TEMPERATURE = 2.0
 _OUTLIER_WEIGHT = 0.1
 _MARGIN = 5.0
+"""m of `outlier_energy`"""
 
 
 def classification(step: Step, data: TrainingSet, entropy: Entropy | None = None) -> Loss:
@@ -56,7 +57,7 @@ def _with_outliers(batch: Batch, known: int) -> tuple[NetworkOutput, Tensor]:
     return NetworkOutput(*(torch.cat(pair) for pair in pairs)), torch.cat([batch.target, target])
 
 
-def outlier_energy(logits: Tensor, known: Tensor, margin: float = _MARGIN) -> Tensor:
+def outlier_energy(logits: Tensor, known: Tensor) -> Tensor:
     """Return mean (m + E_in - E_out)+ ^2 over all pairs, a scalar: outliers lie a margin above known media.
 
     logits: float32 [M, K]; known: bool [M]. E = -logsumexp(logits). Liu et al. 2020 (eq. 8) hold both sides
@@ -66,7 +67,7 @@ def outlier_energy(logits: Tensor, known: Tensor, margin: float = _MARGIN) -> Te
     inside, outside = energy[known], energy[~known]
     if not len(inside) or not len(outside):
         return logits.sum() * 0
-    return F.relu(margin + inside[:, None] - outside[None, :]).square().mean()
+    return F.relu(_MARGIN + inside[:, None] - outside[None, :]).square().mean()
 
 
 def teacher_logits(step: Step, data: TrainingSet) -> Tensor:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from detector.looks.scan_look import Segments
 from updater.measures import auroc
 from updater.scan.clips import ScannedClip
-from updater.scan.training import Overlaps, ap_at, overlaps, reaches, segments_of
+from updater.scan.training import Overlaps, ap_at, checked_segments, overlaps, reaches
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def frame_auc(scores: Sequence[ArrayLike], truth: Sequence[ArrayLike]) -> float:
         score, inside = np.asarray(of_frames, np.float64), np.zeros(np.size(of_frames), bool)
         if not np.isfinite(score).all():
             raise ValueError("the score of a frame is not a finite number")
-        for first, end in segments_of(segments, 2):
+        for first, end in checked_segments(segments, 2):
             if not 0 <= first < end <= len(score):
                 raise ValueError(
                     f"a true segment from {first:g} to {end:g} is not within {len(score)} frames"
