@@ -25,7 +25,7 @@ Data = Annotated[Path | None, typer.Option(help="the folder of the data")]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of the published protocols: which seeds, on what, and where the figures go."""
+    """Options of newcomer and of the published protocols: which seeds, on what, and where the figures go."""
 
     seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1

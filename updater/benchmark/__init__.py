@@ -1,1 +1,1 @@
-"""The two published benchmarks and the project's own stream: their results and how these are shown."""
+"""The laboratory: published benchmarks and our own, the methods that they compare, and their reports."""

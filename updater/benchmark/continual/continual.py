@@ -13,8 +13,8 @@ from memory.rehearsal import herd
 from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
+from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
-from updater.benchmark.learners.task_tokens import load_learnt, save_learnt
 from updater.benchmark.report.results import (
     Figures,
     RejectionScores,

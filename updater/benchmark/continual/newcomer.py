@@ -39,7 +39,7 @@ from updater.settings import UpdaterSettings
 from updater.training.pools import with_crop_features
 
 _OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
-"""settings that a release of this benchmark follows from"""
+"""settings that a release of this benchmark follows from, beside the kinds that it leaves out"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,12 @@ def newcomer_benchmark(
         "newcomer",
         data.name,
         hashlib.sha256("".join(lines).encode()).hexdigest(),
-        {"reals": reals, "each": each, **settings.model_dump(mode="json", include=_OF_TRAINING)},
+        {
+            "reals": reals,
+            "each": each,
+            "without_kinds": [*sorted(settings.without_kinds)],  # a set has another order each time
+            **settings.model_dump(mode="json", include=_OF_TRAINING),
+        },
         (str(reals), str(each)),
         prepare,
         lambda media, seed: measure(media, settings, seed),
@@ -192,6 +197,7 @@ def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Valu
         if part == "forgeries":
             of = items["others"]
             drawn = tuple(aurocs(scores[chosen], scores[of], counts[:, chosen], counts[:, of]).tolist())
+            n += int(of.sum())
             found["forgeries_auc"] = Value(value=auroc(scores[chosen], scores[of]), n=n, drawn=drawn)
     return found
 

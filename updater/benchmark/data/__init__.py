@@ -1,1 +1,1 @@
-"""What the benchmarks run on: one directory layout a file, all of them to tasks in their order."""
+"""What the benchmarks run on: directory layouts as tasks in their order, and crops that are kept."""

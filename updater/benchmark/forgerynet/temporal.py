@@ -37,7 +37,10 @@ from updater.filters import Picture
 from updater.measures import auroc
 from updater.scan.clips import ScannedClip, SeenFrames, scanned
 
-_NAME = "features"
+CROP_PX = 128
+_SEARCHED_EVERY = 8
+_PLACES, _LOOKS = 9, 6
+_CACHE, _NAME = "frame-features", "features"
 
 
 @dataclass(frozen=True)
@@ -147,9 +150,6 @@ def by_family(told: Sequence[Told]) -> Mapping[str, dict[str, float]]:
     }
 
 
-_CACHE = "frame-features"
-
-
 def check(model: str) -> None:
     """Raise ChoiceError for a method that is none."""
     if model not in METHODS:
@@ -220,11 +220,6 @@ def _told(
 
 def _beside(told: Sequence[Told], family: str) -> int:
     return sum(not one.is_forged or one.family == family for one in told)
-
-
-CROP_PX = 128
-_SEARCHED_EVERY = 8
-_PLACES, _LOOKS = 9, 6
 
 
 def frame_features(

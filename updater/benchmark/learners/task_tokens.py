@@ -9,24 +9,18 @@ small block of four heads and an MLP of 2 D. What the forensic branch makes of a
 task's embedding.
 
 Rows are the tokens beside one another, [N, T * C]. A pool is their mean, place by place. A network's
-architecture says its tasks, so that a manifest does, and the file of a learnt network, which stands here too.
+architecture says its tasks, so that a manifest and a file do.
 """
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from detector.model.network import Network
 from detector.release.manifest import Architecture
-from ingest.durable import write_durably
-from updater.training.step import Learnt
 
 Columns = tuple[int, int]
 """the logits that a task's classifier speaks for: from, to"""
@@ -212,46 +206,3 @@ def grown(old: TaskTokens, tasks: Sequence[Columns]) -> TaskTokens:
         network.pseudo_head.weight.copy_(weight)
         network.pseudo_head.bias.copy_(old.pseudo_head.bias)
     return network.to(next(old.parameters()).device)
-
-
-FORMAT = "learnt-2"
-NETWORK, KEPT = "network.", "kept."
-
-
-def save_learnt(path: Path, learnt: Learnt) -> None:
-    """Write a network and what its learner keeps, all of it or nothing. Raises OSError.
-
-    Its architecture and its classes are in the metadata: a head may be another one than a step asked for,
-    and a network of task tokens has its tasks.
-    """
-    network = learnt.network
-    tensors = {NETWORK + name: value for name, value in network.state_dict().items()}
-    tensors |= {KEPT + name: value for name, value in learnt.kept.items()}
-    metadata = {
-        "format": FORMAT,
-        "architecture": network.architecture.model_dump_json(),
-        "classes": json.dumps(learnt.classes),
-    }
-    own = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_durably(path, save(own, metadata))
-
-
-def load_learnt(path: Path, device: torch.device) -> Learnt | None:
-    """Read back what `save_learnt` wrote; None where it is absent, damaged or of another format."""
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError):
-        return None
-    state = {name.removeprefix(NETWORK): v for name, v in tensors.items() if name.startswith(NETWORK)}
-    kept = {name.removeprefix(KEPT): v.to(device) for name, v in tensors.items() if name.startswith(KEPT)}
-    architecture = Architecture.model_validate_json(metadata["architecture"])
-    tasks = architecture.tasks
-    logits = max(end for _, end in tasks) if tasks else len(state["head.weight"])
-    with torch.random.fork_rng(devices=[]):
-        network = made(architecture, logits)
-    network.load_state_dict(state)
-    return Learnt(network.to(device).eval(), tuple(json.loads(metadata["classes"])), kept)

@@ -116,9 +116,6 @@ class SlowFast(nn.Module):
         return torch.cat([own, F.adaptive_avg_pool1d(other, own.shape[2])], 1)
 
 
-_TIMES = (1, 1, 3, 3)
-
-
 class Slow(nn.Module):
     """float32 RGB [B, 3, T, S, S], 0..1 → float32 logits [B, K]."""
 
@@ -127,7 +124,7 @@ class Slow(nn.Module):
         inputs, width = 64, 64
         self.stem = Stem(inputs, time=1)
         stages = []
-        for number, (blocks, time) in enumerate(zip(BLOCKS_50, _TIMES, strict=True)):
+        for number, (blocks, time) in enumerate(zip(BLOCKS_50, _SLOW_TIMES, strict=True)):
             stages.append(stage(inputs, width, blocks, time, stride=1 if number == 0 else 2))
             inputs, width = EXPANSION * width, 2 * width
         self.stages = nn.Sequential(*stages)

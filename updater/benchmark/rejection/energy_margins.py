@@ -93,7 +93,7 @@ def fit(
         return value + WEIGHT * energy_loss(said, kept, beyond, margins)
 
     fine_tune(head, loss, plan, seed)
-    return energy_of_head(known, head)
+    return energy_of_head(head)
 
 
 def energy_loss(new: Tensor, old: Tensor, beyond: Tensor, margins: Margins) -> Tensor:

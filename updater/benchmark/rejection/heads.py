@@ -83,7 +83,7 @@ def new_and_exemplars(old: npt.NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
     return (new, exemplars) if len(new) else (exemplars, new)
 
 
-def energy_of_head(known: Known, head: nn.Linear) -> Score:
+def energy_of_head(head: nn.Linear) -> Score:
     """Return the energy of a trained head as a score, on the embedding as it is."""
 
     def score(evidence: Evidence) -> npt.NDArray[np.float32]:
@@ -111,7 +111,7 @@ def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning, l
         return torch.stack(losses).sum()
 
     fine_tune(head, of_both, plan, seed)
-    return energy_of_head(known, head)
+    return energy_of_head(head)
 
 
 def fit_logit_norm(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:

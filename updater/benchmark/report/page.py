@@ -20,6 +20,10 @@ _LEAD_OF_STREAMS = (
     "Points are of 100, shares and AUCs of 1. Positive is the unknown in AUC and AP, the known in FPR95."
     " What rejection is worth is told within a source: elsewhere a new source passes for a new forgery."
 )
+_LEAD_OF_NEWCOMERS = (
+    "Shares and AUCs are of 1: before and after half of the new sources' reals were named. The others are the"
+    " other half, known fakes and own reals are of the own stream, and auc is the unknown score's."
+)
 _LEAD = (
     "Shares and AUCs are of 1. acc is a mean over classes; map_ovr is what the paper calls mAP, a mean of"
     " AUCs; agree is its IoU; each family's figures are of its forgeries beside all reals."
@@ -90,6 +94,8 @@ _TEMPLATE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).f
 def report_page(runs: Sequence[Run], scores: Scores) -> str:
     """Return the page with tables and pictures; without scores of rejection it has no ROC."""
     lead = _LEAD_OF_STREAMS if runs[0].outcome.matrix else _LEAD
+    if runs[0].benchmark == "newcomer":
+        lead = _LEAD_OF_NEWCOMERS
     return _TEMPLATE.render(
         title=title_of(runs),
         lead=lead,

@@ -95,7 +95,8 @@ def grids(runs: Sequence[Run]) -> list[Grid]:
     if sets := table_over_seeds([outcome.outlier_sets for outcome in outcomes]):
         of_parts.append(_sets(sets))
     if families := nested_over_seeds([outcome.families for outcome in outcomes]):
-        of_parts.append(_nested(f"by family, {mean}", "family", families, items=True))
+        part = "source" if runs[0].benchmark == "newcomer" else "family"
+        of_parts.append(_nested(f"by {part}, {mean}", part, families, items=True))
     table = table_over_seeds([outcome.table for outcome in outcomes])
     for name in dict.fromkeys(name for of in table.values() for cell in of.values() for name in cell):
         tested = tuple(dict.fromkeys(column for of in table.values() for column in of))

@@ -47,7 +47,6 @@ def write_forgerynet_pictures(
     seed: int = 0,
     counts: Mapping[str, int] = PICTURES,
     *,
-    processes: int = 1,
     progress: Callable[[int, int], None] = lambda made, total: None,
 ) -> None:
     """Write `counts[split]` pictures of each split below a folder.
@@ -58,7 +57,7 @@ def write_forgerynet_pictures(
     for split, count in counts.items():
         lines = []
         wanted = numbers_of(count, round(_REAL_SHARE * count))
-        for sample in make_locals(seed, split, wanted, processes=processes):
+        for sample in make_locals(seed, split, wanted, processes=1):
             lines.append(_write_picture(folder, split, sample))
             progress(done := done + 1, sum(counts.values()))
         (folder / _PARTS[split][0] / "image_list.txt").write_text("".join(lines))
@@ -69,14 +68,13 @@ def write_forgerynet_videos(
     seed: int = 0,
     counts: Mapping[str, int] = VIDEOS,
     *,
-    processes: int = 1,
     progress: Callable[[int, int], None] = lambda made, total: None,
 ) -> None:
     """Write `counts[split]` clips of each split below a folder; half are real, the others of all families."""
     done = 0
     for split, count in counts.items():
         lines = []
-        for sample in make_clips(seed, split, numbers_of(count, count - count // 2), processes=processes):
+        for sample in make_clips(seed, split, numbers_of(count, count - count // 2), processes=1):
             lines.append(_write_clip(folder, split, sample))
             progress(done := done + 1, sum(counts.values()))
         (folder / _PARTS[split][0] / "video_list.txt").write_text("".join(lines))

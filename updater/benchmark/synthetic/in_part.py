@@ -110,8 +110,9 @@ def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:
     return ClipSample(data, family, f"scene-{scene}", name, number, len(frames), segments)
 
 
-def numbers_of(count: int, reals: int, families: Sequence[str] = tuple(FAMILIES)) -> list[tuple[str, int]]:
+def numbers_of(count: int, reals: int) -> list[tuple[str, int]]:
     """Share `count` media out, (family, index) each: so many reals, the others of all families."""
+    families = tuple(FAMILIES)
     forged = [(families[i % len(families)], i // len(families)) for i in range(count - reals)]
     return [(REAL, index) for index in range(reals)] + forged
 

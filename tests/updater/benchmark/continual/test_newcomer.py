@@ -11,8 +11,10 @@ from makers import make_run
 from detector.release.manifest import GateParameters, Term
 from updater.benchmark.continual.newcomer import Judged, draws_of, outcome
 from updater.benchmark.data.tasks import hold_back
+from updater.benchmark.report.page import report_page
 from updater.benchmark.report.report import report_json
 from updater.benchmark.report.results import Figures
+from updater.benchmark.report.run_folder import Run
 
 GATE = GateParameters(
     terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5
@@ -56,12 +58,16 @@ AFTER = judged(
 )
 
 
-def report(*ways: tuple[Judged, Judged]) -> dict[str, Any]:
-    """The report of as many seeds, each with what was said before and after."""
+def runs_of(*ways: tuple[Judged, Judged]) -> list[Run]:
+    """The runs of as many seeds, each with what was said before and after."""
     outcomes = [outcome((GATE, GATE), before, after, draws_of(before)) for before, after in ways]
     changes = [{"benchmark": "newcomer", "outcome": of} for of in outcomes]
-    runs = [make_run(seed, Figures()).model_copy(update=of) for seed, of in enumerate(changes)]
-    return json.loads(report_json(runs))
+    return [make_run(seed, Figures()).model_copy(update=of) for seed, of in enumerate(changes)]
+
+
+def report(*ways: tuple[Judged, Judged]) -> dict[str, Any]:
+    """The report of these runs."""
+    return json.loads(report_json(runs_of(*ways)))
 
 
 def test_each_share_is_of_its_own_items() -> None:
@@ -87,6 +93,14 @@ def test_a_source_has_its_own_figures_of_what_it_holds() -> None:
     assert set(of["phone"]) == {"others_unknown", "others_fake", "others_not_real"}
     assert of["phone"]["others_not_real"]["after"]["mean"] == 0.5
     assert of["gan"]["others_not_real"]["after"]["mean"] == 0
+    assert of["gan"]["forgeries_auc"]["after"]["items"] == 3
+
+
+def test_the_page_has_a_table_of_sources() -> None:
+    page = report_page(runs_of((BEFORE, AFTER)), [])
+    assert "by source" in page
+    assert "by family" not in page
+    assert "half of the new sources" in page
 
 
 def test_seeds_are_averaged_and_an_interval_holds_the_mean() -> None:

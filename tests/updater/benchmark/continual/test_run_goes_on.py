@@ -11,8 +11,8 @@ from ingest.records import CropPlan
 from updater.benchmark.continual import run
 from updater.benchmark.continual.continual import Continual
 from updater.benchmark.continual.run import stream_benchmark
+from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
-from updater.benchmark.learners.task_tokens import load_learnt, save_learnt
 from updater.benchmark.report.run_folder import ResultsError, Run, save_run
 from updater.training.step import Options
 

@@ -16,7 +16,8 @@ from detector.release.manifest import Architecture, GateParameters, Manifest, Te
 from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.learners import dytox
-from updater.benchmark.learners.task_tokens import TaskTokens, load_learnt, made, save_learnt
+from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
+from updater.benchmark.learners.task_tokens import TaskTokens, made
 from updater.candidate.plan import CandidateRefusedError, load_parent
 from updater.training import two_stages
 from updater.training.step import FIRST, Step
