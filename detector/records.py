@@ -126,6 +126,12 @@ class Verdict(Prediction):
     height: int
     unknown_threshold: float
     fake_threshold: float
+    thresholds_of: str | None = Field(
+        None, description="the source whose own reals these were set on; None: they are pooled over all"
+    )
+    unknown_below: float | None = Field(
+        None, description="what would be real is unknown below this unknown_score; None: no score is too low"
+    )
     neighbours: tuple[Neighbour, ...]
     regions: tuple[RegionPrediction, ...]
     map: ForgeryMap | None = Field(

@@ -10,6 +10,7 @@ from verdicts import make_decoded, make_item
 
 from detector.records import Rollout, Timings, Verdict
 from detector.release.artifact import Artifact
+from detector.release.manifest import SourceThresholds
 from detector.release.tensors import ModelOutput
 from detector.unknowns import UnknownMessageError, decode, encode
 from detector.verdicts import Origin, build, fake_probabilities
@@ -78,6 +79,26 @@ def test_a_video_and_its_frames_are_unknown_from_the_threshold_of_videos(untrain
     assert [region.label for region in picture.regions] == ["unknown"]
     assert (clip.label, clip.unknown_threshold) == ("real", 5)
     assert [region.label for region in clip.regions] == ["unknown", "real"]
+
+
+def test_a_verdict_says_whose_thresholds_it_was_judged_by(untrained_artifact):
+    own = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.25, unknown_below=-4)
+    gate = untrained_artifact.manifest.gate.model_copy(update={"sources": {"camera": own}})
+    artifact = replace(
+        untrained_artifact, manifest=untrained_artifact.manifest.model_copy(update={"gate": gate})
+    )
+    said = says([[4, 0, 0]] * 5, [1.5, 1.5, -4.5, 1.5, 1.5])
+    named = [replace(origin(i), item=make_item(i, source=s)) for i, s in enumerate(["camera", "", "camera"])]
+    shown = [make_decoded(1, ((0,),)), make_decoded(1, ((0,),)), make_decoded(1)]
+    judged, pooled, ordinary = build(named, shown, said, artifact)
+    assert (judged.label, judged.thresholds_of) == ("unknown", "camera")
+    bounds = (judged.unknown_threshold, judged.fake_threshold, judged.unknown_below)
+    assert bounds == (1, 0.25, -4)
+    assert [region.label for region in judged.regions] == ["unknown"]
+    assert (ordinary.label, ordinary.family) == ("unknown", "blend")
+    assert (pooled.label, pooled.thresholds_of, pooled.unknown_below) == ("real", None, None)
+    assert (pooled.unknown_threshold, pooled.fake_threshold) == (gate.unknown_threshold, gate.fake_threshold)
+    assert [region.label for region in pooled.regions] == ["real"]
 
 
 def test_what_is_suspected_is_never_called_real(untrained_artifact):

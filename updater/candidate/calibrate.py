@@ -27,6 +27,7 @@ from updater.candidate.reference_set import (
     equal_shares,
     make_reference,
 )
+from updater.candidate.source_thresholds import source_thresholds
 from updater.candidate.thresholds import (
     LiveCalls,
     fake_threshold,
@@ -92,9 +93,9 @@ def calibrate(
             output_of(network, some, device, "reference", progress), some.families, some.ids
         )
     measured = score(network, reference, calibration, device, progress, vote)
-    groups, videos = np.array(calibration.groups), calibration.videos
-    gate = fit_gate(measured, families, groups, live, videos)
-    return gate, reference, _figures(measured, families, classes, gate, videos)
+    sources = np.array(calibration.sources)
+    gate = fit_gate(measured, families, np.array(calibration.groups), live, calibration.videos, sources)
+    return gate, reference, _figures(measured, families, classes, gate, calibration.videos, sources)
 
 
 def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
@@ -173,12 +174,14 @@ def fit_gate(
     groups: NDArray[np.str_],
     live: LiveCalls | None = None,
     videos: NDArray[np.bool_] | None = None,
+    sources: NDArray[np.str_] | None = None,
     targets: Targets = TARGETS,
 ) -> GateParameters:
     """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n].
 
     live: what the live release says of the items, which is kept; None where nothing is live. videos: which of
-    the items are videos, bool [n]; None: none is known to be one.
+    the items are videos, bool [n]; None: none is known to be one. sources: of each, str [n]; None: none is
+    known, and none has thresholds of its own.
     """
     real = reals(families)
     gate = common_scales(measured, balanced_weights(families, groups))
@@ -214,7 +217,24 @@ def fit_gate(
             scores[chosen], groups[chosen], unknown, reals=targets.reals_unknown
         )
     found = {"unknown_threshold": unknown, "fake_threshold": fake, "video_unknown_threshold": of_videos}
-    return gate.model_copy(update=found)
+    gate = gate.model_copy(update=found)
+    if sources is None:
+        return gate
+    own = source_thresholds(
+        gate,
+        scores,
+        fake_probabilities_around(measured, gate),
+        families,
+        groups,
+        sources,
+        real,
+        live,
+        reals_unknown=targets.reals_unknown,
+        reals_fake=targets.reals_fake,
+        classes=targets.classes_unknown,
+        confidence=targets.confidence,
+    )
+    return gate.model_copy(update={"sources": own})
 
 
 def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GateParameters:
@@ -255,14 +275,19 @@ def labels_of(
     fake_probability: NDArray[np.floating[Any]],
     gate: GateParameters,
     videos: NDArray[np.bool_] | None = None,
+    sources: Sequence[str] | NDArray[np.str_] | None = None,
 ) -> NDArray[np.str_]:
     """Return each item's label, str [n], by its unknown score and its fake probability, floats [n] each.
 
-    videos: which items are videos, bool [n]; None: none is known to be one.
+    videos: which items are videos, bool [n]; None: none is known to be one. sources: of each item; None: none
+    is known, and all are judged by the pooled thresholds.
     """
     kinds = np.zeros(len(unknown), bool) if videos is None else videos
-    each = zip(unknown, fake_probability, kinds, strict=True)
-    return np.array([decide(float(u), float(f), gate, video=bool(video)) for u, f, video in each], str)
+    of = [""] * len(unknown) if sources is None else sources
+    each = zip(unknown, fake_probability, kinds, of, strict=True)
+    return np.array(
+        [decide(float(u), float(f), gate, video=bool(video), source=str(s)) for u, f, video, s in each], str
+    )
 
 
 def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: float) -> Term:
@@ -277,9 +302,10 @@ def _figures(
     classes: tuple[str, ...],
     gate: GateParameters,
     videos: NDArray[np.bool_] | None,
+    sources: NDArray[np.str_],
 ) -> dict[str, float]:
     probabilities = fake_probabilities_around(measured, gate)
-    labels = labels_of(unknown_scores(measured, gate), probabilities, gate, videos)
+    labels = labels_of(unknown_scores(measured, gate), probabilities, gate, videos, sources)
     named = np.array(classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)
     figures = {

@@ -82,6 +82,8 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",
         "",
         said_of_power(evaluation),
+        "",
+        said_of_sources(evaluation),
     ]
     if power := evaluation.after.power:
         before = evaluation.before.power.families if evaluation.before and evaluation.before.power else {}
@@ -123,6 +125,20 @@ def said_of_power(evaluation: Evaluation) -> str:
     return (
         f"Of a family that it has never seen, about {share} % [{low} to {high}] would not be called real, at"
         f" these thresholds: each of its {len(power.families)} families was left out once."
+    )
+
+
+def said_of_sources(evaluation: Evaluation) -> str:
+    """Which sources are judged by thresholds of their own, and what these rest on."""
+    if not evaluation.sources:
+        return (
+            "Every source is judged by the same thresholds: of none were 20 groups of reals held back for"
+            " calibration."
+        )
+    own = ", ".join(f"{name} ({one.groups} groups of reals)" for name, one in evaluation.sources.items())
+    return (
+        f"Judged by thresholds of their own: {own}. Every other source is judged by the pooled ones. With"
+        " fewer than 65 groups a source's threshold is the largest score of its held-back reals."
     )
 
 
@@ -246,6 +262,8 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 {table}
 
 **Unseen forgeries.** {said_of_power(evaluation)}
+
+**Sources.** {said_of_sources(evaluation)}
 
 **Distorted media.** {said_of_robustness(evaluation)}
 {distortions}

@@ -230,7 +230,7 @@ def _judged(release: Artifact, items: LabelledCrops, seed: Seed) -> Judged:
     manifest = release.manifest
     session = open_session(release, threads=1)
     scored = score_items(session, items, lambda done: seed.progress("judge", done, len(items)))
-    labels, named = labelled(scored, manifest.gate, manifest.classes)
+    labels, named = labelled(scored, manifest.gate, manifest.classes, items)
     return Judged(
         families=np.array(items.families),
         sources=np.array(items.sources),
