@@ -10,8 +10,10 @@ from verdicts import make_decoded, make_item
 
 from detector.records import Rollout, Timings, Verdict
 from detector.release.artifact import Artifact
+from detector.release.contract import request_for
 from detector.release.manifest import SourceThresholds
 from detector.release.tensors import ModelOutput
+from detector.serving.session import open_session
 from detector.unknowns import UnknownMessageError, decode, encode
 from detector.verdicts import Origin, build, fake_probabilities
 from ingest.records import Decoded
@@ -99,6 +101,26 @@ def test_a_verdict_says_whose_thresholds_it_was_judged_by(untrained_artifact):
     assert (pooled.label, pooled.thresholds_of, pooled.unknown_below) == ("real", None, None)
     assert (pooled.unknown_threshold, pooled.fake_threshold) == (gate.unknown_threshold, gate.fake_threshold)
     assert [region.label for region in pooled.regions] == ["real"]
+
+
+def test_the_parts_of_an_unknown_score_sum_to_it_on_what_the_exported_graph_says(untrained_artifact):
+    rng = np.random.default_rng(0)
+    shown = [replace(make_decoded(4), crops=rng.integers(0, 256, (4, 64, 64, 3), np.uint8)) for _ in range(3)]
+    request = request_for(shown, untrained_artifact.manifest.contract)
+    judged = verdicts(untrained_artifact, shown, open_session(untrained_artifact, threads=1).score(request))
+    terms = untrained_artifact.manifest.gate.terms
+    for verdict in judged:
+        assert verdict.unknown_parts.keys() == terms.keys()
+        assert sum(verdict.unknown_parts.values()) == pytest.approx(verdict.unknown_score, abs=1e-3)
+        energy = np.clip((verdict.energy - terms["energy"].median) / terms["energy"].scale, -4, 4)
+        assert verdict.unknown_parts["energy"] == pytest.approx(terms["energy"].weight * energy, abs=1e-4)
+        assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+    assert len({str(verdict.unknown_parts) for verdict in judged}) == 3
+
+
+def test_a_release_that_does_not_give_its_scores_says_nothing_of_their_parts(untrained_artifact):
+    (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], says([[4, 0, 0]], [0]))
+    assert verdict.unknown_parts is None
 
 
 def test_what_is_suspected_is_never_called_real(untrained_artifact):
