@@ -29,7 +29,9 @@ from updater.candidate.reference_set import (
 )
 from updater.candidate.source_thresholds import source_thresholds
 from updater.candidate.thresholds import (
+    TARGETS,
     LiveCalls,
+    Targets,
     fake_threshold,
     keeping_fake,
     keeping_known,
@@ -45,19 +47,6 @@ from updater.training.step import is_real
 _ITEMS_AT_ONCE = 2048
 
 
-@dataclass(frozen=True)
-class Targets:
-    """What the thresholds are to keep, as shares of known media that may be turned away."""
-
-    reals_unknown: float = 0.046
-    reals_fake: float = 0.04
-    classes_unknown: float = 0.12
-    """mean over the known classes"""
-    confidence: float = 0.8
-    """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
-
-
-TARGETS = Targets()
 CLIP = 6.0
 """A score counts for at most so many of its scales: one odd score alone makes nothing unknown."""
 
@@ -93,9 +82,9 @@ def calibrate(
             output_of(network, some, device, "reference", progress), some.families, some.ids
         )
     measured = score(network, reference, calibration, device, progress, vote)
-    sources = np.array(calibration.sources)
-    gate = fit_gate(measured, families, np.array(calibration.groups), live, calibration.videos, sources)
-    return gate, reference, _figures(measured, families, classes, gate, calibration.videos, sources)
+    groups, sources = np.array(calibration.groups), np.array(calibration.sources)
+    gate = fit_gate(measured, families, groups, live, calibration.videos, sources)
+    return gate, reference, _figures(measured, calibration, classes, gate)
 
 
 def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
@@ -229,10 +218,7 @@ def fit_gate(
         sources,
         real,
         live,
-        reals_unknown=targets.reals_unknown,
-        reals_fake=targets.reals_fake,
-        classes=targets.classes_unknown,
-        confidence=targets.confidence,
+        targets,
     )
     return gate.model_copy(update={"sources": own})
 
@@ -297,18 +283,13 @@ def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: flo
 
 
 def _figures(
-    measured: GateInputs,
-    families: NDArray[np.str_],
-    classes: tuple[str, ...],
-    gate: GateParameters,
-    videos: NDArray[np.bool_] | None,
-    sources: NDArray[np.str_],
+    measured: GateInputs, items: LabelledCrops, classes: tuple[str, ...], gate: GateParameters
 ) -> dict[str, float]:
-    probabilities = fake_probabilities_around(measured, gate)
-    labels = labels_of(unknown_scores(measured, gate), probabilities, gate, videos, sources)
+    families, fake = np.array(items.families), fake_probabilities_around(measured, gate)
+    labels = labels_of(unknown_scores(measured, gate), fake, gate, items.videos, items.sources)
     named = np.array(classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)
-    figures = {
+    return {
         "calibration_items": float(len(families)),
         "calibration_reals": float((~known_fake).sum()),
         "reals_unknown": float((labels[~known_fake] == "unknown").mean()),
@@ -316,4 +297,3 @@ def _figures(
         "known_unknown": float(((labels == "unknown") * balanced_weights(families)).sum()),
         "fakes_named": float((named == families)[known_fake].mean()) if known_fake.any() else math.nan,
     }
-    return figures

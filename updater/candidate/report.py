@@ -7,6 +7,7 @@ from typing import Literal
 
 from detector.release.manifest import NO_BACKBONE
 from memory.records import REAL
+from updater.candidate.source_thresholds import said_of_sources
 from updater.records import Evaluation, Robustness, ScannerFound
 
 Measure = Literal["aa", "af", "power", "robustness", "unseen_auc", "reals_unknown", "reals_fake"]
@@ -83,7 +84,7 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         "",
         said_of_power(evaluation),
         "",
-        said_of_sources(evaluation),
+        said_of_sources(evaluation.sources),
     ]
     if power := evaluation.after.power:
         before = evaluation.before.power.families if evaluation.before and evaluation.before.power else {}
@@ -125,20 +126,6 @@ def said_of_power(evaluation: Evaluation) -> str:
     return (
         f"Of a family that it has never seen, about {share} % [{low} to {high}] would not be called real, at"
         f" these thresholds: each of its {len(power.families)} families was left out once."
-    )
-
-
-def said_of_sources(evaluation: Evaluation) -> str:
-    """Which sources are judged by thresholds of their own, and what these rest on."""
-    if not evaluation.sources:
-        return (
-            "Every source is judged by the same thresholds: of none were 20 groups of reals held back for"
-            " calibration."
-        )
-    own = ", ".join(f"{name} ({one.groups} groups of reals)" for name, one in evaluation.sources.items())
-    return (
-        f"Judged by thresholds of their own: {own}. Every other source is judged by the pooled ones. With"
-        " fewer than 65 groups a source's threshold is the largest score of its held-back reals."
     )
 
 
@@ -263,7 +250,7 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 
 **Unseen forgeries.** {said_of_power(evaluation)}
 
-**Sources.** {said_of_sources(evaluation)}
+**Sources.** {said_of_sources(evaluation.sources)}
 
 **Distorted media.** {said_of_robustness(evaluation)}
 {distortions}

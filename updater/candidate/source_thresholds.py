@@ -5,11 +5,19 @@ lie far outside of what their source sends (group-conditional conformal predicti
 validity of inductive conformal predictors").
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from detector.release.manifest import GateParameters, SourceThresholds
-from updater.candidate.thresholds import LiveCalls, keeping_fake, keeping_known, quantile_of_reals
+from updater.candidate.thresholds import (
+    LiveCalls,
+    Targets,
+    keeping_fake,
+    keeping_known,
+    quantile_of_reals,
+)
 from updater.measures import balanced_weights, weighted_quantile
 
 LEAST_GROUPS = 20
@@ -28,20 +36,14 @@ def source_thresholds(
     sources: NDArray[np.str_],
     real: NDArray[np.bool_],
     live: LiveCalls | None,
-    *,
-    reals_unknown: float,
-    reals_fake: float,
-    classes: float,
-    confidence: float,
+    targets: Targets,
 ) -> dict[str, SourceThresholds]:
     """Return the thresholds of each source with at least 20 groups of reals among n calibration items.
 
     pooled: the gate with the thresholds of all sources. unknown, fake_probability: as the items will be
     judged by, their surroundings included, float32 [n]. families, groups, sources: of each, str [n]; an empty
     source is not known, and has none. real: whether each is, bool [n]. live: what the live release says of
-    them, which is kept for the source's own items. reals_unknown, reals_fake: the shares of the source's
-    fresh reals that may be above; classes: the share of its known classes, on average; confidence: how sure
-    the shares of reals are to hold.
+    them, which is kept for the source's own items. targets: of each source by itself.
 
     The rules are the pooled ones (`updater.candidate.thresholds`), on the source's items alone. Below 65
     groups the threshold is the largest score of its reals, as split-conformal prediction at 5 % has it with
@@ -58,10 +60,7 @@ def source_thresholds(
             groups[mine],
             real[mine],
             live and live.take(mine),
-            reals_unknown=reals_unknown,
-            reals_fake=reals_fake,
-            classes=classes,
-            confidence=confidence,
+            targets,
         )
         for source in np.unique(sources[real])
         if source
@@ -78,25 +77,36 @@ def _thresholds(
     groups: NDArray[np.str_],
     real: NDArray[np.bool_],
     live: LiveCalls | None,
-    *,
-    reals_unknown: float,
-    reals_fake: float,
-    classes: float,
-    confidence: float,
+    targets: Targets,
 ) -> SourceThresholds:
     weights = balanced_weights(families, groups)
     above = max(
-        quantile_of_reals(unknown, weights, groups, real, reals_unknown, confidence),
-        weighted_quantile(unknown, weights, 1 - classes),
+        quantile_of_reals(unknown, weights, groups, real, targets.reals_unknown, targets.confidence),
+        weighted_quantile(unknown, weights, 1 - targets.classes_unknown),
     )
-    fake = quantile_of_reals(fake_probability, weights, groups, real, reals_fake, confidence)
+    share = targets.reals_fake
+    fake = quantile_of_reals(fake_probability, weights, groups, real, share, targets.confidence)
     if live is not None and live.known.any():
         above = max(above, keeping_known(unknown, families, groups, live))
-        fake = min(fake, keeping_fake(fake_probability, families, groups, real, live, reals=reals_fake))
+        fake = min(fake, keeping_fake(fake_probability, families, groups, real, live, reals=share))
     odds = _ODDS * pooled.fake_threshold
     most = odds / (odds + 1 - pooled.fake_threshold)
     return SourceThresholds(
         groups=len(np.unique(groups[real])),
         unknown_threshold=min(above, pooled.unknown_threshold + pooled.clip),
         fake_threshold=min(max(fake, 0.0), most),
+    )
+
+
+def said_of_sources(sources: Mapping[str, SourceThresholds]) -> str:
+    """Which sources are judged by thresholds of their own, and what these rest on."""
+    if not sources:
+        return (
+            "Every source is judged by the same thresholds: of none were 20 groups of reals held back for"
+            " calibration."
+        )
+    own = ", ".join(f"{name} ({one.groups} groups of reals)" for name, one in sources.items())
+    return (
+        f"Judged by thresholds of their own: {own}. Every other source is judged by the pooled ones. With"
+        " fewer than 65 groups a source's threshold is the largest score of its held-back reals."
     )

@@ -26,6 +26,21 @@ _MORE_UNKNOWN = 0.02
 
 
 @dataclass(frozen=True)
+class Targets:
+    """What the thresholds are to keep, as shares of known media that may be turned away."""
+
+    reals_unknown: float = 0.046
+    reals_fake: float = 0.04
+    classes_unknown: float = 0.12
+    """mean over the known classes"""
+    confidence: float = 0.8
+    """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
+
+
+TARGETS = Targets()
+
+
+@dataclass(frozen=True)
 class LiveCalls:
     """What the live release says of n calibration items at its own thresholds, bool [n] each."""
 

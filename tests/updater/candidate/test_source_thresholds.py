@@ -7,7 +7,7 @@ from detector.model.scores import SCORES
 from detector.release.manifest import GateParameters, Term
 from updater.candidate.calibrate import GateInputs, fit_gate, labels_of, unknown_scores
 from updater.candidate.source_thresholds import source_thresholds
-from updater.candidate.thresholds import LiveCalls
+from updater.candidate.thresholds import TARGETS, LiveCalls
 
 POOLED = GateParameters(
     terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5
@@ -34,10 +34,7 @@ def own(
         np.array([source] * count),
         named == "real",
         live,
-        reals_unknown=0.046,
-        reals_fake=0.04,
-        classes=0.12,
-        confidence=0.8,
+        TARGETS,
     )
 
 

@@ -13,7 +13,6 @@ from detector.release.manifest import GateParameters
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
-    TARGETS,
     GateInputs,
     common_scales,
     fake_probabilities_around,
@@ -24,6 +23,7 @@ from updater.candidate.calibrate import (
     unknown_scores,
 )
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
+from updater.candidate.thresholds import TARGETS
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.measures import balanced_weights, weighted_quantile
