@@ -286,6 +286,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
                 artifact.manifest.feature_version,
                 unknown_bytes,
                 None if shown is None else shown[0],
+                waiting.decoded.picture_hashes,
             )
         judged[waiting.place] = Judged(
             waiting.record, now.verdict, unknown, None, "score", waiting.item.trace, artifact.version

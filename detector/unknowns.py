@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from detector.records import Verdict
+from ingest.picture_hash import PICTURE_BYTES
 
 MAX_MESSAGE_BYTES = 900_000
 """Of one message; crops beyond it are left out. With headers it fits a broker's default of 1 MiB."""
@@ -29,7 +30,8 @@ class UnknownMessage:
 
     feature_version is that of the release's manifest. It is None for a release without forensic
     features, and in messages of before the field, which may be of any version. picture is the first frame
-    whole, uint8 (H, W, 3), as the release saw it; None where it sees only crops.
+    whole, uint8 (H, W, 3), as the release saw it; None where it sees only crops. picture_hashes are those of
+    `ingest.records.Decoded`; none in messages of before the field.
     """
 
     verdict: Verdict
@@ -39,6 +41,7 @@ class UnknownMessage:
     left_out: int
     feature_version: str | None
     picture: NDArray[np.uint8] | None = None
+    picture_hashes: bytes = b""
 
 
 def encode(
@@ -49,6 +52,7 @@ def encode(
     feature_version: str | None,
     limit_bytes: int = MAX_MESSAGE_BYTES,
     picture: NDArray[np.uint8] | None = None,
+    picture_hashes: bytes = b"",
 ) -> bytes:
     """A message of at most limit_bytes, with as many of the leading crops as fit.
 
@@ -59,11 +63,13 @@ def encode(
     Raises ValueError when not even a message without crops fits.
     """
     shown = {} if picture is None else {"picture": picture}
-    version = {} if feature_version is None else {"feature_version": feature_version}
+    facts = {"verdict": verdict.model_dump_json(), "picture_hashes": picture_hashes.hex()}
+    if feature_version is not None:
+        facts["feature_version"] = feature_version
 
     def message(kept: int) -> bytes:
-        metadata = {"verdict": verdict.model_dump_json(), "left_out": str(len(crops) - kept)} | version
         arrays = {"crops": crops[:kept], "features": features, "embedding": embedding} | shown
+        metadata = facts | {"left_out": str(len(crops) - kept)}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
 
     room = limit_bytes - len(message(0)) - _SLACK_BYTES
@@ -88,6 +94,7 @@ def decode(data: bytes) -> UnknownMessage:
         left_out = int(metadata["left_out"])
         crops, features, embedding = arrays["crops"], arrays["features"], arrays["embedding"]
         picture = arrays.get("picture")
+        picture_hashes = bytes.fromhex(metadata.get("picture_hashes", ""))
     except (SafetensorError, ValidationError, KeyError, ValueError) as error:
         raise UnknownMessageError(f"not a message of unknowns: {error}") from error
     if crops.dtype != np.uint8 or crops.ndim != 4 or crops.shape[1:] != (crops.shape[1],) * 2 + (3,):
@@ -100,8 +107,10 @@ def decode(data: bytes) -> UnknownMessage:
         picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size
     ):
         raise UnknownMessageError(f"picture is {picture.dtype} {picture.shape}, not uint8 (H, W, 3)")
+    if len(picture_hashes) % PICTURE_BYTES:
+        raise UnknownMessageError(f"{len(picture_hashes)} bytes of hashes are not {PICTURE_BYTES} a picture")
     version = metadata.get("feature_version")
-    return UnknownMessage(verdict, crops, features, embedding, left_out, version, picture)
+    return UnknownMessage(verdict, crops, features, embedding, left_out, version, picture, picture_hashes)
 
 
 def _metadata(data: bytes) -> dict[str, str]:

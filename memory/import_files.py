@@ -192,6 +192,7 @@ def _arrival(
         verdict=None,
         picture=None if shown is None else shown[0],
         scan=scan,
+        picture_hashes=decoded.picture_hashes,
     )
 
 

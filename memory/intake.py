@@ -19,6 +19,7 @@ from ingest.trace_context import TraceContext
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore, Views
 from memory.features import FEATURE_VERSION, features_of
 from memory.index.index import Index
+from memory.index.picture_index import PictureIndex
 from memory.records import Exemplar
 from memory.rows import (
     NewRow,
@@ -71,6 +72,8 @@ class Arrival:
     """(H, W, 3), the whole picture, where a release looks at it"""
     scan: bytes | None = None
     """one crop a frame of a video that a person calls real, as `memory.crops.scans` makes them"""
+    picture_hashes: bytes = b""
+    """as `ingest.records.Decoded` has them; none of what an older detector sent"""
 
     @property
     def views(self) -> Views:
@@ -147,6 +150,7 @@ def remember(
                 feature_version=index.feature_version,
                 embedding=a.embedding,
                 verdict=a.verdict,
+                picture_hashes=a.picture_hashes,
             )
             for a, group in zip(new, groups, strict=True)
         ],
@@ -189,21 +193,27 @@ def _groups(
 ) -> list[str]:
     """Return the group of each item that is about to be written.
 
-    In this order: the group that it came with; that of the same media bytes; that of the nearest exemplar,
-    where it is closer than near (in the distance of `Index.search`); its own id. features is raw
-    float32 (n, F). The index is brought up to the transaction's rows.
+    In this order: the group that it came with; that of the same media bytes; that of the exemplar that shows
+    the same, by its picture hashes; that of the nearest exemplar, where it is closer than near (in the
+    distance of `Index.search`); its own id. It joins one group, and two that it connects stay two: what was
+    trained on must not change sides. features is raw float32 (n, F). The index is brought up to the
+    transaction's rows.
     """
     index.catch_up(connection, features)
     by_media = groups_by_media(connection, [arrival.media_digest for arrival in arrivals])
+    shown = [index.showing(arrival.picture_hashes) for arrival in arrivals]
     nearest = [matches[0] if matches else None for matches in index.search(features, 1)]
-    likes = sorted({m.id for m in nearest if m is not None and m.distance < near})
+    likes = sorted({m.id for m in nearest if m is not None and m.distance < near}.union(filter(None, shown)))
     group_of = {e.id: e.group for e in exemplars_of(connection, likes)}
     scaled = index.scaled(features)
     groups: list[str] = []
+    # The items of one batch are not in the index yet: they are compared among themselves.
+    batch = PictureIndex()
     for i, (arrival, match) in enumerate(zip(arrivals, nearest, strict=True)):
-        group = arrival.group or by_media.get(arrival.media_digest)
+        group = arrival.group or by_media.get(arrival.media_digest) or group_of.get(shown[i] or "")
+        if group is None and (same := batch.nearest(arrival.picture_hashes)) is not None:
+            group = groups[same]
         if group is None:
-            # The items of one batch are not in the index yet: they are compared among themselves.
             among = np.linalg.norm(scaled[:i] - scaled[i], axis=1)
             likest = int(among.argmin()) if i else -1
             old = match.distance if match is not None else np.inf
@@ -214,6 +224,7 @@ def _groups(
             else:
                 group = arrival.id
         by_media.setdefault(arrival.media_digest, group)
+        batch.add([arrival.picture_hashes], [i])
         groups.append(group)
     return groups
 

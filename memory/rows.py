@@ -35,20 +35,22 @@ class NewRow:
     feature_version: str
     embedding: NDArray[np.float32] | None
     verdict: str | None
+    picture_hashes: bytes = b""
 
 
 @dataclass(frozen=True)
 class Features:
     """Raw forensic features of some exemplars, of one feature version.
 
-    matrix is float32 (n, F), a row for each of ids; revision is the newest that they came from. dropped
-    are ids of exemplars that have left, where they were asked for.
+    matrix is float32 (n, F), a row for each of ids; revision is the newest that they came from. Where asked
+    for, dropped are ids of exemplars that have left, and picture_hashes those of each of ids.
     """
 
     ids: tuple[str, ...]
     matrix: NDArray[np.float32]
     revision: int
     dropped: frozenset[str] = frozenset()
+    picture_hashes: tuple[bytes, ...] = ()
 
 
 def insert_rows(connection: Connection, rows: Sequence[NewRow]) -> None:
@@ -68,6 +70,7 @@ def _values(row: NewRow, revision: int) -> dict[str, object]:
         "feature_version": row.feature_version,
         "embedding": None if row.embedding is None else row.embedding.astype(_FLOATS).tobytes(),
         "verdict": row.verdict,
+        "picture_hashes": row.picture_hashes or None,
         "revision": revision,
     }
 
@@ -159,8 +162,9 @@ def changed_features(
 def _stream(
     connection: Connection, feature_version: str, which: ColumnElement[bool], rows_at_once: int
 ) -> Iterator[Features]:
+    names = ("id", "features", "revision", "shelf", "picture_hashes")
     query = (
-        select(exemplars.c.id, exemplars.c.features, exemplars.c.revision, exemplars.c.shelf)
+        select(*(exemplars.c[name] for name in names))
         .where(exemplars.c.feature_version == feature_version, which)
         .order_by(exemplars.c.revision, exemplars.c.id)
         .execution_options(yield_per=rows_at_once)
@@ -173,6 +177,7 @@ def _stream(
             matrix=matrix.reshape(len(live), -1) if live else np.zeros((0, 0), np.float32),
             revision=rows[-1].revision,
             dropped=frozenset(row.id for row in rows if row.shelf == "dropped"),
+            picture_hashes=tuple(row.picture_hashes or b"" for row in live),
         )
 
 

@@ -46,6 +46,7 @@ exemplars = Table(
     Column("feature_version", String(40), nullable=False),
     Column("embedding", LargeBinary),  # float32 little-endian, of `release`'s network
     Column("verdict", Text),
+    Column("picture_hashes", LargeBinary),  # as ingest.records.Decoded has them; NULL where there are none
     Column(
         "revision", BigInteger, nullable=False, index=True
     ),  # of the write that brought the features or dropped it

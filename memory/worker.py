@@ -26,7 +26,8 @@ from memory import metrics
 from memory.clusters.clustering import keep_clustered
 from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
-from memory.index.index import Index, Renewal
+from memory.index.index import Index
+from memory.index.renewal import Renewal
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, reextract, remember
 from memory.retention import Retention, sweep
 from memory.settings import MemorySettings
@@ -241,5 +242,6 @@ def arrival_of(record: InRecord) -> Arrival:
             verdict=verdict.model_dump_json(),
             trace=of_headers(record.headers) or verdict.item.trace,
             picture=message.picture,
+            picture_hashes=message.picture_hashes,
         )
     )

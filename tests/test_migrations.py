@@ -18,6 +18,7 @@ from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger
 from memory import database as module
 from memory.database import UnknownLayoutError, migrate, open_engine
+from memory.rows import stream_features
 from memory.store import Store, StoreUnavailableError, load_offsets
 
 ROOMS = {
@@ -157,3 +158,25 @@ def test_a_server_that_is_away_is_a_retryable_fault_in_one_line_without_the_pass
         Store(f"postgresql://forgewatch:s3cret@127.0.0.1:{free_port()}/none")
     assert "s3cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_exemplars_of_before_pictures_were_hashed_have_none(engine):
+    row = {
+        "id": "old",
+        "media_digest": "d",
+        "crop_count": 1,
+        "source": "s",
+        "group": "old",
+        "shelf": "unknown",
+        "received_ms": 1,
+        "features": bytes(8),
+        "feature_version": "1",
+        "revision": 1,
+    }
+    names, values = ", ".join(f'"{name}"' for name in row), ", ".join(f":{name}" for name in row)
+    with engine.begin() as connection:
+        command.upgrade(module._config(connection, "memory.migrations"), "0005")
+        connection.execute(text(f"INSERT INTO exemplars ({names}) VALUES ({values})"), row)
+        migrate(connection, "memory.migrations", "exemplars")
+        (block,) = stream_features(connection, "1")
+    assert (block.ids, block.picture_hashes) == (("old",), (b"",))

@@ -36,7 +36,8 @@ from ingest.settings import IngestSettings
 from memory.crops.crop_store import CropStore
 from memory.database import UnknownLayoutError, open_engine
 from memory.import_files import Imported, LabelledFile, prepare, write
-from memory.index.index import Index, Renewal
+from memory.index.index import Index
+from memory.index.renewal import Renewal
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ingest.picture_hash import picture_hashes
 from ingest.records import CropPlan, Decoded, Interpolation, PicturePlan, Place, PlacesPlan, Plan, Region
 from ingest.sandbox.crops import Box, cut, enlarge, face_grid, grid
 from ingest.sandbox.decode import DecodeError, Frame, Wanted, image_frames
@@ -45,11 +46,15 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
     crops: list[NDArray[np.uint8]] = []
     regions: list[Region] = []
     pictures: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in shows}
+    is_first_look = not isinstance(plan, PlacesPlan) and plan.frames is None
+    hashes: list[bytes] = []
     numbers: list[int] = []
     first: Frame | None = None
     for frame in decode(data, wanted, max_pixels):
         first = first or frame
         numbers.append(frame.index)
+        if is_first_look:
+            hashes.append(picture_hashes(frame.pixels))
         for name, show in shows.items():
             pictures[name].append(shown(frame.pixels, show))
         for region, cuts in cuts_of(frame, sum(map(len, crops))):
@@ -70,6 +75,7 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
         frame_numbers=tuple(numbers),
         length=first.length,
         pictures={name: np.stack(rows) for name, rows in pictures.items()},
+        picture_hashes=b"".join(hashes),
     )
 
 

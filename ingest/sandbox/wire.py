@@ -18,8 +18,9 @@ from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from ingest.picture_hash import PICTURE_BYTES
 from ingest.records import Decoded, MediaKind, MediaPlan, PlacesPlan, Plan, Region
 from ingest.sandbox.decode import DecodeError, DecodeReason
 
@@ -95,6 +96,8 @@ class _Greeting(BaseModel):
 class _Answer(BaseModel):
     """A child's answer without its pixels; rows is the count of crops."""
 
+    model_config = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+
     kind: MediaKind
     format: str
     width: int
@@ -104,6 +107,7 @@ class _Answer(BaseModel):
     regions: tuple[Region, ...]
     frame_numbers: tuple[int, ...]
     length: int
+    picture_hashes: bytes
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,9 @@ def _contradiction(answer: _Answer, most: "_Most", max_pixels: int, body_bytes: 
         return "frames that are not one another's"
     if not all(0 <= number < answer.length <= _MOST_FRAME_NUMBER for number in numbers):
         return "a frame's number out of range"
+    pictures, rest = divmod(len(answer.picture_hashes), PICTURE_BYTES)
+    if rest or pictures > answer.frames:
+        return "hashes of no picture"
     if len(answer.regions) > most.regions(answer) or not all(r.frame in numbers for r in answer.regions):
         return "a region of no frame"
     if not all(_has_its_crops(region, answer.rows) for region in answer.regions):

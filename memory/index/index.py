@@ -1,16 +1,11 @@
-"""Search by likeness: an index over the rows' features, by FAISS. A cache; the rows are the truth.
-
-An index that was outgrown is made anew aside, while the one at hand goes on answering.
-"""
+"""Search by likeness with FAISS, over the rows' features and hashes. A cache; the rows are the truth."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any, Self
 
-import faiss
 import numpy as np
 import structlog
 from numpy.typing import NDArray
@@ -19,11 +14,12 @@ from sqlalchemy import Connection
 from memory.features import Scaling
 from memory.index import snapshot
 from memory.index.ivf_index import SAMPLED, IvfIndex
+from memory.index.picture_index import PictureIndex
 from memory.index.snapshot import SnapshotError
 from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
 from memory.store import Store, current_revision
 
-_FORMAT = "4"
+_FORMAT = "5"
 _SEED = 0
 _SCALED_ON = 20_000
 """Rows that are enough to fit the scale, however many there are."""
@@ -59,6 +55,7 @@ class Index:
         self._names: list[str] = []
         self._scaling: Scaling | None = None
         self._vectors: IvfIndex | None = None
+        self._pictures = PictureIndex()
         self._made_for = 0
         self._unsaved = 0
 
@@ -154,6 +151,7 @@ class Index:
         some = np.concatenate(raw)
         self._scaling = Scaling.fit(some[:: max(1, len(some) // _SCALED_ON)])
         self._names, self._made_for, self.revision = [], len(names) + len(some) - len(sample), -1
+        self._pictures = PictureIndex()
         scaled = self.scaled(some)
         self._vectors = IvfIndex.trained(scaled, len(names), _SEED, beat)
         for block in stream_features(connection, self.feature_version):
@@ -170,6 +168,7 @@ class Index:
         assert self._vectors is not None
         places = np.arange(len(self._names), len(self._names) + len(new.ids))
         self._vectors.add(self.scaled(new.matrix), places)
+        self._pictures.add(new.picture_hashes, places)
         self._names.extend(new.ids)
         self._unsaved += len(new.ids)
 
@@ -178,6 +177,7 @@ class Index:
             return
         gone = np.array([i for i, name in enumerate(self._names) if name in dropped], np.int64)
         self._vectors.remove(gone)
+        self._pictures.remove(gone)
         for place in gone:
             self._names[place] = ""
         self._unsaved += len(gone)
@@ -206,6 +206,11 @@ class Index:
             for row in zip(places, distances, strict=True)
         ]
 
+    def showing(self, picture_hashes: bytes) -> str | None:
+        """Return the exemplar that shows the same as an item with these hashes; None where there is none."""
+        place = self._pictures.nearest(picture_hashes)
+        return None if place is None else self._names[place]
+
     def save(self, path: Path) -> None:
         """Write a snapshot, durably, where enough changed since the last to be worth it. Raises OSError."""
         if self._vectors is None or self._scaling is None:
@@ -219,7 +224,10 @@ class Index:
             "revision": str(self.revision),
             "mark": self._mark,
         }
+        hashes, hashes_of = self._pictures.content
         tensors: dict[str, NDArray[Any]] = {
+            "hashes": hashes,
+            "hashes_of": hashes_of,
             "centre": self._scaling.centre,
             "scale": self._scaling.scale,
             "names": np.frombuffer(json.dumps(self._names).encode(), np.uint8),
@@ -236,53 +244,5 @@ class Index:
             self._names = json.loads(tensors["names"].tobytes())
             self._made_for, self.revision = int(facts["made_for"]), int(facts["revision"])
             self._mark = facts["mark"]
+            self._pictures.put(tensors["hashes"], tensors["hashes_of"])
             self._vectors = IvfIndex.read(saved.file)
-
-
-class Renewal:
-    """Makes one index at a time, in a thread; whatever becomes of that, the rows are the truth."""
-
-    def __init__(self, store: Store, path: Path | None = None) -> None:
-        """Read the rows of this store; path: where the snapshot of the new index is put."""
-        self._store, self._path = store, path
-        self._thread: Thread | None = None
-        self._made: Index | None = None
-
-    @property
-    def under_way(self) -> bool:
-        """Whether an index is being made, or waits to be taken: then no other may save a snapshot."""
-        return self._thread is not None
-
-    def current(self, index: Index) -> Index:
-        """Return the index to go on with: a new one once it is made, which is yet to catch up, else this one.
-
-        Never waits. Begins to make another where this one is outgrown.
-        """
-        if self._thread is None:
-            if index.outgrown:
-                arguments = index.feature_version, index.width
-                # A computation cannot be stopped and loses nothing, so the process does not wait for its end.
-                self._thread = Thread(target=self._make, args=arguments, name="index", daemon=True)
-                self._thread.start()
-            return index
-        if self._thread.is_alive():
-            return index
-        made, self._thread, self._made = self._made, None, None
-        return index if made is None else made
-
-    def wait(self) -> None:
-        """Wait until an index that is being made is made."""
-        if self._thread is not None:
-            self._thread.join()
-
-    def _make(self, feature_version: str, width: int) -> None:
-        # Of this thread alone: the worker beside it needs a core too.
-        faiss.omp_set_num_threads(1)
-        try:
-            made = Index.built(self._store, feature_version, width)
-            if self._path is not None:
-                made.save(self._path)
-        except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
-            log.warning("index not made anew, done again", error=f"{type(error).__name__}: {error}")
-        else:
-            self._made = made

@@ -122,7 +122,7 @@ class IvfIndex:
         """Take in vectors, float32 (n, F), at places, (n,), that had none before."""
         if not len(places):
             return
-        with _threads_for(len(places)):
+        with threads_for(len(places)):
             for index in filter(None, (self._vectors, self._codes, self._on_gpu)):
                 index.add_with_ids(_padded(matrix), places)
         self._rows = None
@@ -144,7 +144,7 @@ class IvfIndex:
         vectors = _padded(vectors)
         if self._on_gpu is None and faiss.get_num_gpus():
             self._on_gpu = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, self._vectors)
-        with _threads_for(len(vectors)):
+        with threads_for(len(vectors)):
             if self._codes is None or self._on_gpu:
                 return (self._on_gpu or self._vectors).search(vectors, k)  # type: ignore[no-any-return]
             _, likely = self._codes.search(vectors, max(k, self.measured))
@@ -227,7 +227,7 @@ def _means(
 
 
 @contextmanager
-def _threads_for(count: int) -> Iterator[None]:
+def threads_for(count: int) -> Iterator[None]:
     """Let FAISS use one thread where only few vectors are at hand."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1 if count <= _FEW else before)

@@ -223,6 +223,7 @@ def _fit(alarm: Alarm, found: Sequence[Reread]) -> list[Arrival]:
             received_at=alarm.raised.at,
             verdict=None,
             picture=None if picture is None else picture[0],
+            picture_hashes=again.decoded.picture_hashes,
         )
         try:
             fit.append(check(arrival))

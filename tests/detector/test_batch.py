@@ -32,6 +32,7 @@ from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedE
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
 from detector.verdicts import Evidence, JudgedItem
+from ingest.picture_hash import PICTURE_BYTES
 from ingest.records import Decoded, InRecord, Region
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -45,7 +46,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def decoded(seed: int, crops: int = 2) -> Decoded:
     pixels = np.random.default_rng(seed).integers(0, 256, (crops, 64, 64, 3), dtype=np.uint8)
     face = Region("face", (0, 0, 64, 64), 0, None, (crops - 1,))
-    return Decoded("image", "PNG", 64, 64, 1, pixels, (face,))
+    hashes = bytes([seed % 256]) * PICTURE_BYTES
+    return Decoded("image", "PNG", 64, 64, 1, pixels, (face,), picture_hashes=hashes)
 
 
 class Decoding:
@@ -126,12 +128,13 @@ def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(u
     model = Model(untrained_artifact)
     batch = opened(3, Route(untrained_artifact))
     judged = judge(batch, model, DetectorSettings(), 900_000, again=again)
-    for result in judged:
+    for number, result in enumerate(judged):
         assert result.verdict.map is not None
         assert result.unknown is not None
         message = decode_unknown(result.unknown)
         assert message.verdict == result.verdict
         np.testing.assert_array_equal(message.crops, decoded(9).crops)
+        assert message.picture_hashes == decoded(number).picture_hashes
         assert (message.features.tolist(), message.embedding.tolist()) == ([1, 1, 1], [0, 0])
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from safetensors.numpy import save
 from verdicts import make_decoded, make_item
 
 from detector.records import Rollout, Timings, Verdict
@@ -16,6 +17,7 @@ from detector.release.tensors import ModelOutput
 from detector.serving.session import open_session
 from detector.unknowns import UnknownMessageError, decode, encode
 from detector.verdicts import Origin, build, fake_probabilities
+from ingest.picture_hash import PICTURE_BYTES
 from ingest.records import Decoded
 
 
@@ -151,7 +153,8 @@ def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
     sent = np.random.default_rng(0).integers(0, 256, (crops, size, size, 3), dtype=np.uint8)
     features, embedding = np.arange(300, dtype=np.float32), np.ones(128, np.float32)
     picture = None if shown is None else np.full((shown, shown, 3), 7, np.uint8)
-    data = encode(verdict, sent, features, embedding, version, limit, picture)
+    hashes = bytes(range(PICTURE_BYTES))
+    data = encode(verdict, sent, features, embedding, version, limit, picture, hashes)
     assert len(data) <= limit
     got = decode(data)
     if got.picture is not None:
@@ -161,7 +164,7 @@ def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
         assert picture.nbytes + sent[0].nbytes > limit - len(data) + got.crops.nbytes - 400
     assert got.verdict == verdict
     assert len(got.crops) + got.left_out == crops
-    assert got.feature_version == version
+    assert (got.feature_version, got.picture_hashes) == (version, hashes)
     np.testing.assert_array_equal(got.crops, sent[: len(got.crops)])
     np.testing.assert_array_equal(got.features, features)
     np.testing.assert_array_equal(got.embedding, embedding)
@@ -195,6 +198,16 @@ def test_bytes_that_are_no_message_are_refused(untrained_artifact):
     ):
         with pytest.raises(UnknownMessageError, match="H, W, 3"):
             decode(encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, "2", picture=picture))
+    with pytest.raises(UnknownMessageError, match="a picture"):
+        decode(encode(verdict, np.zeros((1, 8, 8, 3), np.uint8), row, row, "2", picture_hashes=b"7"))
+
+
+def test_a_message_of_before_pictures_were_hashed_is_taken(untrained_artifact):
+    (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], says([[0, 4, 0]], [9]))
+    row = np.zeros(3, np.float32)
+    arrays = {"crops": np.zeros((1, 8, 8, 3), np.uint8), "features": row, "embedding": row}
+    before = save(arrays, {"verdict": verdict.model_dump_json(), "left_out": "0"})
+    assert decode(before).picture_hashes == b""
 
 
 def test_scores_are_finite_numbers_even_for_extreme_logits(untrained_artifact):

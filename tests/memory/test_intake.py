@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import COPIES, drawn, hashes_of
 from verdicts import make_item, make_verdict
 
 from detector.unknowns import encode
@@ -14,6 +15,8 @@ from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
+from memory.labels import label
+from memory.records import split_of
 from memory.retention import sweep
 from memory.store import Store, load_offsets, save_offsets
 from memory.worker import arrival_of
@@ -70,6 +73,39 @@ def test_near_duplicates_share_a_group_and_others_do_not(store, fill, make, toge
     found = groups(store)
     assert found.pop("media-0-40") == "media-0-3"
     assert all(item == group for item, group in found.items())
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_copy_joins_the_group_of_what_it_shows_and_its_side_of_the_split(store, fill, make, copy, together):
+    arrivals = [make(i, picture_hashes=hashes_of(drawn(i))) for i in range(10)]
+    again = make(40, picture_hashes=hashes_of(COPIES[copy](drawn(3))))
+    if together:
+        fill([*arrivals, again])
+    else:
+        fill(arrivals)
+        label(store, ["media-0-3"], "real", "ada")
+        assert fill([again]).duplicates == 1
+    label(store, ["media-0-40"], "blended", "ada")
+    found = groups(store)
+    assert found.pop("media-0-40") == "media-0-3"
+    assert all(item == group for item, group in found.items())
+    with store.read() as connection:
+        assert rows.exemplars_of(connection, ["media-0-40"])[0].split == split_of("media-0-3")
+
+
+def test_what_connects_two_groups_joins_the_nearer_and_leaves_the_other(store, fill, make):
+    first, second = drawn(1), drawn(2)
+    fill([make(1, picture_hashes=hashes_of(first)), make(2, picture_hashes=hashes_of(second))])
+    both = hashes_of(COPIES["JPEG 70"](first)) + 2 * hashes_of(second)
+    fill([make(3, picture_hashes=both)])
+    assert groups(store) == {"media-0-1": "media-0-1", "media-0-2": "media-0-2", "media-0-3": "media-0-2"}
+
+
+def test_pictures_without_hashes_do_not_fall_into_one_group(store, fill, make):
+    fill([make(i) for i in range(10)])
+    fill([make(i) for i in range(10, 20)])
+    assert len(set(groups(store).values())) == 20
 
 
 def test_a_group_that_the_item_came_with_counts_more_than_likeness(store, fill, make):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.picture_hash import PICTURE_BYTES
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan, Plan, Region
 from ingest.sandbox import wire
 from ingest.sandbox.decode import DecodeError
@@ -29,6 +30,7 @@ ANSWER = Decoded(
     regions=(Region("frame", (0, 0, 20, 20), 3, 0.5, (0, 1)), FACE),
     frame_numbers=(3,),
     length=9,
+    picture_hashes=bytes(range(PICTURE_BYTES)),
 )
 
 
@@ -113,6 +115,8 @@ def test_an_honest_answer_arrives(answer, plan):
         {"regions": (replace(FACE, box=(0, 0, 0, 8)),)},
         {"regions": (replace(FACE, box=(15, 15, 8, 8)),)},
         {"regions": (FACE,) * 3},
+        {"picture_hashes": bytes(PICTURE_BYTES - 1)},
+        {"picture_hashes": bytes(2 * PICTURE_BYTES)},
     ],
 )
 def test_an_answer_that_no_honest_child_gives_is_refused(wrong):
@@ -174,6 +178,7 @@ HONEST: dict[str, Any] = {
     "regions": [{"kind": "face", "box": [0, 0, 8, 8], "frame": 0, "time_s": None, "crops": [0]}],
     "frame_numbers": [0],
     "length": 1,
+    "picture_hashes": "",
 }
 
 
