@@ -147,6 +147,9 @@ class Performance(BaseModel):
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
     )
+    rejection_energy_auroc: float | None = Field(
+        None, description="the same by the energy alone, one of the gate's scores; None in older evaluations"
+    )
 
 
 class RealsMarked(BaseModel):

@@ -43,7 +43,8 @@ class Judge:
     ) -> Performance:
         """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
 
-        The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score.
+        The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score and,
+        beside it, by the energy alone.
         """
         total = len(items) + len(pseudo)
         known = self._scored(items, lambda done: progress(done, total))
@@ -63,8 +64,12 @@ class Judge:
                     for label in (REAL, "fake", "unknown")
                 },
             )
-        rejection = auroc(forged["unknown_score"], known["unknown_score"][np.isin(families, list(familiar))])
-        return Performance(classes=shares, rejection_auroc=rejection)
+        met = np.isin(families, list(familiar))
+        return Performance(
+            classes=shares,
+            rejection_auroc=auroc(forged["unknown_score"], known["unknown_score"][met]),
+            rejection_energy_auroc=auroc(forged["energy"], known["energy"][met]),
+        )
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""

@@ -291,7 +291,9 @@ def _card_row(name: str, evaluation: Evaluation) -> str:
 
 def _rejection(evaluation: Evaluation) -> str:
     both = (evaluation.before, evaluation.after) if evaluation.before else (evaluation.after,)
-    return " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    fused = " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    energy = evaluation.after.rejection_energy_auroc
+    return fused if energy is None else f"{fused}; by the energy alone {100 * energy:.1f}"
 
 
 def _short(digest: str | None) -> str:

@@ -94,10 +94,14 @@ def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_p
 ):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 6 + ["blend"] * 6)
-    unknown = score_items(session, some)["unknown_score"]
+    scored = score_items(session, some)
     for familiar in ({"real"}, {"real", "blend"}):
-        mine = unknown[np.isin(some.families, list(familiar))]
-        pairs = [(a > b) + 0.5 * (a == b) for a in unknown for b in mine]
         judge = Judge(session, manifest.gate, manifest.classes)
         found = judge.performance(some, some, frozenset(familiar))
-        assert found.rejection_auroc == pytest.approx(np.mean(pairs), abs=0.03)
+        for name, area in (
+            ("unknown_score", found.rejection_auroc),
+            ("energy", found.rejection_energy_auroc),
+        ):
+            mine = scored[name][np.isin(some.families, list(familiar))]
+            pairs = [(a > b) + 0.5 * (a == b) for a in scored[name] for b in mine]
+            assert area == pytest.approx(np.mean(pairs), abs=0.03)

@@ -61,6 +61,14 @@ def test_page_and_card_say_how_often_a_map_marks_a_real_picture(make_evaluation)
     assert "does not say where a picture is forged" in model_card(evaluation)
 
 
+def test_the_page_has_the_energy_alone_beside_the_fused_score(make_evaluation):
+    evaluation = make_evaluation()
+    after = evaluation.after.model_copy(update={"rejection_energy_auroc": 0.525})
+    page = evaluation_markdown(evaluation.model_copy(update={"after": after}))
+    assert "90.0; by the energy alone 52.5." in page
+    assert "energy" not in evaluation_markdown(evaluation)
+
+
 def test_page_and_card_say_which_sources_have_thresholds_of_their_own(make_evaluation):
     plain = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
     own = SourceThresholds(groups=23, unknown_threshold=1, fake_threshold=0.5)
