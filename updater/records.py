@@ -5,6 +5,8 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from detector.release.manifest import SourceThresholds
+
 RunState = Literal["queued", "running", "proposed", "refused", "failed"]
 """queued: waits for a runner. running: one runner holds its lease. proposed: a candidate waits in deploy.
 refused: there was nothing to learn, or a gate did not hold. failed: an error ended it."""
@@ -145,6 +147,9 @@ class Performance(BaseModel):
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
     )
+    rejection_energy_auroc: float | None = Field(
+        None, description="the same by the energy alone, one of the gate's scores; None in older evaluations"
+    )
 
 
 class RealsMarked(BaseModel):
@@ -191,6 +196,9 @@ class Evaluation(BaseModel):
     export_differences: Mapping[str, float]
     gates: tuple[Gate, ...]
     reals_marked: RealsMarked | None = Field(None, description="by its maps; None where it makes none")
+    sources: Mapping[str, SourceThresholds] = Field(
+        {}, description="the sources that the candidate judges by thresholds of their own"
+    )
 
 
 class Candidate(BaseModel):

@@ -178,6 +178,7 @@ def evaluated(draft: Draft) -> Evaluation:
         calibration=calibrated.figures,
         export_differences=exported.differences,
         gates=make_gates(draft.settings, plan.classes, plan.new, before, after),
+        sources=calibrated.gate.sources,
         reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
     )
     write_durably(draft.artifact / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())

@@ -43,13 +43,14 @@ class Judge:
     ) -> Performance:
         """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
 
-        The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score.
+        The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score and,
+        beside it, by the energy alone.
         """
         total = len(items) + len(pseudo)
         known = self._scored(items, lambda done: progress(done, total))
         forged = self._scored(pseudo, lambda done: progress(len(items) + done, total))
         families = np.array(items.families)
-        labels, names = labelled(known, self.gate, self.classes, items.videos)
+        labels, names = labelled(known, self.gate, self.classes, items)
         weights = balanced_weights(families, np.array(items.groups))
         shares = {}
         for family in sorted(set(items.families)):
@@ -63,12 +64,16 @@ class Judge:
                     for label in (REAL, "fake", "unknown")
                 },
             )
-        rejection = auroc(forged["unknown_score"], known["unknown_score"][np.isin(families, list(familiar))])
-        return Performance(classes=shares, rejection_auroc=rejection)
+        met = np.isin(families, list(familiar))
+        return Performance(
+            classes=shares,
+            rejection_auroc=auroc(forged["unknown_score"], known["unknown_score"][met]),
+            rejection_energy_auroc=auroc(forged["energy"], known["energy"][met]),
+        )
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        labels, _ = labelled(self._scored(items), self.gate, self.classes, items.videos)
+        labels, _ = labelled(self._scored(items), self.gate, self.classes, items)
         return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
 
     def _scored(
@@ -122,15 +127,12 @@ def spread(items: LabelledCrops, count: int) -> LabelledCrops:
 
 
 def labelled(
-    scored: ModelOutput,
-    gate: GateParameters,
-    classes: tuple[str, ...],
-    videos: NDArray[np.bool_] | None = None,
+    scored: ModelOutput, gate: GateParameters, classes: tuple[str, ...], items: LabelledCrops
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-    """Return each row's label by the gate, and the family that is likeliest among the forgery families.
+    """Return each item's label by the gate, and the family that is likeliest among the forgery families.
 
-    videos: as of `updater.candidate.calibrate.labels_of`.
+    scored: what the graph says of the items.
     """
     fake = fake_probabilities(scored["logits"])
-    labels = labels_of(scored["unknown_score"], fake, gate, videos)
+    labels = labels_of(scored["unknown_score"], fake, gate, items.videos, items.sources)
     return labels, np.array(classes[1:])[scored["logits"][:, 1:].argmax(1)]

@@ -123,12 +123,13 @@ def _fared_without(
         np.array(held.items.groups),
         live and live.take(np.array(calibration.items.families) != family),
         held.items.videos,
+        np.array(held.items.sources),
     )
     not_real = []
     for part in unseen:
         found = gate_inputs(part.output(network), reference, None if vote is None else vote.on(part.items))
-        fake = fake_probabilities_around(found, gate)
-        not_real += [*(labels_of(unknown_scores(found, gate), fake, gate, part.items.videos) != REAL)]
+        fake, unknown = fake_probabilities_around(found, gate), unknown_scores(found, gate)
+        not_real += [*(labels_of(unknown, fake, gate, part.items.videos, part.items.sources) != REAL)]
     groups = [group for part in unseen for group in part.items.groups]
     return np.array(not_real, bool), np.array(groups, str)
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from detector.release.manifest import NO_BACKBONE
 from memory.records import REAL
+from updater.candidate.source_thresholds import said_of_sources
 from updater.records import Evaluation, Robustness, ScannerFound
 
 Measure = Literal["aa", "af", "power", "robustness", "unseen_auc", "reals_unknown", "reals_fake"]
@@ -82,6 +83,8 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",
         "",
         said_of_power(evaluation),
+        "",
+        said_of_sources(evaluation.sources),
     ]
     if power := evaluation.after.power:
         before = evaluation.before.power.families if evaluation.before and evaluation.before.power else {}
@@ -247,6 +250,8 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 
 **Unseen forgeries.** {said_of_power(evaluation)}
 
+**Sources.** {said_of_sources(evaluation.sources)}
+
 **Distorted media.** {said_of_robustness(evaluation)}
 {distortions}
 **Maps.** {said_of_maps(evaluation)}
@@ -286,7 +291,9 @@ def _card_row(name: str, evaluation: Evaluation) -> str:
 
 def _rejection(evaluation: Evaluation) -> str:
     both = (evaluation.before, evaluation.after) if evaluation.before else (evaluation.after,)
-    return " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    fused = " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    energy = evaluation.after.rejection_energy_auroc
+    return fused if energy is None else f"{fused}; by the energy alone {100 * energy:.1f}"
 
 
 def _short(digest: str | None) -> str:
