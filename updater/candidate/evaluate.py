@@ -47,8 +47,8 @@ class Judge:
         beside it, by the energy alone.
         """
         total = len(items) + len(pseudo)
-        known = self._scored(items, lambda done: progress(done, total))
-        forged = self._scored(pseudo, lambda done: progress(len(items) + done, total))
+        known = score_items(self.session, items, lambda done: progress(done, total))
+        forged = score_items(self.session, pseudo, lambda done: progress(len(items) + done, total))
         families = np.array(items.families)
         labels, names = labelled(known, self.gate, self.classes, items)
         weights = balanced_weights(families, np.array(items.groups))
@@ -73,15 +73,8 @@ class Judge:
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        labels, _ = labelled(self._scored(items), self.gate, self.classes, items)
+        labels, _ = labelled(score_items(self.session, items), self.gate, self.classes, items)
         return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
-
-    def _scored(
-        self, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
-    ) -> ModelOutput:
-        """Score items as this model takes them: without their pictures where it looks at none."""
-        pictured = any(spec.name == PICTURE for spec in self.session.contract.inputs)
-        return score_items(self.session, items if pictured else replace(items, pictures=None), progress)
 
 
 def score_items(
@@ -89,9 +82,13 @@ def score_items(
 ) -> ModelOutput:
     """Score whole items, each the mean of its crops; the rows are the items in their order.
 
+    Their pictures are left out where the model looks at none.
+
     As many batches run beside one another as torch has threads, so a session of one thread is the quickest.
     """
     threads, parts = torch.get_num_threads(), []
+    if not any(spec.name == PICTURE for spec in session.contract.inputs):
+        items = replace(items, pictures=None)
 
     def scored(first: int) -> ModelOutput:
         return session.score(batch(items.take(range(first, min(first + _ITEMS_AT_ONCE, len(items))))))
