@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detector.serving.session import open_session
-from updater.candidate.evaluate import Judge, batch, labelled, score_items
+from updater.candidate.evaluate import Judge, batch, labelled, performance_of, score_items
 from updater.data.training_data import LabelledCrops
 
 
@@ -48,7 +48,8 @@ def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_c
     manifest = untrained_artifact.manifest
     some = items(["real"] * 9 + ["blend"] * 6 + ["upsampling"] * 5)
     judge = Judge(session, manifest.gate, manifest.classes)
-    found = judge.performance(some, items(["pseudo"] * 6, 1), frozenset({"real"}))
+    pseudo = judge.calls(items(["pseudo"] * 6, 1))
+    found = performance_of(some, judge.calls(some), pseudo, frozenset({"real"}))
     labels, names = labelled(score_items(session, some), manifest.gate, manifest.classes)
     for family, shares in found.classes.items():
         mine = np.array(some.families) == family
@@ -72,7 +73,7 @@ def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_ar
         given = replace(some, videos=videos)
         # Nothing is called fake, so a video between the two is real.
         judge = Judge(session, gate.model_copy(update={"fake_threshold": 1.0}), manifest.classes)
-        found = judge.performance(given, pseudo, frozenset({"real"}))
+        found = performance_of(given, judge.calls(given), judge.calls(pseudo), frozenset({"real"}))
         assert found.classes["real"].unknown == pytest.approx(share)
 
 
@@ -86,5 +87,5 @@ def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_p
         mine = unknown[np.isin(some.families, list(familiar))]
         pairs = [(a > b) + 0.5 * (a == b) for a in unknown for b in mine]
         judge = Judge(session, manifest.gate, manifest.classes)
-        found = judge.performance(some, some, frozenset(familiar))
+        found = performance_of(some, judge.calls(some), judge.calls(some), frozenset(familiar))
         assert found.rejection_auroc == pytest.approx(np.mean(pairs), abs=0.03)
