@@ -126,6 +126,18 @@ class Verdict(Prediction):
     height: int
     unknown_threshold: float
     fake_threshold: float
+    thresholds_of: str | None = Field(
+        None, description="the source whose own reals these were set on; None: they are pooled over all"
+    )
+    unknown_below: float | None = Field(
+        None, description="what would be real is unknown below this unknown_score; None: no score is too low"
+    )
+    unknown_parts: dict[str, float] | None = Field(
+        None,
+        description="what each score adds to unknown_score, by the score's name, and surroundings, which is"
+        " minus the level around the item, where the gate knows it; they sum to unknown_score but for"
+        " rounding to 5 decimals; None: the release does not give its scores",
+    )
     neighbours: tuple[Neighbour, ...]
     regions: tuple[RegionPrediction, ...]
     map: ForgeryMap | None = Field(

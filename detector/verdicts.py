@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from detector.records import Label, Neighbour, RegionPrediction, Timings, Verdict
 from detector.release.artifact import Artifact
-from detector.release.manifest import decide
+from detector.release.manifest import GateParameters, decide
 from detector.release.tensors import ModelOutput, Request
 from ingest.records import Decoded, MediaItem
 from ingest.trace_context import TraceContext
@@ -88,8 +88,11 @@ def build(
     gate = artifact.manifest.gate
     shown = [*items, *(item for item in items for _ in item.regions)]
     of_video = [item.kind == "video" for item in shown]
-    rows = _rows(output, artifact, of_video, len(items) if suspected else 0)
+    named = [origin.item.source for origin in origins]
+    sources = [*named, *(name for name, item in zip(named, items, strict=True) for _ in item.regions)]
+    rows = _rows(output, artifact, of_video, sources, len(items) if suspected else 0)
     neighbours = _neighbours(output, len(items), artifact)
+    parts = unknown_parts(output, gate, len(items))
     # The regions' rows follow the items', in the items' order.
     firsts = len(items) + np.cumsum([0, *(len(item.regions) for item in items)])
     verdicts = []
@@ -109,8 +112,11 @@ def build(
                 format=decoded.format,
                 width=decoded.width,
                 height=decoded.height,
-                unknown_threshold=gate.unknown_above(video=of_video[i]),
-                fake_threshold=gate.fake_threshold,
+                unknown_threshold=gate.unknown_above(video=of_video[i], source=sources[i]),
+                fake_threshold=gate.fake_above(sources[i]),
+                thresholds_of=sources[i] if sources[i] in gate.sources else None,
+                unknown_below=gate.unknown_below(sources[i]),
+                unknown_parts=parts[i] if parts else None,
                 neighbours=neighbours[i],
                 regions=regions,
                 release=artifact.digest,
@@ -127,19 +133,24 @@ def fake_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _rows(
-    output: ModelOutput, artifact: Artifact, of_video: Sequence[bool], suspected: int
+    output: ModelOutput,
+    artifact: Artifact,
+    of_video: Sequence[bool],
+    sources: Sequence[str],
+    suspected: int,
 ) -> list[dict[str, Any]]:
     """The fields of records.Prediction for each row of an item or a region of one.
 
-    of_video: whether it is of a video. So many leading rows as are suspected are not called real.
+    of_video, sources: whether it is of a video, and its item's source. So many leading rows as are suspected
+    are not called real.
     """
     manifest = artifact.manifest
     probabilities = softmax(output["logits"].astype(np.float64), 1)
     families = 1 + probabilities[:, 1:].argmax(1)
     rows = []
-    for i, (family, video) in enumerate(zip(families, of_video, strict=False)):
+    for i, (family, video, source) in enumerate(zip(families, of_video, sources, strict=False)):
         fake_probability, unknown_score = float(1 - probabilities[i, 0]), float(output["unknown_score"][i])
-        label: Label = decide(unknown_score, fake_probability, manifest.gate, video=video)
+        label: Label = decide(unknown_score, fake_probability, manifest.gate, video=video, source=source)
         if label == "real" and i < suspected:
             label = "unknown"
         named = label != "real"
@@ -155,6 +166,30 @@ def _rows(
             }
         )
     return rows
+
+
+_DECIMALS = 5
+
+
+def unknown_parts(output: ModelOutput, gate: GateParameters, items: int) -> list[dict[str, float]]:
+    """Return what each term of the gate adds to the unknown score of the first so many rows, by its name.
+
+    It is weight * clip((score - median) / scale). What is left of the unknown score is minus the level around
+    the item, and stands under surroundings where the gate knows them. Empty where the output lacks a score.
+    """
+    if not gate.terms.keys() <= output.keys():
+        return []
+    parts = {
+        name: term.weight
+        * np.clip((output[name][:items].astype(float) - term.median) / term.scale, -gate.clip, gate.clip)
+        for name, term in gate.terms.items()
+    }
+    if gate.surroundings:
+        parts["surroundings"] = output["unknown_score"][:items] - np.sum(list(parts.values()), 0)
+    return [
+        {name: float(value) for name, value in zip(parts, row, strict=True)}
+        for row in np.round(np.stack(list(parts.values()), 1), _DECIMALS)
+    ]
 
 
 def _neighbours(output: ModelOutput, items: int, artifact: Artifact) -> list[tuple[Neighbour, ...]]:

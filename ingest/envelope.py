@@ -34,6 +34,7 @@ _SPECVERSIONS = ("1.0", "0.3")
 _OF_TRACES = ("ce_traceparent", "ce_tracestate")
 # These attributes travel on into the verdict, its headers, the memory's rows and a person's terminal.
 _MAX_ATTRIBUTE_CHARS = 1024
+_MAX_SOURCE_CHARS = 1000
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -52,6 +53,8 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
     tracestate; a malformed one counts as none. Returns the item, whose texts are free of control
     characters and surrogates, and its bytes, which may be empty.
 
+    The source of a bare value is its key, so that a camera that only sets a key is a source of its own.
+
     Raises EnvelopeError, with one clear reason, and nothing else.
     """
     headers, value = record.headers, record.value
@@ -67,7 +70,7 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
     else:
         event, media = None, value
     if event is None:
-        media_id, source, declared, dataref = None, record.topic, content_type, None
+        media_id, source, declared, dataref = None, _source_of_key(record), content_type, None
     else:
         media_id, source = event.get_id(), event.get_source()
         declared = event.get_datacontenttype() or content_type
@@ -190,6 +193,14 @@ def _check(attributes: dict[str, Any]) -> None:
         raise EnvelopeError("unknown_specversion", f"a specversion {said} is not known")
     if not attributes.get("id"):
         raise EnvelopeError("bad_event", "the event has no id")
+
+
+def _source_of_key(record: InRecord) -> str:
+    """Return the source of a bare value: its key, as text that databases and terminals take, or the topic."""
+    if not record.key:
+        return record.topic
+    key = record.key.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in key)[:_MAX_SOURCE_CHARS]
 
 
 def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:

@@ -87,7 +87,9 @@ class MediaItem(BaseModel):
     offset: int
     timestamp_ms: int = Field(description="the Kafka record's timestamp, milliseconds since the epoch")
     media_id: str | None = Field(None, description="the CloudEvent's id, where the item came as one")
-    source: str = Field(description="the CloudEvent's source, or the topic's name for a bare value")
+    source: str = Field(
+        description="the CloudEvent's source; of a bare value its Kafka key as text, else the topic's name"
+    )
     declared_type: str | None = Field(None, description="the content type that the producer stated")
     digest: str = Field(description="SHA-256 of the media bytes, hexadecimal")
     size_bytes: int

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from detector.release.manifest import SourceThresholds
 from updater.gate_records import Behind, Forgotten, Gate
 
 RunState = Literal["queued", "running", "proposed", "proposed with findings", "refused", "failed"]
@@ -136,6 +137,9 @@ class Performance(BaseModel):
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
     )
+    rejection_energy_auroc: float | None = Field(
+        None, description="the same by the energy alone, one of the gate's scores; None in older evaluations"
+    )
 
 
 class RealsMarked(BaseModel):
@@ -189,6 +193,9 @@ class Evaluation(BaseModel):
         None, description="against the live release, with its interval; None of an older evaluation"
     )
     behind: Mapping[str, Behind] = Field({}, description="by a gate's name, the items behind its value")
+    sources: Mapping[str, SourceThresholds] = Field(
+        {}, description="the sources that the candidate judges by thresholds of their own"
+    )
 
 
 class Candidate(BaseModel):

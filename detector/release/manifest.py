@@ -109,6 +109,27 @@ class Term(BaseModel):
     weight: float = Field(ge=0)
 
 
+class SourceThresholds(BaseModel):
+    """What the items of one source are judged by, set on that source's own reals."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    groups: int = Field(gt=0, description="of held-back reals that they were set on")
+    unknown_threshold: float = Field(description="unknown above this unknown score")
+    fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
+    unknown_below: float | None = Field(
+        None,
+        description="unknown below this unknown score, where it is not fake: more ordinary than the"
+        " source's reals are; None: nothing is too ordinary",
+    )
+
+    @model_validator(mode="after")
+    def _something_is_real(self) -> Self:
+        if self.unknown_below is not None and self.unknown_below > self.unknown_threshold:
+            raise ValueError("the lower bound of the unknown score is above the upper one")
+        return self
+
+
 class GateParameters(BaseModel):
     """Everything between a network's outputs and a label.
 
@@ -127,6 +148,9 @@ class GateParameters(BaseModel):
         None, description="of videos, no lower; None: the pictures', for too few real videos were held back"
     )
     surroundings: bool = Field(False, description="whether an item's nearest known items shift its bounds")
+    sources: dict[str, SourceThresholds] = Field(
+        {}, description="by the item's source; a source that is not here is judged by the pooled thresholds"
+    )
 
     @model_validator(mode="after")
     def _something_weighs(self) -> Self:
@@ -136,29 +160,54 @@ class GateParameters(BaseModel):
 
     @model_validator(mode="after")
     def _videos_are_not_unknown_sooner(self) -> Self:
-        if self.unknown_above(video=True) < self.unknown_threshold:
+        if self.video_unknown_threshold is not None and self.video_unknown_threshold < self.unknown_threshold:
             raise ValueError("the unknown threshold of videos is below that of pictures")
         return self
 
-    def unknown_above(self, *, video: bool) -> float:
-        """Return the unknown score above which a video, or else a picture, is unknown."""
+    def unknown_above(self, *, video: bool = False, source: str = "") -> float:
+        """Return the unknown score above which a video, or else a picture, of a source is unknown.
+
+        Of videos it is no lower than the pooled one of videos. A source's name is that of `MediaItem.source`,
+        and empty where it is not known.
+        """
+        own = self.sources.get(source)
+        above = self.unknown_threshold if own is None else own.unknown_threshold
         if video and self.video_unknown_threshold is not None:
-            return self.video_unknown_threshold
-        return self.unknown_threshold
+            return max(above, self.video_unknown_threshold)
+        return above
+
+    def unknown_below(self, source: str) -> float | None:
+        """Return the unknown score below which what would be real is unknown; None: there is none such."""
+        own = self.sources.get(source)
+        return None if own is None else own.unknown_below
+
+    def fake_above(self, source: str) -> float:
+        """Return the fake probability above which an item of a source is fake."""
+        own = self.sources.get(source)
+        return self.fake_threshold if own is None else own.fake_threshold
 
 
 def decide(
-    unknown_score: float, fake_probability: float, gate: GateParameters, *, video: bool = False
+    unknown_score: float,
+    fake_probability: float,
+    gate: GateParameters,
+    *,
+    video: bool = False,
+    source: str = "",
 ) -> Label:
     """Return "unknown", else "fake", else "real"; a score equal to its threshold is below it.
 
-    A video that would be unknown by the threshold of pictures is not called fake: what is that far from all
-    that is known is told from its reals no better than from its forgeries.
+    By the thresholds of the item's source, where it has its own. A video that would be unknown by the
+    threshold of pictures is not called fake: what is that far from all that is known is told from its reals
+    no better than from its forgeries.
     """
-    fake = fake_probability > gate.fake_threshold
-    if unknown_score > gate.unknown_above(video=video) or (fake and unknown_score > gate.unknown_threshold):
+    fake = fake_probability > gate.fake_above(source)
+    if unknown_score > gate.unknown_above(video=video, source=source):
         return "unknown"
-    return "fake" if fake else "real"
+    if fake:
+        return "unknown" if unknown_score > gate.unknown_above(source=source) else "fake"
+    below = gate.unknown_below(source)
+    return "unknown" if below is not None and unknown_score < below else "real"
 
 
 FORMAT = 7

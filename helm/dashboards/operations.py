@@ -40,7 +40,7 @@ def build() -> Dashboard:
             figure(
                 "Releases that wait for an approval",
                 "short",
-                f'sum(max by (state) (forgewatch_deploy_releases{{state=~"proposed.*",{HERE}}}))',
+                f'sum(max by (state) (forgewatch_deploy_releases{{state=~"proposed|proposed with findings",{HERE}}}))',
                 "Normal: 0 or 1. Read the evidence (forgewatch release) and approve or reject.",
             )
         )

@@ -133,7 +133,7 @@ class Watch:
 def called_real(record: InRecord) -> tuple[str, str, Seen] | None:
     """Return (release, source, item) of a verdict that says real; None of any other, and of what is none.
 
-    The source is the CloudEvent's; of a bare value the Kafka key, and without one the topic's name.
+    The source is the item's, cut to what the database takes.
     """
     try:
         verdict = Verdict.model_validate_json(record.value or b"")
@@ -143,11 +143,7 @@ def called_real(record: InRecord) -> tuple[str, str, Seen] | None:
         return None
     if verdict.label != "real" or not math.isfinite(verdict.unknown_score):
         return None
-    item, source = verdict.item, verdict.item.source
-    if item.media_id is None and record.key:
-        # Text that every database and every terminal takes.
-        key = record.key.decode(errors="backslashreplace")
-        source = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in key)
+    item = verdict.item
     seen = Seen(
         topic=item.topic,
         partition=item.partition,
@@ -155,7 +151,7 @@ def called_real(record: InRecord) -> tuple[str, str, Seen] | None:
         digest=item.digest,
         score=verdict.unknown_score,
     )
-    return verdict.release, source[:_MAX_SOURCE_CHARS], seen
+    return verdict.release, item.source[:_MAX_SOURCE_CHARS], seen
 
 
 def observe(watched: Watched, item: Seen) -> bool:

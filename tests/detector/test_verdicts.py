@@ -10,7 +10,10 @@ from verdicts import make_decoded, make_item
 
 from detector.records import Rollout, Timings, Verdict
 from detector.release.artifact import Artifact
+from detector.release.contract import request_for
+from detector.release.manifest import SourceThresholds
 from detector.release.tensors import ModelOutput
+from detector.serving.session import open_session
 from detector.unknowns import UnknownMessageError, decode, encode
 from detector.verdicts import Origin, build, fake_probabilities
 from ingest.records import Decoded
@@ -78,6 +81,46 @@ def test_a_video_and_its_frames_are_unknown_from_the_threshold_of_videos(untrain
     assert [region.label for region in picture.regions] == ["unknown"]
     assert (clip.label, clip.unknown_threshold) == ("real", 5)
     assert [region.label for region in clip.regions] == ["unknown", "real"]
+
+
+def test_a_verdict_says_whose_thresholds_it_was_judged_by(untrained_artifact):
+    own = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.25, unknown_below=-4)
+    gate = untrained_artifact.manifest.gate.model_copy(update={"sources": {"camera": own}})
+    artifact = replace(
+        untrained_artifact, manifest=untrained_artifact.manifest.model_copy(update={"gate": gate})
+    )
+    said = says([[4, 0, 0]] * 5, [1.5, 1.5, -4.5, 1.5, 1.5])
+    named = [replace(origin(i), item=make_item(i, source=s)) for i, s in enumerate(["camera", "", "camera"])]
+    shown = [make_decoded(1, ((0,),)), make_decoded(1, ((0,),)), make_decoded(1)]
+    judged, pooled, ordinary = build(named, shown, said, artifact)
+    assert (judged.label, judged.thresholds_of) == ("unknown", "camera")
+    bounds = (judged.unknown_threshold, judged.fake_threshold, judged.unknown_below)
+    assert bounds == (1, 0.25, -4)
+    assert [region.label for region in judged.regions] == ["unknown"]
+    assert (ordinary.label, ordinary.family) == ("unknown", "blend")
+    assert (pooled.label, pooled.thresholds_of, pooled.unknown_below) == ("real", None, None)
+    assert (pooled.unknown_threshold, pooled.fake_threshold) == (gate.unknown_threshold, gate.fake_threshold)
+    assert [region.label for region in pooled.regions] == ["real"]
+
+
+def test_the_parts_of_an_unknown_score_sum_to_it_on_what_the_exported_graph_says(untrained_artifact):
+    rng = np.random.default_rng(0)
+    shown = [replace(make_decoded(4), crops=rng.integers(0, 256, (4, 64, 64, 3), np.uint8)) for _ in range(3)]
+    request = request_for(shown, untrained_artifact.manifest.contract)
+    judged = verdicts(untrained_artifact, shown, open_session(untrained_artifact, threads=1).score(request))
+    terms = untrained_artifact.manifest.gate.terms
+    for verdict in judged:
+        assert verdict.unknown_parts.keys() == terms.keys()
+        assert sum(verdict.unknown_parts.values()) == pytest.approx(verdict.unknown_score, abs=1e-3)
+        energy = np.clip((verdict.energy - terms["energy"].median) / terms["energy"].scale, -4, 4)
+        assert verdict.unknown_parts["energy"] == pytest.approx(terms["energy"].weight * energy, abs=1e-4)
+        assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+    assert len({str(verdict.unknown_parts) for verdict in judged}) == 3
+
+
+def test_a_release_that_does_not_give_its_scores_says_nothing_of_their_parts(untrained_artifact):
+    (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], says([[4, 0, 0]], [0]))
+    assert verdict.unknown_parts is None
 
 
 def test_what_is_suspected_is_never_called_real(untrained_artifact):

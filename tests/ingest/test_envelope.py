@@ -61,6 +61,21 @@ def test_a_bare_value_is_the_media():
     assert (item.digest, item.size_bytes) == (hashlib.sha256(MEDIA).hexdigest(), len(MEDIA))
 
 
+@pytest.mark.parametrize(
+    ("key", "headers", "source"),
+    [
+        (b"door-7", [], "door-7"),
+        (b"", [], "t"),
+        (b"door-7", binary(), "/c"),
+        (b"\x00\xff\x1b[2J", [], "\\x00\\xff\\x1b[2J"),
+        (b"x" * 5000, [], "x" * 1000),
+    ],
+)
+def test_a_source_is_the_events_or_the_key_or_the_topic(key, headers, source):
+    record = InRecord("t", 1, 2, 3, key, MEDIA, tuple(headers))
+    assert open_envelope(record, IngestSettings())[0].source == source
+
+
 @pytest.mark.parametrize("write", [to_binary_event, to_structured_event])
 def test_what_the_stock_client_sends_is_understood_in_both_modes(write):
     message = write(CloudEvent(dict(EVENT), MEDIA))

@@ -183,6 +183,7 @@ def evaluated(draft: Draft) -> Evaluation:
         calibration=calibrated.figures,
         export_differences=exported.differences,
         gates=(),
+        sources=calibrated.gate.sources,
         reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
         real_groups=real_groups(plan.splits),
         forgotten=forgotten(test, of_live, calls, old),

@@ -27,8 +27,11 @@ from updater.candidate.reference_set import (
     equal_shares,
     make_reference,
 )
+from updater.candidate.source_thresholds import source_thresholds
 from updater.candidate.thresholds import (
+    TARGETS,
     LiveCalls,
+    Targets,
     fake_threshold,
     keeping_fake,
     keeping_known,
@@ -44,19 +47,6 @@ from updater.training.step import is_real
 _ITEMS_AT_ONCE = 2048
 
 
-@dataclass(frozen=True)
-class Targets:
-    """What the thresholds are to keep, as shares of known media that may be turned away."""
-
-    reals_unknown: float = 0.046
-    reals_fake: float = 0.04
-    classes_unknown: float = 0.12
-    """mean over the known classes"""
-    confidence: float = 0.8
-    """how sure a bound on reals is to hold for fresh ones, given how few were calibrated on"""
-
-
-TARGETS = Targets()
 CLIP = 6.0
 """A score counts for at most so many of its scales: one odd score alone makes nothing unknown."""
 
@@ -92,9 +82,9 @@ def calibrate(
             output_of(network, some, device, "reference", progress), some.families, some.ids
         )
     measured = score(network, reference, calibration, device, progress, vote)
-    groups, videos = np.array(calibration.groups), calibration.videos
-    gate = fit_gate(measured, families, groups, live, videos)
-    return gate, reference, _figures(measured, families, classes, gate, videos)
+    groups, sources = np.array(calibration.groups), np.array(calibration.sources)
+    gate = fit_gate(measured, families, groups, live, calibration.videos, sources)
+    return gate, reference, _figures(measured, calibration, classes, gate)
 
 
 def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
@@ -173,12 +163,14 @@ def fit_gate(
     groups: NDArray[np.str_],
     live: LiveCalls | None = None,
     videos: NDArray[np.bool_] | None = None,
+    sources: NDArray[np.str_] | None = None,
     targets: Targets = TARGETS,
 ) -> GateParameters:
     """Fit scales and thresholds to the scores of n calibration items; their classes and groups, str [n].
 
     live: what the live release says of the items, which is kept; None where nothing is live. videos: which of
-    the items are videos, bool [n]; None: none is known to be one.
+    the items are videos, bool [n]; None: none is known to be one. sources: of each, str [n]; None: none is
+    known, and none has thresholds of its own.
     """
     real = reals(families)
     gate = common_scales(measured, balanced_weights(families, groups))
@@ -214,7 +206,21 @@ def fit_gate(
             scores[chosen], groups[chosen], unknown, reals=targets.reals_unknown
         )
     found = {"unknown_threshold": unknown, "fake_threshold": fake, "video_unknown_threshold": of_videos}
-    return gate.model_copy(update=found)
+    gate = gate.model_copy(update=found)
+    if sources is None:
+        return gate
+    own = source_thresholds(
+        gate,
+        scores,
+        fake_probabilities_around(measured, gate),
+        families,
+        groups,
+        sources,
+        real,
+        live,
+        targets,
+    )
+    return gate.model_copy(update={"sources": own})
 
 
 def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GateParameters:
@@ -255,14 +261,19 @@ def labels_of(
     fake_probability: NDArray[np.floating[Any]],
     gate: GateParameters,
     videos: NDArray[np.bool_] | None = None,
+    sources: Sequence[str] | NDArray[np.str_] | None = None,
 ) -> NDArray[np.str_]:
     """Return each item's label, str [n], by its unknown score and its fake probability, floats [n] each.
 
-    videos: which items are videos, bool [n]; None: none is known to be one.
+    videos: which items are videos, bool [n]; None: none is known to be one. sources: of each item; None: none
+    is known, and all are judged by the pooled thresholds.
     """
     kinds = np.zeros(len(unknown), bool) if videos is None else videos
-    each = zip(unknown, fake_probability, kinds, strict=True)
-    return np.array([decide(float(u), float(f), gate, video=bool(video)) for u, f, video in each], str)
+    of = [""] * len(unknown) if sources is None else sources
+    each = zip(unknown, fake_probability, kinds, of, strict=True)
+    return np.array(
+        [decide(float(u), float(f), gate, video=bool(video), source=str(s)) for u, f, video, s in each], str
+    )
 
 
 def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: float) -> Term:
@@ -272,17 +283,13 @@ def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: flo
 
 
 def _figures(
-    measured: GateInputs,
-    families: NDArray[np.str_],
-    classes: tuple[str, ...],
-    gate: GateParameters,
-    videos: NDArray[np.bool_] | None,
+    measured: GateInputs, items: LabelledCrops, classes: tuple[str, ...], gate: GateParameters
 ) -> dict[str, float]:
-    probabilities = fake_probabilities_around(measured, gate)
-    labels = labels_of(unknown_scores(measured, gate), probabilities, gate, videos)
+    families, fake = np.array(items.families), fake_probabilities_around(measured, gate)
+    labels = labels_of(unknown_scores(measured, gate), fake, gate, items.videos, items.sources)
     named = np.array(classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)
-    figures = {
+    return {
         "calibration_items": float(len(families)),
         "calibration_reals": float((~known_fake).sum()),
         "reals_unknown": float((labels[~known_fake] == "unknown").mean()),
@@ -290,4 +297,3 @@ def _figures(
         "known_unknown": float(((labels == "unknown") * balanced_weights(families)).sum()),
         "fakes_named": float((named == families)[known_fake].mean()) if known_fake.any() else math.nan,
     }
-    return figures

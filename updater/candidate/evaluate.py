@@ -34,6 +34,7 @@ class Calls:
     """the likeliest family, whatever the label"""
     unknown: NDArray[np.floating[Any]]
     """the gate's unknown score"""
+    energy: NDArray[np.floating[Any]]
     fake: NDArray[np.floating[Any]]
     """fake probability"""
 
@@ -56,12 +57,15 @@ class Judge:
     def calls(self, items: LabelledCrops, progress: Steps = uncounted) -> Calls:
         """Return what it says of each item."""
         scored = self._scored(items, lambda done: progress(done, len(items)))
-        labels, families = labelled(scored, self.gate, self.classes, items.videos)
-        return Calls(labels, families, scored["unknown_score"], fake_probabilities(scored["logits"]))
+        labels, families = labelled(scored, self.gate, self.classes, items)
+        return Calls(
+            labels, families, scored["unknown_score"], scored["energy"], fake_probabilities(scored["logits"])
+        )
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        return np.asarray((self.calls(items).labels == REAL) == (np.array(items.families) == REAL))
+        labels, _ = labelled(self._scored(items), self.gate, self.classes, items)
+        return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
 
     def _scored(
         self, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
@@ -76,7 +80,8 @@ def performance_of(
 ) -> Performance:
     """Return how held-back items fared, and how well pseudo-forgeries are told from the `familiar` classes.
 
-    The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score.
+    The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score and, beside
+    it, by the energy alone.
     """
     families, groups, named = np.array(items.families), np.array(items.groups), calls.named(items)
     weights = balanced_weights(families, groups)
@@ -92,8 +97,12 @@ def performance_of(
                 for label in (REAL, "fake", "unknown")
             },
         )
-    rejection = auroc(pseudo.unknown, calls.unknown[np.isin(families, list(familiar))])
-    return Performance(classes=shares, rejection_auroc=rejection)
+    met = np.isin(families, list(familiar))
+    return Performance(
+        classes=shares,
+        rejection_auroc=auroc(pseudo.unknown, calls.unknown[met]),
+        rejection_energy_auroc=auroc(pseudo.energy, calls.energy[met]),
+    )
 
 
 def score_items(
@@ -139,15 +148,12 @@ def spread(items: LabelledCrops, count: int) -> LabelledCrops:
 
 
 def labelled(
-    scored: ModelOutput,
-    gate: GateParameters,
-    classes: tuple[str, ...],
-    videos: NDArray[np.bool_] | None = None,
+    scored: ModelOutput, gate: GateParameters, classes: tuple[str, ...], items: LabelledCrops
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-    """Return each row's label by the gate, and the family that is likeliest among the forgery families.
+    """Return each item's label by the gate, and the family that is likeliest among the forgery families.
 
-    videos: as of `updater.candidate.calibrate.labels_of`.
+    scored: what the graph says of the items.
     """
     fake = fake_probabilities(scored["logits"])
-    labels = labels_of(scored["unknown_score"], fake, gate, videos)
+    labels = labels_of(scored["unknown_score"], fake, gate, items.videos, items.sources)
     return labels, np.array(classes[1:])[scored["logits"][:, 1:].argmax(1)]

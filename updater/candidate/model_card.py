@@ -12,6 +12,7 @@ from updater.candidate.report import (
     said_of_robustness,
     said_of_scanner,
 )
+from updater.candidate.source_thresholds import said_of_sources
 from updater.records import Evaluation
 
 
@@ -56,6 +57,8 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 **Thresholds.** {rest_on}
 
 **Unseen forgeries.** {said_of_power(evaluation)}
+
+**Sources.** {said_of_sources(evaluation.sources)}
 
 **Distorted media.** {said_of_robustness(evaluation)}
 {distortions}

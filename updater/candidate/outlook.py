@@ -11,9 +11,10 @@ LEAST = {"train": 8, "calibration": 2, "test": 2}
 """Fewest items of a class in each split: below, it waits for more of them to be labelled."""
 UNKNOWN_GROUPS, FAKE_GROUPS = 65, 74
 """Groups of reals to calibrate on, below which a threshold's quantile of reals is their maximum
-(`thresholds.conservative_share` of the shares that `calibrate.TARGETS` asks for is then 0)"""
+(`thresholds.conservative_share` of the shares that `thresholds.TARGETS` asks for is then 0)"""
 SOURCE_GROUPS = 20
-"""Groups of a source's reals to calibrate on, below which they say little about that source"""
+"""Groups of a source's reals to calibrate on, from which it has thresholds of its own: the largest of so many
+scores is exceeded by one more in 1 of 21"""
 _STEP = 5
 """what asked-for numbers are rounded up to"""
 
@@ -78,8 +79,8 @@ def _told(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
     if few := reals_wanted(real_groups, list(real_groups)):
         named = ", ".join(f"{source} (about {count} more reals)" for source, count in few)
         told.append(
-            f"Of a source with fewer than {SOURCE_GROUPS} such groups it is hardly known how many reals are"
-            f" turned away: {named}."
+            f"A source has thresholds of its own from {SOURCE_GROUPS} such groups. Until then it is hardly"
+            f" known how many of its reals are turned away: {named}."
         )
     for name, lacking in waiting.items():
         lacks = ", ".join(f"{count} for {split}" for split, count in lacking.items())

@@ -220,9 +220,11 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
     network = plan.parent.network.to(plan.device)
     measured = score(network, reference, items, plan.device, progress, vote_on(plan.parent.branch, items))
     fake = fake_probabilities_around(measured, manifest.gate)
-    labels = labels_of(unknown_scores(measured, manifest.gate), fake, manifest.gate, items.videos)
+    labels = labels_of(
+        unknown_scores(measured, manifest.gate), fake, manifest.gate, items.videos, items.sources
+    )
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),
         unknown=labels == "unknown",
-        fake=fake > manifest.gate.fake_threshold,
+        fake=fake > np.array([manifest.gate.fake_above(source) for source in items.sources]),
     )

@@ -137,12 +137,13 @@ def _fared_without(
         np.array(held.items.groups),
         live and live.take(np.array(calibration.items.families) != family),
         held.items.videos,
+        np.array(held.items.sources),
     )
     not_real, scores = [], []
     for part in unseen:
         found = gate_inputs(part.output(network), reference, None if vote is None else vote.on(part.items))
         fake, unknown = fake_probabilities_around(found, gate), unknown_scores(found, gate)
-        not_real.append(labels_of(unknown, fake, gate, part.items.videos) != REAL)
+        not_real.append(labels_of(unknown, fake, gate, part.items.videos, part.items.sources) != REAL)
         scores.append(unknown)
     both = LabelledCrops.join([part.items for part in unseen])
     return Fared(np.concatenate(not_real), np.concatenate(scores), np.array(both.groups), np.array(both.ids))

@@ -7,6 +7,7 @@ from typing import Literal
 
 from memory.records import REAL
 from updater.candidate.findings import findings_markdown
+from updater.candidate.source_thresholds import said_of_sources
 from updater.records import Evaluation, Robustness, ScannerFound
 
 Measure = Literal["aa", "af", "power", "robustness", "unseen_auc", "reals_unknown", "reals_fake"]
@@ -88,6 +89,8 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",
         "",
         said_of_power(evaluation),
+        "",
+        said_of_sources(evaluation.sources),
     ]
     if power := evaluation.after.power:
         before = evaluation.before.power.families if evaluation.before and evaluation.before.power else {}
@@ -236,7 +239,9 @@ def _row(name: str, evaluation: Evaluation) -> str:
 
 def _rejection(evaluation: Evaluation) -> str:
     both = (evaluation.before, evaluation.after) if evaluation.before else (evaluation.after,)
-    return " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    fused = " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    energy = evaluation.after.rejection_energy_auroc
+    return fused if energy is None else f"{fused}; by the energy alone {100 * energy:.1f}"
 
 
 def release_name(digest: str | None) -> str:

@@ -8,11 +8,12 @@ import torch
 from detector.model.export import ExportError, export, prove_equal, run
 from detector.model.graph import DetectorGraph, Reference
 from detector.model.network import Network
-from detector.model.scores import own_distance
+from detector.model.scores import NetworkOutput, own_distance
 from detector.release.contract import Contract, crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Term
 from detector.release.tensors import Request
 from detector.serving.session import Session
+from detector.verdicts import unknown_parts
 from ingest.records import CropPlan
 
 pytestmark = pytest.mark.slow
@@ -122,6 +123,20 @@ def test_the_exported_graph_says_what_the_torch_graph_says(exported):
     graph, path, contract = exported
     worst = prove_equal(graph, path, contract, REQUESTS)
     assert set(worst) >= {"logits", "unknown_score", "features", *graph.gate.terms}
+
+
+def test_the_parts_of_an_unknown_score_are_its_terms_and_the_level_around_the_item(exported):
+    graph, path, contract = exported
+    output = Session(path, contract, threads=1).score(asked(9, 6))
+    parts = unknown_parts(output, graph.gate, 6)
+    names = [*graph.gate.terms, *(["surroundings"] if graph.surroundings else [])]
+    assert [[*of_item] for of_item in parts] == [names] * 6
+    sums = [sum(of_item.values()) for of_item in parts]
+    np.testing.assert_allclose(sums, output["unknown_score"], atol=1e-3)
+    if graph.surroundings is not None:
+        known = NetworkOutput(*(torch.from_numpy(output[name]) for name in NetworkOutput._fields))
+        level = graph.surroundings.near(known).mean(graph.levels)
+        np.testing.assert_allclose([-of_item["surroundings"] for of_item in parts], level, atol=1e-2)
 
 
 def test_a_graph_whose_weights_moved_after_the_export_is_found(exported):

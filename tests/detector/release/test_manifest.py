@@ -2,6 +2,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from detector.release.artifact import MANIFEST
@@ -9,6 +11,7 @@ from detector.release.manifest import (
     FORMAT,
     DamagedArtifactError,
     GateParameters,
+    SourceThresholds,
     Term,
     UnknownFormatError,
     decide,
@@ -129,6 +132,53 @@ def test_a_video_that_is_less_familiar_than_a_picture_may_be_is_not_called_fake(
     assert decide(4.1, 0.0, own, video=True) == "real"
 
 
+STRICT = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.2, unknown_below=-5)
+OWN = GATE.model_copy(update={"sources": {"camera": STRICT}})
+FINITE = st.floats(-20, 20)
+
+
+@given(FINITE, st.floats(0, 1), st.booleans(), st.sampled_from(["", "other", "Camera", "camera "]))
+def test_an_item_of_a_source_without_its_own_thresholds_is_judged_as_if_no_source_had_any(
+    unknown_score, fake_probability, video, source
+):
+    without = decide(unknown_score, fake_probability, GATE, video=video)
+    assert decide(unknown_score, fake_probability, OWN, video=video, source=source) == without
+    assert decide(unknown_score, fake_probability, OWN, video=video) == without
+
+
+@given(FINITE, st.floats(0, 1))
+def test_a_sources_own_thresholds_take_the_place_of_the_pooled_ones(unknown_score, fake_probability):
+    pooled = GATE.model_copy(
+        update={"unknown_threshold": STRICT.unknown_threshold, "fake_threshold": STRICT.fake_threshold}
+    )
+    expected = decide(unknown_score, fake_probability, pooled)
+    if expected == "real" and unknown_score < -5:
+        expected = "unknown"
+    assert decide(unknown_score, fake_probability, OWN, source="camera") == expected
+
+
+def test_what_is_more_ordinary_than_its_sources_reals_is_unknown_but_a_named_family_stays_named():
+    assert decide(-5.1, 0.0, OWN, source="camera") == "unknown"
+    assert decide(-5.0, 0.0, OWN, source="camera") == "real"
+    assert decide(-5.1, 0.9, OWN, source="camera") == "fake"
+
+
+def test_a_sources_videos_are_unknown_no_sooner_than_all_videos():
+    own = OWN.model_copy(update={"video_unknown_threshold": 9.0})
+    assert decide(8.0, 0.0, own, video=True, source="camera") == "real"
+    assert decide(8.0, 1.0, own, video=True, source="camera") == "unknown"
+    lenient = STRICT.model_copy(update={"unknown_threshold": 12.0})
+    own = own.model_copy(update={"sources": {"camera": lenient}})
+    assert decide(11.0, 0.0, own, video=True, source="camera") == "real"
+    assert decide(11.0, 0.0, own, video=True) == "unknown"
+
+
+def test_a_gate_of_before_sources_had_thresholds_has_none_and_one_with_them_survives_its_manifest():
+    older = {name: value for name, value in GATE.model_dump().items() if name != "sources"}
+    assert GateParameters.model_validate(older) == GATE
+    assert GateParameters.model_validate_json(OWN.model_dump_json()) == OWN
+
+
 def test_a_gate_survives_its_manifest():
     read = GateParameters.model_validate_json(GATE.model_dump_json())
     assert read == GATE
@@ -142,6 +192,7 @@ def test_a_gate_survives_its_manifest():
         {"unknown_threshold": math.nan},
         {"video_unknown_threshold": 3.9},
         {"fake_threshold": 1.5},
+        {"sources": {"camera": STRICT.model_dump() | {"unknown_below": 1.5}}},
         {"terms": {}},
         {"terms": {"energy": {"median": 0, "scale": 1, "weight": 0}}},
         {"terms": {"energy": {"median": 0, "scale": 1, "weight": -1}}},

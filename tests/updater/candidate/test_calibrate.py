@@ -10,7 +10,6 @@ from detector.model.scores import SCORES, NetworkOutput
 from detector.release.manifest import Architecture, decide
 from updater.candidate.calibrate import (
     GateInputs,
-    Targets,
     calibrate,
     fit_gate,
     labels_of,
@@ -18,7 +17,7 @@ from updater.candidate.calibrate import (
     unknown_scores,
 )
 from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
-from updater.candidate.thresholds import LiveCalls, video_unknown_threshold
+from updater.candidate.thresholds import LiveCalls, Targets, video_unknown_threshold
 from updater.data.training_data import LabelledCrops
 from updater.measures import within_class_whitening
 

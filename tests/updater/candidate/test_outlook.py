@@ -1,4 +1,3 @@
-from updater.candidate.calibrate import TARGETS
 from updater.candidate.outlook import (
     FAKE_GROUPS,
     LEAST,
@@ -7,7 +6,7 @@ from updater.candidate.outlook import (
     reals_wanted,
     thresholds_rest_on,
 )
-from updater.candidate.thresholds import conservative_share
+from updater.candidate.thresholds import TARGETS, conservative_share
 
 
 def test_below_so_many_groups_no_real_may_lie_above_a_threshold_so_it_is_their_maximum():

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from detector.release.manifest import Architecture, decide
+from detector.release.manifest import Architecture, SourceThresholds, decide
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from updater.candidate.draft import identity_of
@@ -186,6 +186,21 @@ def test_of_videos_it_says_what_the_live_release_says_of_videos(plan):
     expected = [decide(float(u), float(f), gate, video=bool(v)) == "unknown" for u, f, v in each]
     assert live.unknown.tolist() == expected
     assert expected != (unknown > lower).tolist(), "some video lies between the two"
+
+
+def test_of_a_source_with_its_own_thresholds_it_says_what_the_live_release_says_by_those(plan):
+    artifact, items = plan.parent.artifact, plan.splits.calibration
+    own = SourceThresholds(groups=20, unknown_threshold=-99, fake_threshold=0)
+    gate = artifact.manifest.gate.model_copy(
+        update={"unknown_threshold": 99, "fake_threshold": 1, "sources": {"camera": own}}
+    )
+    moved = replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
+    sources = tuple("camera" if number % 2 else "other" for number in range(len(items)))
+    splits = replace(plan.splits, calibration=replace(items, sources=sources))
+    found = replace(plan, parent=replace(plan.parent, artifact=moved), splits=splits)
+    live = live_calls(found, lambda *at: None)
+    of_camera = [source == "camera" for source in sources]
+    assert live.unknown.tolist() == live.fake.tolist() == of_camera
 
 
 def test_where_nothing_is_live_there_is_nothing_to_keep(plan):

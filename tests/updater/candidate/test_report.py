@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from detector.release.manifest import SourceThresholds
 from updater.candidate.model_card import model_card
 from updater.candidate.report import accuracy, evaluation_markdown, figures
 from updater.records import Caught, FoundStretches, Lost, Power, RealsMarked, Robustness, ScannerFound
@@ -55,6 +56,24 @@ def test_page_and_card_say_how_often_a_map_marks_a_real_picture(make_evaluation)
         assert "Its maps mark 12.5 % of 24 real pictures, on more than 2 % of their cells" in text
     assert "Its maps" not in evaluation_markdown(evaluation)
     assert "does not say where a picture is forged" in model_card(evaluation)
+
+
+def test_the_page_has_the_energy_alone_beside_the_fused_score(make_evaluation):
+    evaluation = make_evaluation()
+    after = evaluation.after.model_copy(update={"rejection_energy_auroc": 0.525})
+    page = evaluation_markdown(evaluation.model_copy(update={"after": after}))
+    assert "90.0; by the energy alone 52.5." in page
+    assert "energy" not in evaluation_markdown(evaluation)
+
+
+def test_page_and_card_say_which_sources_have_thresholds_of_their_own(make_evaluation):
+    plain = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
+    own = SourceThresholds(groups=23, unknown_threshold=1, fake_threshold=0.5)
+    with_own = plain.model_copy(update={"sources": {"camera": own}})
+    for text in (evaluation_markdown(with_own), model_card(with_own)):
+        assert "Judged by thresholds of their own: camera (23 groups of reals)." in text
+    for text in (evaluation_markdown(plain), model_card(plain)):
+        assert "Every source is judged by the same thresholds" in text
 
 
 def test_page_and_card_say_how_what_says_when_a_video_is_forged_fared(make_evaluation):

@@ -103,7 +103,8 @@ def leave_out(
     for name in setup.rejection:
         scores = rejection_scores(known, of_family, name)
         if source_known:
-            scores = replace(scores, control=rejection_scores(known, own[0], name).control)
+            of_own = rejection_scores(known, own[0], name)
+            scores = replace(scores, control=of_own.control, control_own_energy=of_own.control_own_energy)
         threshold = judge.gate.unknown_threshold if name == "fused" else None
         nothing = np.zeros(0, np.float32)
         known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])

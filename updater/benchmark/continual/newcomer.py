@@ -68,6 +68,8 @@ class Judged:
     """the forgery family that each is likest"""
     unknown_score: NDArray[np.float32]
     """higher means less familiar"""
+    energy: NDArray[np.float32]
+    """the one term of it that the gate is named for; higher means less familiar"""
 
 
 def newcomer_benchmark(
@@ -157,7 +159,10 @@ def outcome(
         families={
             source: {name: v for name, v in of(source).items() if v.value is not None} for source in sources
         },
-        about={"unknown_thresholds": [gate.unknown_threshold for gate in gates]},
+        about={
+            "unknown_thresholds": [gate.unknown_threshold for gate in gates],
+            "own_thresholds": [sorted(gate.sources) for gate in gates],
+        },
     )
 
 
@@ -180,7 +185,8 @@ def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Valu
         "not_real": judged.labels != REAL,
         "named": (judged.labels == "fake") & (judged.named == judged.families),
     }
-    counts, scores = draws.of(_groups(judged)), judged.unknown_score
+    counts = draws.of(_groups(judged))
+    scores = {"forgeries_auc": judged.unknown_score, "forgeries_energy_auc": judged.energy}
     found: Values = {}
     for part, said in (
         ("others", ("unknown", "fake", "not_real")),
@@ -196,9 +202,10 @@ def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Valu
             found[f"{part}_{name}"] = Value(value=share, n=n, drawn=drawn)
         if part == "forgeries":
             of = items["others"]
-            drawn = tuple(aurocs(scores[chosen], scores[of], counts[:, chosen], counts[:, of]).tolist())
             n += int(of.sum())
-            found["forgeries_auc"] = Value(value=auroc(scores[chosen], scores[of]), n=n, drawn=drawn)
+            for name, values in scores.items():
+                drawn = tuple(aurocs(values[chosen], values[of], counts[:, chosen], counts[:, of]).tolist())
+                found[name] = Value(value=auroc(values[chosen], values[of]), n=n, drawn=drawn)
     return found
 
 
@@ -230,7 +237,7 @@ def _judged(release: Artifact, items: LabelledCrops, seed: Seed) -> Judged:
     manifest = release.manifest
     session = open_session(release, threads=1)
     scored = score_items(session, items, lambda done: seed.progress("judge", done, len(items)))
-    labels, named = labelled(scored, manifest.gate, manifest.classes)
+    labels, named = labelled(scored, manifest.gate, manifest.classes, items)
     return Judged(
         families=np.array(items.families),
         sources=np.array(items.sources),
@@ -238,4 +245,5 @@ def _judged(release: Artifact, items: LabelledCrops, seed: Seed) -> Judged:
         labels=labels,
         named=named,
         unknown_score=scored["unknown_score"],
+        energy=scored["energy"],
     )

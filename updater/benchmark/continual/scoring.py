@@ -13,7 +13,6 @@ from detector.release.manifest import GateParameters
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
-    TARGETS,
     GateInputs,
     common_scales,
     fake_probabilities_around,
@@ -24,6 +23,7 @@ from updater.candidate.calibrate import (
     unknown_scores,
 )
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
+from updater.candidate.thresholds import TARGETS
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.measures import balanced_weights, weighted_quantile
@@ -86,27 +86,27 @@ class Judge:
         for output in outputs_of(self.learnt, items, self.setup.torch_device):
             some = slice(done, done + len(output.logits))
             of_some = None if vote is None else vote[some]
-            parts.append(self._judged(output, of_some, items.families[some], items.groups[some]))
+            parts.append(self._judged(output, of_some, items, some))
             done += len(output.logits)
         judged = joined_items(parts)
         return replace(judged, rejection=judged.rejection | self._odin(items))
 
     def _judged(
-        self, output: NetworkOutput, vote: torch.Tensor | None, families: Sequence[str], groups: Sequence[str]
+        self, output: NetworkOutput, vote: torch.Tensor | None, items: LabelledCrops, some: slice
     ) -> "JudgedItems":
         measured = _measured(output, self.reference, self.fake, vote)
         logits = torch.from_numpy(measured.logits)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
-            families=np.array(families, str),
-            groups=np.array(groups, str),
+            families=np.array(items.families[some], str),
+            groups=np.array(items.groups[some], str),
             column=np.asarray(logits.argmax(1).numpy()),
-            right=_right(self.learnt, self.setup, logits, families),
+            right=_right(self.learnt, self.setup, logits, items.families[some]),
             fake_probability=fake_probabilities_around(measured, self.gate),
             fake_by_maxima=schemes.fake_by_maxima(logits, self.fake).numpy(),
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
-            labels=_labels(measured, self.gate),
+            labels=_labels(measured, self.gate, items.sources[some]),
             features=np.asarray(output.features.numpy(), np.float32),
             rejection={name: score(evidence) for name, score in self.rejection.items()},
         )
@@ -237,7 +237,7 @@ def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
         raise CalibrationError("no item is held back for calibration: hold some back")
     families, groups = np.array(calibration.families), np.array(calibration.groups)
     if reals(families).any():
-        return fit_gate(measured, families, groups)
+        return fit_gate(measured, families, groups, sources=np.array(calibration.sources))
     weights = balanced_weights(families, groups)
     gate = common_scales(measured, weights)
     threshold = weighted_quantile(unknown_scores(measured, gate), weights, 1 - TARGETS.classes_unknown)
@@ -284,8 +284,9 @@ def _measured(
     return replace(measured, fake_probability=probability)
 
 
-def _labels(measured: GateInputs, gate: GateParameters) -> NDArray[np.str_]:
-    return labels_of(unknown_scores(measured, gate), fake_probabilities_around(measured, gate), gate)
+def _labels(measured: GateInputs, gate: GateParameters, sources: Sequence[str]) -> NDArray[np.str_]:
+    fake = fake_probabilities_around(measured, gate)
+    return labels_of(unknown_scores(measured, gate), fake, gate, sources=sources)
 
 
 def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:

@@ -1,0 +1,110 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from detector.model.scores import SCORES
+from detector.release.manifest import GateParameters, Term
+from updater.candidate.calibrate import GateInputs, fit_gate, labels_of, unknown_scores
+from updater.candidate.source_thresholds import source_thresholds
+from updater.candidate.thresholds import TARGETS, LiveCalls
+
+POOLED = GateParameters(
+    terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5
+)
+
+
+def own(
+    unknown: np.ndarray,
+    fake: np.ndarray | None = None,
+    families: list[str] | None = None,
+    groups: list[str] | None = None,
+    live: LiveCalls | None = None,
+    source: str = "camera",
+):
+    """The thresholds of one source alone; each item is real and its own group, unless said otherwise."""
+    count = len(unknown)
+    named = np.array(families or ["real"] * count)
+    return source_thresholds(
+        POOLED,
+        np.asarray(unknown, np.float32),
+        np.full(count, 0.1, np.float32) if fake is None else np.asarray(fake, np.float32),
+        named,
+        np.array(groups or [f"group-{i}" for i in range(count)]),
+        np.array([source] * count),
+        named == "real",
+        live,
+        TARGETS,
+    )
+
+
+def test_a_source_has_its_own_from_twenty_groups_of_reals_on_and_an_unnamed_one_never() -> None:
+    scores = np.linspace(-1, 1, 20)
+    assert own(scores[:19]) == {}
+    assert own(scores, source="") == {}
+    # Pieces of one photograph are one witness, and a forgery says nothing of reals.
+    assert own(np.linspace(-1, 1, 60), groups=[f"photograph-{i % 19}" for i in range(60)]) == {}
+    assert own(scores, families=["real"] * 19 + ["blend"]) == {}
+    found = own(scores, np.linspace(0, 0.2, 20))["camera"]
+    assert (found.groups, found.unknown_threshold, found.unknown_below) == (20, 1, None)
+    assert found.fake_threshold == pytest.approx(0.2)
+
+
+def test_of_a_sources_fresh_reals_as_few_are_above_as_the_largest_of_its_groups_promises() -> None:
+    above = []
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        found = own(rng.normal(-2, 1, 20))["camera"]
+        above.append((rng.normal(-2, 1, 200) > found.unknown_threshold).mean())
+    assert np.mean(above) == pytest.approx(1 / 21, abs=0.01)
+
+
+def test_more_groups_leave_out_the_oddest() -> None:
+    scores = np.concatenate([np.linspace(-1, 1, 199), [3.0]])
+    assert own(scores[-64:])["camera"].unknown_threshold == 3
+    assert own(scores)["camera"].unknown_threshold < 1
+
+
+def test_one_odd_group_does_not_open_a_source_to_all_that_is_forged() -> None:
+    found = own(np.array([0.0] * 19 + [1000.0]), np.array([0.1] * 19 + [1.0]))["camera"]
+    assert found.unknown_threshold == POOLED.unknown_threshold + POOLED.clip
+    assert found.fake_threshold == pytest.approx(10 / 11)
+
+
+def test_what_the_live_release_names_of_a_source_is_not_lost_to_its_reals_being_ordinary() -> None:
+    scores = np.concatenate([np.linspace(-3, -2, 40), np.linspace(-1, 0, 40)])
+    fake = np.concatenate([np.full(40, 0.3), np.full(40, 0.2)])
+    families = ["real"] * 40 + ["blend"] * 40
+    everything, nothing = np.ones(80, bool), np.zeros(80, bool)
+    alone = own(scores, fake, families)["camera"]
+    kept = own(scores, fake, families, live=LiveCalls(everything, nothing, everything))["camera"]
+    # Already without a live release, at most an eighth of the known classes is unknown, on average.
+    assert -1 < alone.unknown_threshold < kept.unknown_threshold <= 0
+    strange = LiveCalls(nothing, everything, nothing)
+    assert own(scores, fake, families, live=strange)["camera"] == alone
+
+
+def measured(rng: np.random.Generator, ordinary: np.ndarray) -> GateInputs:
+    count = len(ordinary)
+    scores = {name: rng.normal(np.where(ordinary, -2, 0), 1).astype("f") for name in SCORES}
+    fake = rng.uniform(0, 0.3, count).astype("f")
+    return GateInputs(scores, fake, np.stack([np.log1p(-fake), np.log(fake)], 1))
+
+
+def test_an_ordinary_source_is_judged_more_strictly_and_all_others_exactly_as_without_it() -> None:
+    rng = np.random.default_rng(0)
+    families = np.array(["real"] * 300 + ["blend"] * 60)
+    sources = np.array(["studio"] * 100 + [f"place-{i}" for i in range(260)])
+    inputs, groups = measured(rng, sources == "studio"), np.arange(360).astype(str)
+    pooled = fit_gate(inputs, families, groups)
+    gate = fit_gate(inputs, families, groups, sources=sources)
+    assert list(gate.sources) == ["studio"]
+    assert gate.sources["studio"].unknown_threshold < pooled.unknown_threshold
+    assert gate.model_copy(update={"sources": {}}) == pooled
+    fresh = replace(measured(rng, np.zeros(400, bool)))
+    unknown, fake = unknown_scores(fresh, gate), fresh.fake_probability
+    as_before = labels_of(unknown, fake, pooled)
+    for others in (None, ["place-0"] * 400, ["never seen"] * 400, [""] * 400):
+        assert labels_of(unknown, fake, gate, sources=others).tolist() == as_before.tolist()
+    strict = labels_of(unknown, fake, gate, sources=["studio"] * 400)
+    assert (strict == "unknown").sum() > 2 * (as_before == "unknown").sum()
