@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from memory.records import IGNORE, REAL, Exemplar, Split, shelf_of, split_of
+from memory.records import IGNORE, REAL, Exemplar, LabelledCount, Split, shelf_of, split_of
 from memory.rows import exemplars_of, now_ms
 from memory.schema import exemplars, labelled, labels
 from memory.store import ExemplarMemoryError, Store
@@ -162,6 +162,18 @@ def history(store: Store) -> list[LabelRecord]:
             LabelRecord(row.id, row.at_ms, row.actor, row.what, row.undoes, row.undone_by, row.n or 0)
             for row in connection.execute(query)
         ]
+
+
+def labelled_counts(connection: Connection) -> list[LabelledCount]:
+    """Return the counts of everything that bears a person's label, by class, source and split."""
+    columns = (exemplars.c.family, exemplars.c.source, exemplars.c.split)
+    query = (
+        select(*columns, func.count(), func.count(exemplars.c.group.distinct()))
+        .where(exemplars.c.split.is_not(None), exemplars.c.crops_digest.is_not(None))
+        .group_by(*columns)
+        .order_by(*columns)
+    )
+    return [LabelledCount(*row) for row in connection.execute(query)]
 
 
 def _append(connection: Connection, actor: str, *, what: str | None = None, undoes: int | None = None) -> int:

@@ -22,6 +22,7 @@ from deploy.records import (
 )
 from deploy.settings import DeploySettings
 from detector.records import Rollout
+from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
 _TIMEOUT_S = 60.0
@@ -116,6 +117,10 @@ class Client:
     def rollback(self, reason: str) -> Release:
         """Bring the release before the live one back; returns it."""
         return self._move("/rollback", {"reason": reason})
+
+    def outlook(self) -> Outlook:
+        """What an update of today's labels would rest on, and what it would and would not know."""
+        return Outlook.model_validate_json(self._ask("GET", "/outlook").content)
 
     def request_update(self) -> UpdateRun:
         """Ask for an update now."""

@@ -14,6 +14,8 @@ from deploy.releases.approval import fold
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.server.services import Actor, Opened, Services
 from detector.records import Rollout
+from memory.labels import labelled_counts
+from updater.candidate.outlook import Outlook, outlook_of
 from updater.records import Candidate, UpdateRun
 
 log = structlog.get_logger()
@@ -170,6 +172,13 @@ def entry(event: Event) -> LedgerEntry:
         reason=move.reason,
         accepted=None if move.accepted is None else dict(move.accepted),
     )
+
+
+@router.get("/outlook", tags=["updates"])
+def get_outlook(services: Opened) -> Outlook:
+    """What an update of today's labels would rest on, and what it would and would not know."""
+    with services.memory.read() as connection:
+        return outlook_of(labelled_counts(connection))
 
 
 @router.post("/updates", tags=["updates"], status_code=202)

@@ -30,10 +30,11 @@ def findings_markdown(gates: Sequence[Gate]) -> list[str]:
 def of_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:
     """Reals called unknown or fake: import more of the sources that they come from."""
     shown = list(behind.sources)[:_SOURCES_SHOWN]
+    wanted = _reals_to_import(evaluation, shown or list(evaluation.real_groups))
     items = ", ".join(f"{behind.sources[source]} of {source}" for source in shown)
     return (
         f"Look at the items behind it{f' ({items})' if items else ''}: label one that is no real anew."
-        f" {_reals_to_import(evaluation, shown)} Or accept it: about so many other reals of these sources"
+        f" {wanted} Or accept it: about so many other reals of these sources"
         f" are then called {called}."
     )
 

@@ -1,11 +1,12 @@
 """What a release's thresholds rest on, told before it is trained and in its card. Pure and light."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memory.records import CALIBRATION_SHARE, REAL
+from memory.records import CALIBRATION_SHARE, REAL, LabelledCount
 
 LEAST = {"train": 8, "calibration": 2, "test": 2}
 """Fewest items of a class in each split: below, it waits for more of them to be labelled."""
@@ -17,6 +18,8 @@ SOURCE_GROUPS = 20
 scores is exceeded by one more in 1 of 21"""
 _STEP = 5
 """what asked-for numbers are rounded up to"""
+_SHOWN = 5
+"""sources that are named"""
 
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -44,6 +47,17 @@ def outlook(real_groups: Counts, items: Counts) -> Outlook:
     return Outlook(
         real_groups=real_groups, items=items, waiting=waiting, told=tuple(_told(real_groups, items, waiting))
     )
+
+
+def outlook_of(labelled: Iterable[LabelledCount]) -> Outlook:
+    """Return what an update will rest on that is trained on everything with a label now."""
+    items: dict[str, Counter[str]] = {}
+    real_groups: dict[str, Counter[str]] = {}
+    for count in labelled:
+        items.setdefault(count.family, Counter())[count.split] += count.items
+        if count.family == REAL:
+            real_groups.setdefault(count.source, Counter())[count.split] += count.groups
+    return outlook(real_groups, items)
 
 
 def thresholds_rest_on(real_groups: Counts) -> str:
@@ -77,7 +91,8 @@ def reals_for(groups: int) -> int:
 def _told(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
     told = [thresholds_rest_on(real_groups)]
     if few := reals_wanted(real_groups, list(real_groups)):
-        named = ", ".join(f"{source} (about {count} more reals)" for source, count in few)
+        named = ", ".join(f"{source} (about {count} more reals)" for source, count in few[:_SHOWN])
+        named += f" and {len(few) - _SHOWN} other sources" if len(few) > _SHOWN else ""
         told.append(
             f"A source has thresholds of its own from {SOURCE_GROUPS} such groups. Until then it is hardly"
             f" known how many of its reals are turned away: {named}."
