@@ -12,6 +12,7 @@ import typer
 from deploy.cli import (
     benchmark,
     distortions,
+    experts,
     memory,
     protocols,
     releases,
@@ -76,6 +77,7 @@ app.command("bench", hidden=True)(stack.throughput)
 benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
+app.add_typer(experts.app, rich_help_panel="Releases")
 # `import` is a word of Python, so the function is called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)
 

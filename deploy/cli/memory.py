@@ -127,16 +127,17 @@ def update(
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask for an update now: train a candidate and propose it if its gates hold."""
+    """Ask for an update now: train a candidate and propose it, with findings where a gate does not hold."""
     with client(actor) as api:
         run = api.request_update()
         if follow:
             run = _follow(api, run, quiet=as_json)
     if as_json:
         print_json(run)
-    elif run.state == "proposed":
+    elif run.candidate is not None:
+        findings = f" with findings ({run.error})" if run.error else ""
         say(
-            f"update {run.id} proposes {short(run.candidate)}; "
+            f"update {run.id} proposes {short(run.candidate)}{findings}; "
             f"see its evidence: forgewatch release {short(run.candidate)}"
         )
     elif not follow:

@@ -1,5 +1,6 @@
 """The deploy server's API, as Python calls; what the command line is made of."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -103,9 +104,10 @@ class Client:
         """One file of a release's artifact."""
         return self._ask("GET", f"/artifacts/{digest}/{name}").content
 
-    def approve(self, digest: str, evaluation_digest: str) -> Release:
-        """Approve exactly these bytes; they go live."""
-        return self._move(f"/releases/{digest}/approve", {"evaluation_digest": evaluation_digest})
+    def approve(self, digest: str, evaluation_digest: str, accept: Mapping[str, str]) -> Release:
+        """Approve exactly these bytes; they go live. accept: the reason for each finding, by its gate."""
+        body = {"evaluation_digest": evaluation_digest, "accept": dict(accept)}
+        return self._move(f"/releases/{digest}/approve", body)
 
     def reject(self, digest: str, reason: str) -> Release:
         """Refuse a proposed release for good."""

@@ -16,6 +16,7 @@ from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
+from updater.candidate.outlook import LEAST
 from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
 from updater.progress import Progress
@@ -23,9 +24,6 @@ from updater.settings import UpdaterSettings
 from updater.training.frozen import vote_on
 from updater.training.step import FIRST, UPDATE, Recipe
 from updater.training.weights import PICTURE, Weights
-
-LEAST = {"train": 8, "calibration": 2, "test": 2}
-"""Fewest items of a class in each split: below, it waits for more of them to be labelled."""
 
 
 class CandidateRefusedError(Exception):
