@@ -141,6 +141,7 @@ class LabelDone(BaseModel):
 
     label: int = Field(description="its number, by which a label can be undone")
     exemplars: int
+    contradicted: list[str] = Field([], description="a line where near-duplicates are called otherwise")
 
 
 class LabelEntry(BaseModel):
@@ -225,6 +226,7 @@ class ImportDone(BaseModel):
     already: int = Field(0, description="files that the memory held before, called the same")
     skipped: list[SkippedFile] = []
     labels: dict[str, int] = Field({}, description="by class, the label whose undo takes it back")
+    contradicted: list[str] = Field([], description="lines on near-duplicates that are called otherwise")
 
     def __add__(self, other: "ImportDone") -> "ImportDone":
         """Both together, as one."""
@@ -233,4 +235,5 @@ class ImportDone(BaseModel):
             already=self.already + other.already,
             skipped=[*self.skipped, *other.skipped],
             labels=self.labels | other.labels,
+            contradicted=[*self.contradicted, *other.contradicted],
         )

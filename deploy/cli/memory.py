@@ -94,6 +94,8 @@ def label(
             f"label {done.label}: {done.exemplars} called {family}; "
             f"`forgewatch undo {done.label}` takes it back"
         )
+        for line in done.contradicted:
+            warn(line)
 
 
 def undo(
@@ -204,6 +206,8 @@ def import_(
             warn(f"left out: {note}")
         for file in done.skipped:
             warn(f"left out: {file.path}: {file.reason}")
+        for line in done.contradicted:
+            warn(line)
     if done.skipped and not done.new and not done.already:
         raise CommandError(f"none of the {len(done.skipped)} files below {folder} could be imported")
 
