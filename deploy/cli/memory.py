@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,10 +22,13 @@ from deploy.cli.output import (
 )
 from deploy.client.http import Client, ServerUnavailableError
 from deploy.records import ClusterSummary
-from memory.records import ShiftAlarm, is_cluster_id
+from memory.records import ShiftAlarm, Split, is_cluster_id
+from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
 _FOLLOW_INTERVAL_S = 0.5
+_SOURCES = 10
+"""shown"""
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
 
@@ -91,6 +94,8 @@ def label(
             f"label {done.label}: {done.exemplars} called {family}; "
             f"`forgewatch undo {done.label}` takes it back"
         )
+        for line in done.contradicted:
+            warn(line)
 
 
 def undo(
@@ -125,22 +130,42 @@ def update(
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask for an update now: train a candidate and propose it if its gates hold."""
+    """Ask for an update now: train a candidate and propose it, with findings where a gate does not hold.
+
+    Before it is trained, what it will rest on is said, and what it will and will not know.
+    """
     with client(actor) as api:
+        if not as_json:
+            show_outlook(api.outlook())
         run = api.request_update()
         if follow:
             run = _follow(api, run, quiet=as_json)
     if as_json:
         print_json(run)
-    elif run.state == "proposed":
+    elif run.candidate is not None:
+        findings = f" with findings ({run.error})" if run.error else ""
         say(
-            f"update {run.id} proposes {short(run.candidate)}; "
+            f"update {run.id} proposes {short(run.candidate)}{findings}; "
             f"see its evidence: forgewatch release {short(run.candidate)}"
         )
     elif not follow:
         say(f"update {run.id} is {run.state}; `forgewatch status` shows how it goes")
     if run.state in ("refused", "failed"):
         raise CommandError(f"update {run.id} {run.state}: {run.error}")
+
+
+def show_outlook(found: Outlook) -> None:
+    """Print what an update will rest on: groups of reals by source and split, and what follows from them."""
+    sources = sorted(found.real_groups.items(), key=lambda pair: -sum(pair[1].values()))
+    print_table(
+        "groups of real items that the update has",
+        ["source", "to train", "to calibrate", "to test"],
+        [[name, *(of.get(split, 0) for split in get_args(Split))] for name, of in sources[:_SOURCES]],
+    )
+    if len(sources) > _SOURCES:
+        say(f"and {len(sources) - _SOURCES} sources with fewer")
+    for sentence in found.told:
+        say(sentence)
 
 
 def import_(
@@ -181,6 +206,8 @@ def import_(
             warn(f"left out: {note}")
         for file in done.skipped:
             warn(f"left out: {file.path}: {file.reason}")
+        for line in done.contradicted:
+            warn(line)
     if done.skipped and not done.new and not done.already:
         raise CommandError(f"none of the {len(done.skipped)} files below {folder} could be imported")
 

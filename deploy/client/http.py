@@ -1,5 +1,6 @@
 """The deploy server's API, as Python calls; what the command line is made of."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from deploy.records import (
 )
 from deploy.settings import DeploySettings
 from detector.records import Rollout
+from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
 _TIMEOUT_S = 60.0
@@ -103,9 +105,10 @@ class Client:
         """One file of a release's artifact."""
         return self._ask("GET", f"/artifacts/{digest}/{name}").content
 
-    def approve(self, digest: str, evaluation_digest: str) -> Release:
-        """Approve exactly these bytes; they go live."""
-        return self._move(f"/releases/{digest}/approve", {"evaluation_digest": evaluation_digest})
+    def approve(self, digest: str, evaluation_digest: str, accept: Mapping[str, str]) -> Release:
+        """Approve exactly these bytes; they go live. accept: the reason for each finding, by its gate."""
+        body = {"evaluation_digest": evaluation_digest, "accept": dict(accept)}
+        return self._move(f"/releases/{digest}/approve", body)
 
     def reject(self, digest: str, reason: str) -> Release:
         """Refuse a proposed release for good."""
@@ -114,6 +117,10 @@ class Client:
     def rollback(self, reason: str) -> Release:
         """Bring the release before the live one back; returns it."""
         return self._move("/rollback", {"reason": reason})
+
+    def outlook(self) -> Outlook:
+        """What an update of today's labels would rest on, and what it would and would not know."""
+        return Outlook.model_validate_json(self._ask("GET", "/outlook").content)
 
     def request_update(self) -> UpdateRun:
         """Ask for an update now."""

@@ -83,7 +83,7 @@ def _unknown(
                     yield name, path.read_bytes()
                 except OSError as error:
                     count(_skipped(name, f"cannot be read: {error.strerror}"))
-            elif (why := conflict(family, known[digest])) is None:
+            elif (why := conflict(family, known[digest], f"import-{digest}")) is None:
                 count(ImportDone(already=1))
             else:
                 count(_skipped(name, why))

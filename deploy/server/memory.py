@@ -30,6 +30,7 @@ from detector.release.contract import PICTURE
 from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
+from memory.contradictions import near_duplicates
 from memory.import_files import LabelledFile, labels_of_media
 from memory.labels import LabelError, history, label, undo
 
@@ -82,7 +83,8 @@ def get_sheet(services: Opened, cluster: ClusterId) -> Response:
 def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     """Call exemplars a family, `real` or `ignore`: all of them or none.
 
-    409 where the name is none, or crops were purged; 404 for an unknown cluster or id.
+    409 where the name is none, crops were purged, or the same bytes are called another class; 404 for an
+    unknown cluster or id.
     """
     if body.cluster is not None:
         ids = [exemplar.id for exemplar in members_of(services.memory, body.cluster)]
@@ -90,7 +92,9 @@ def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
         ids = list(dict.fromkeys(body.ids or []))
     number = label(services.memory, ids, body.family, actor)
     log.info("labelled", label=number, family=body.family, exemplars=len(ids), actor=actor)
-    return LabelDone(label=number, exemplars=len(ids))
+    with services.memory.read() as connection:
+        contradicted = near_duplicates(connection, ids, body.family)
+    return LabelDone(label=number, exemplars=len(ids), contradicted=contradicted)
 
 
 @router.post("/labels/{number}/undo", tags=["memory"], status_code=201)
@@ -179,6 +183,7 @@ def _take(services: Services, actor: str, name: str, archive: IO[bytes], numbers
         already=done.already,
         skipped=[SkippedFile(**asdict(skipped)) for skipped in done.skipped],
         labels=done.labels,
+        contradicted=done.contradicted,
     )
 
 

@@ -31,16 +31,18 @@ from detector.release.manifest import ReferenceEntry
 from detector.release.tensors import write_probe
 from detector.serving.session import Session, open_session
 from ingest.durable import rename_durably, write_durably
+from updater.candidate.behind import behind_gates, forgotten, real_groups
 from updater.candidate.calibrate import calibrate
 from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
-from updater.candidate.evaluate import Judge, batch, spread
+from updater.candidate.evaluate import Judge, batch, performance_of, spread
 from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
 from updater.candidate.localized import localized
+from updater.candidate.model_card import model_card
 from updater.candidate.picture import fit_head
 from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
-from updater.candidate.report import evaluation_markdown, model_card
+from updater.candidate.report import evaluation_markdown
 from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import scanned
 from updater.candidate.together import learn
@@ -161,17 +163,20 @@ def evaluated(draft: Draft) -> Evaluation:
     candidate = Judge(
         Session(draft.artifact / MODEL, exported.contract, threads=1), calibrated.gate, plan.classes
     )
-    live = before = None
+    live = of_live = before = None
     if parent is not None:
         live = Judge(open_session(parent, threads=1), parent.manifest.gate, parent.manifest.classes)
-        before = live.performance(test, pseudo, familiar, partial(progress, "evaluate live"))
-    after = candidate.performance(test, pseudo, familiar, partial(progress, "evaluate candidate"))
-    robust, of_live = measure_robustness(
+        of_live = live.calls(test, partial(progress, "evaluate live"))
+        before = performance_of(test, of_live, live.calls(pseudo), familiar)
+    calls = candidate.calls(test, partial(progress, "evaluate candidate"))
+    after = performance_of(test, calls, candidate.calls(pseudo), familiar)
+    robust, robust_before = measure_robustness(
         candidate, live, test, plan.seed, partial(progress, "evaluate under distortions")
     )
     after = after.model_copy(update={"power": draft.left_by(Power), "robustness": robust})
     if before is not None and parent is not None:
-        before = before.model_copy(update={"power": _power_of(parent), "robustness": of_live})
+        before = before.model_copy(update={"power": _power_of(parent), "robustness": robust_before})
+    old = tuple(name for name in plan.classes[1:] if name not in plan.new)
     evaluation = Evaluation(
         update=draft.update,
         parent=parent.digest if parent else None,
@@ -191,10 +196,14 @@ def evaluated(draft: Draft) -> Evaluation:
         scanner=scanner and scanner.found,
         calibration=calibrated.figures,
         export_differences=exported.differences,
-        gates=make_gates(draft.settings, plan.classes, plan.new, before, after),
+        gates=(),
         sources=calibrated.gate.sources,
         reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
+        real_groups=real_groups(plan.splits),
+        forgotten=forgotten(test, of_live, calls, old),
+        behind=behind_gates(test, of_live, calls, plan.new, old),
     )
+    evaluation = evaluation.model_copy(update={"gates": make_gates(draft.settings, evaluation)})
     write_durably(draft.artifact / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
     write_durably(draft.artifact / MODEL_CARD, model_card(evaluation).encode())
     return evaluation

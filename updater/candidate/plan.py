@@ -20,6 +20,7 @@ from memory.records import REAL
 from updater.candidate.calibrate import fake_probabilities_around, labels_of, unknown_scores
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.gate_inputs import score
+from updater.candidate.outlook import LEAST
 from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
 from updater.experts.look import Expert
@@ -28,9 +29,6 @@ from updater.settings import UpdaterSettings
 from updater.training.frozen import vote_on
 from updater.training.step import FIRST, UPDATE, Recipe
 from updater.training.weights import PICTURE, Weights
-
-LEAST = {"train": 8, "calibration": 2, "test": 2}
-"""Fewest items of a class in each split: below, it waits for more of them to be labelled."""
 
 
 class CandidateRefusedError(Exception):

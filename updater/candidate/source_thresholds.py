@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.release.manifest import GateParameters, SourceThresholds
+from updater.candidate.outlook import SOURCE_GROUPS
 from updater.candidate.thresholds import (
     LiveCalls,
     Targets,
@@ -19,9 +20,6 @@ from updater.candidate.thresholds import (
     quantile_of_reals,
 )
 from updater.measures import balanced_weights, weighted_quantile
-
-LEAST_GROUPS = 20
-"""of a source's held-back reals: the largest of so many scores is exceeded by one more in 1 of 21"""
 
 _ODDS = 10.0
 """A source's odds of fake at its threshold are at most so many times the pooled ones."""
@@ -65,7 +63,7 @@ def source_thresholds(
         for source in np.unique(sources[real])
         if source
         for mine in [sources == source]
-        if len(np.unique(groups[mine & real])) >= LEAST_GROUPS
+        if len(np.unique(groups[mine & real])) >= SOURCE_GROUPS
     }
 
 

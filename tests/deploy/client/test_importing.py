@@ -1,3 +1,4 @@
+import hashlib
 import io
 import os
 import tarfile
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from published import TREES, lay, picture
+from sqlalchemy import insert, literal, select
 
 from deploy.cli.main import main
 from deploy.client import importing
@@ -19,6 +21,7 @@ from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from memory import rows
 from memory.crops.crop_store import CropStore
+from memory.schema import exemplars
 from memory.store import StoreUnavailableError
 from updater.data.layouts.layouts import labelled_files
 from updater.progress import uncounted
@@ -49,10 +52,10 @@ def test_folders_become_labelled_exemplars_with_their_groups(
     assert done.new == {"real": 6, "gan": 6, "blend": 3}
     assert done.skipped == []
     with services.memory.read() as connection:
-        exemplars = rows.select_exemplars(connection)
-    assert Counter(str(e.family) for e in exemplars) == done.new
+        found = rows.select_exemplars(connection)
+    assert Counter(str(e.family) for e in found) == done.new
     splits: dict[str, set[str | None]] = {}
-    for e in exemplars:
+    for e in found:
         splits.setdefault(e.group, set()).add(e.split)
         assert services.crops.load(str(e.crops_digest)).shape[1:] == (128, 128, 3)
         assert e.source == "import:data"
@@ -97,6 +100,8 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
             "gan/cut.png": picture(400)[:300],
             "gan/huge.png": b"x" * 100_001,
             "gan/twin.png": picture(200),
+            "gan/before-real.png": picture(405),
+            "real/z.png": picture(405),
             "Bad Name/a.png": picture(401),
             "ignore/a.png": picture(402),
             "stray.png": picture(403),
@@ -104,7 +109,7 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
         },
     )
     done = take(folder, api)
-    assert done.new == {"real": 6, "gan": 6, "blend": 3}
+    assert done.new == {"real": 6, "gan": 7, "blend": 3}
     reasons = {s.path: s.reason for s in done.skipped}
     assert reasons.keys() == {
         "gan/empty.png",
@@ -112,14 +117,42 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
         "gan/cut.png",
         "gan/huge.png",
         "gan/twin.png",
+        "real/z.png",
         "Bad Name/a.png",
         "ignore/a.png",
         "stray.png",
     }
     assert "the same bytes are in the memory as blend" in reasons["gan/twin.png"]
+    assert reasons["real/z.png"] == (
+        "the same bytes are imported as gan, from gan/before-real.png: leave one of the two out"
+    )
     assert "is no family name" in reasons["Bad Name/a.png"]
     assert "too_large" in reasons["gan/huge.png"]
     assert not any("\n" in reason for reason in reasons.values())
+
+
+def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_what_to_do(
+    folder: Path, api: Client, services: Services
+) -> None:
+    take(folder, api)
+    lay(folder, {"real/again.png": picture(500), "gan/again.png": picture(501)})
+    # As if these two had come by the stream, and a person had called them blend and gan.
+    with services.memory.write() as connection:
+        for number, family in ((500, "blend"), (501, "gan")):
+            own = {
+                "id": literal(f"media-0-{number}"),
+                "family": literal(family),
+                "media_digest": literal(hashlib.sha256(picture(number)).hexdigest()),
+            }
+            columns = [column.name for column in exemplars.c]
+            row = select(*(own.get(name, exemplars.c[name]) for name in columns)).limit(1)
+            connection.execute(insert(exemplars).from_select(columns, row))
+    done = take(folder, api)
+    (skipped,) = done.skipped
+    assert skipped.path == "real/again.png"
+    assert "the same bytes are in the memory as blend" in skipped.reason
+    assert skipped.reason.endswith("forgewatch label media-0-500 real")
+    assert (done.new, done.already) == ({"gan": 1}, 15)
 
 
 def test_an_import_is_undone_class_by_class(folder: Path, api: Client, services: Services) -> None:
