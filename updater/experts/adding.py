@@ -1,10 +1,12 @@
 """What registers an expert is given: the memory's held-back items, and a proven ONNX file."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from detector.release.artifact import sha256_of
 from detector.release.experts import ExpertContract
 from ingest.records import PicturePlan
 from memory.crops.crop_store import CropStore
@@ -15,6 +17,7 @@ from updater.data.training_data import LabelledCrops, load
 from updater.experts.build import ExpertError, Recipe, build
 from updater.experts.check import checked
 from updater.experts.look import Expert
+from updater.experts.registry import ExpertRegistry
 from updater.progress import Progress, unsaid
 
 _HELD_BACK: tuple[Split, ...] = ("calibration", "test")
@@ -80,3 +83,27 @@ def made(
     if own:
         return Expert(checked(recipe.checkpoint, contract, path), path)
     return Expert(build(recipe, contract, path), path)
+
+
+def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expert, ...]:
+    """Return experts by their names in the registry, or of files, which look at native crops of this side.
+
+    A file's graph is kept beside the registry. Raises as `made` does.
+    """
+    if not names:
+        return ()
+    known = {expert.contract.name: expert for expert in ExpertRegistry(work_dir).experts()}
+    found = []
+    for number, name in enumerate(names, 1):
+        file = Path(name)
+        if name not in known and not file.is_file():
+            raise ExpertError(
+                f"{name} is no expert ({', '.join(known) or 'none is registered'}), and no file"
+            )
+        if name in known:
+            found.append(known[name])
+            continue
+        target = work_dir / "experts-of-files" / f"{sha256_of(file)[:32]}.onnx"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        found.append(made(f"file_{number}", Recipe(file), "crop", crop_px, "not asked", target))
+    return tuple(found)

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from detector.serving.session import Session
+from ingest.records import PicturePlan
 from updater.data.training_data import LabelledCrops
 from updater.experts.build import ExpertError
 from updater.progress import Progress, Steps, uncounted
@@ -23,6 +25,17 @@ class Expert:
 
     contract: ExpertContract
     path: Path
+
+
+def digests_of(experts: Sequence[Expert]) -> dict[str, JsonValue]:
+    """Return the experts' digests by name, for the record of a run; nothing where there are none."""
+    return {"experts": {one.contract.name: one.contract.digest for one in experts}} if experts else {}
+
+
+def picture_plan_of(experts: Sequence[Expert]) -> PicturePlan | None:
+    """Return how whole pictures are shown to those experts that look at them; None where none does."""
+    sides = [one.contract.side_px for one in experts if one.contract.input == "resize"]
+    return PicturePlan(width_px=sides[0], height_px=sides[0], interpolation="bicubic") if sides else None
 
 
 def logits_of(
