@@ -6,6 +6,7 @@ becomes of it when something does not succeed.
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,6 +27,8 @@ from updater.candidate.picture import pictures_shown, with_initial_weights
 from updater.candidate.plan import CandidateRefusedError, Parent, load_parent, make_plan
 from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
+from updater.experts.build import ExpertError
+from updater.experts.registry import ExpertRegistry
 from updater.gate_records import said_of_findings
 from updater.metrics import PROGRESS, timed
 from updater.progress import Progress
@@ -145,6 +148,7 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
             CandidateRefusedError,
             BackboneError,
             WeightsError,
+            ExpertError,
             PicturesLackingError,
         ) as error:
             log.info("update refused", run=lease.run, reason=str(error))
@@ -173,7 +177,8 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
         parent = (
             None if live is None else load_parent(services.deploy.fetch(live, settings.work_dir / RELEASES))
         )
-        shown = pictures_shown(settings, services.memory, parent)
+        experts = ExpertRegistry(settings.work_dir).experts()
+        shown = pictures_shown(settings, services.memory, parent, experts)
         splits = load_splits(
             services.store,
             services.crops,
@@ -182,7 +187,8 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
             picture=shown,
             with_clips=settings.scanner_steps > 0,
         )
-        plan = with_initial_weights(make_plan(settings, parent, splits), settings, shown)
+        planned = replace(make_plan(settings, parent, splits), experts=experts)
+        plan = with_initial_weights(planned, settings, shown)
     draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
     build(draft)
     artifact = sealed(draft)

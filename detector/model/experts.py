@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 import torch
 from onnx import helper
@@ -25,6 +26,15 @@ def export_with_experts(
     raw = [expert.raw for expert in graph.experts]
     outputs = write_onnx(graph, (*inputs, *raw), path)
     whole = onnx.load(str(path))
+    given = {value.name for value in whole.graph.input}
+    # The exporter leaves out what the graph does not read, such as pictures that an expert alone looks at.
+    whole.graph.input.extend(
+        helper.make_tensor_value_info(
+            spec.name, helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype)), spec.shape
+        )
+        for spec in inputs
+        if spec.name not in given
+    )
     for expert in graph.experts:
         _put_in(whole, onnx.load(str(experts[expert.name])), expert)
     onnx.checker.check_model(whole)

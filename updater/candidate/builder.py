@@ -11,6 +11,7 @@ from functools import partial
 from pydantic import BaseModel
 from safetensors.torch import load_file
 
+from detector.model.experts import WithExperts, export_with_experts
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.release.artifact import (
@@ -34,6 +35,7 @@ from updater.candidate.behind import behind_gates, forgotten, real_groups
 from updater.candidate.calibrate import calibrate
 from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
 from updater.candidate.evaluate import Judge, batch, performance_of, spread
+from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
 from updater.candidate.localized import localized
 from updater.candidate.model_card import model_card
@@ -44,6 +46,7 @@ from updater.candidate.report import evaluation_markdown
 from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import scanned
 from updater.candidate.together import learn
+from updater.experts.calibrate import calibrated_experts
 from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.records import Evaluation, Power, RealsMarked
@@ -86,14 +89,21 @@ def learnt(draft: Draft) -> None:
 def calibrated(draft: Draft) -> Calibrated:
     """Fit the gate and the reference set."""
     plan = draft.featured
-    held = plan.splits.calibration
+    held, vote = plan.splits.calibration, vote_on(draft.branch, plan.splits.calibration)
+    experts = None
+    if plan.experts:
+        logits = output_of(draft.network, held, plan.device, "share of the experts", draft.progress).logits
+        contracts = [expert.contract for expert in plan.experts]
+        logits = logits if vote is None else logits + vote
+        experts = calibrated_experts(contracts, held, logits, plan.classes)
     gate, reference, figures = calibrate(
         draft.network,
         plan.splits.train,
         held,
         plan.classes,
         device=plan.device,
-        vote=vote_on(draft.branch, held),
+        vote=vote,
+        experts=experts,
         live=live_calls(plan, draft.progress),
         progress=draft.progress,
     )
@@ -104,23 +114,27 @@ def calibrated(draft: Draft) -> Calibrated:
         rename_durably(aside, draft.artifact / REFERENCE)
         pairs = zip(reference.ids, reference.families, strict=True)
         entries = tuple(ReferenceEntry(exemplar=item, family=family) for item, family in pairs)
-    return Calibrated(gate=gate, reference=entries, figures=figures)
+    carried = () if experts is None else experts.experts
+    return Calibrated(gate=gate, reference=entries, figures=figures, experts=carried)
 
 
 def exported(draft: Draft) -> Exported:
     """Export the graph, prove it equal, and write the probe. Raises detector.model.export.ExportError."""
     plan = draft.plan
     draft.progress("export", 0, 1)
-    graph = DetectorGraph(draft.network, draft.left(Calibrated).gate, draft.reference, draft.branch)
+    left, files = draft.left(Calibrated), {one.contract.name: one.path for one in plan.experts}
+    graph = DetectorGraph(draft.network, left.gate, draft.reference, draft.branch, left.experts)
     aside, model, probe = draft.root / MODEL, draft.artifact / MODEL, draft.root / PROBE
     shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
-    contract = export(graph, (*crops_and_pooling(plan.crop_plan), *shown), aside)
+    inputs = (*crops_and_pooling(plan.crop_plan), *shown)
+    contract = export_with_experts(graph, inputs, files, aside) if files else export(graph, inputs, aside)
     some = spread(plan.splits.calibration, PROOF_ITEMS)
     few = some.take(range(min(PROBE_ITEMS, len(some))))
-    worst = prove_equal(graph, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
+    asked = WithExperts(graph, files) if files else graph
+    worst = prove_equal(asked, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
     rename_durably(aside, model)
-    asked = batch(few)
-    write_probe(probe, asked, Session(model, contract, threads=1).score(asked))
+    request = batch(few)
+    write_probe(probe, request, Session(model, contract, threads=1).score(request))
     rename_durably(probe, draft.artifact / PROBE)
     return Exported(contract=contract, differences=worst)
 

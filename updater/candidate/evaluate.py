@@ -56,7 +56,7 @@ class Judge:
 
     def calls(self, items: LabelledCrops, progress: Steps = uncounted) -> Calls:
         """Return what it says of each item."""
-        scored = self._scored(items, lambda done: progress(done, len(items)))
+        scored = score_items(self.session, items, lambda done: progress(done, len(items)))
         labels, families = labelled(scored, self.gate, self.classes, items)
         return Calls(
             labels, families, scored["unknown_score"], scored["energy"], fake_probabilities(scored["logits"])
@@ -64,15 +64,8 @@ class Judge:
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        labels, _ = labelled(self._scored(items), self.gate, self.classes, items)
+        labels, _ = labelled(score_items(self.session, items), self.gate, self.classes, items)
         return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
-
-    def _scored(
-        self, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
-    ) -> ModelOutput:
-        """Score items as this model takes them: without their pictures where it looks at none."""
-        pictured = any(spec.name == PICTURE for spec in self.session.contract.inputs)
-        return score_items(self.session, items if pictured else replace(items, pictures=None), progress)
 
 
 def performance_of(
@@ -110,9 +103,13 @@ def score_items(
 ) -> ModelOutput:
     """Score whole items, each the mean of its crops; the rows are the items in their order.
 
+    Their pictures are left out where the model looks at none.
+
     As many batches run beside one another as torch has threads, so a session of one thread is the quickest.
     """
     threads, parts = torch.get_num_threads(), []
+    if not any(spec.name == PICTURE for spec in session.contract.inputs):
+        items = replace(items, pictures=None)
 
     def scored(first: int) -> ModelOutput:
         return session.score(batch(items.take(range(first, min(first + _ITEMS_AT_ONCE, len(items))))))

@@ -18,13 +18,8 @@ from numpy.typing import NDArray
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from memory.records import REAL
-from updater.candidate.calibrate import (
-    fake_probabilities_around,
-    fit_gate,
-    gate_inputs,
-    labels_of,
-    unknown_scores,
-)
+from updater.candidate.calibrate import fake_probabilities_around, fit_gate, labels_of, unknown_scores
+from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.gates import ITEMS_SHOWN
 from updater.candidate.plan import Plan, live_calls
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
@@ -32,6 +27,7 @@ from updater.candidate.thresholds import LiveCalls
 from updater.data.stored_rows import chosen_rows, joined_rows
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
+from updater.experts.calibrate import calibrated_experts
 from updater.outliers.exposure import expose
 from updater.progress import Progress
 from updater.records import Caught, Power
@@ -131,8 +127,15 @@ def _fared_without(
     if plan.architecture.picture is not None:
         classes = [name for name in plan.classes if name != family]
         vote = vote_beside(of_held.logits, known.items, held.items, classes)
+    said = None if vote is None else vote.on(held.items)
+    experts = None
+    if plan.experts:
+        logits = of_held.logits if said is None else of_held.logits + said
+        classes = [name for name in plan.classes if name != family]
+        contracts = [expert.contract for expert in plan.experts]
+        experts = calibrated_experts(contracts, held.items, logits, classes)
     gate = fit_gate(
-        gate_inputs(of_held, reference, None if vote is None else vote.on(held.items)),
+        gate_inputs(of_held, reference, said, experts),
         np.array(held.items.families),
         np.array(held.items.groups),
         live and live.take(np.array(calibration.items.families) != family),
@@ -141,7 +144,12 @@ def _fared_without(
     )
     not_real, scores = [], []
     for part in unseen:
-        found = gate_inputs(part.output(network), reference, None if vote is None else vote.on(part.items))
+        found = gate_inputs(
+            part.output(network),
+            reference,
+            None if vote is None else vote.on(part.items),
+            experts and experts.of(part.items),
+        )
         fake, unknown = fake_probabilities_around(found, gate), unknown_scores(found, gate)
         not_real.append(labels_of(unknown, fake, gate, part.items.videos, part.items.sources) != REAL)
         scores.append(unknown)

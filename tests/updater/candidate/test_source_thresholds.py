@@ -5,7 +5,8 @@ import pytest
 
 from detector.model.scores import SCORES
 from detector.release.manifest import GateParameters, Term
-from updater.candidate.calibrate import GateInputs, fit_gate, labels_of, unknown_scores
+from updater.candidate.calibrate import fit_gate, labels_of, unknown_scores
+from updater.candidate.gate_inputs import GateInputs
 from updater.candidate.source_thresholds import source_thresholds
 from updater.candidate.thresholds import TARGETS, LiveCalls
 
