@@ -82,6 +82,12 @@ def labelled_media(connection: Connection, digests: Sequence[str]) -> dict[str, 
     return found
 
 
+def test_media(connection: Connection, digests: Sequence[str]) -> list[str]:
+    """Return which imported media lie on the test side of the split: nothing is trained or calibrated on."""
+    known = sorted(media_of(connection, [_id(digest) for digest in digests]))
+    return [found.media_digest for found in exemplars_of(connection, known) if found.split == "test"]
+
+
 def prepare(
     files: Sequence[LabelledFile],
     source: str,

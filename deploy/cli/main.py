@@ -14,6 +14,7 @@ from deploy.cli import (
     distortions,
     experts,
     memory,
+    newcomer,
     protocols,
     releases,
     stack,
@@ -78,8 +79,9 @@ benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 app.add_typer(experts.app, rich_help_panel="Releases")
-# `import` is a word of Python, so the function is called otherwise.
+# `import` and `try` are words of Python, so the functions are called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)
+app.command("try", rich_help_panel="The stack")(newcomer.try_)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -139,7 +139,7 @@ def update(
             show_outlook(api.outlook())
         run = api.request_update()
         if follow:
-            run = _follow(api, run, quiet=as_json)
+            run = follow_update(api, run, quiet=as_json)
     if as_json:
         print_json(run)
     elif run.candidate is not None:
@@ -239,8 +239,8 @@ def _told(alarm: ShiftAlarm) -> str:
     )
 
 
-def _follow(api: Client, run: UpdateRun, *, quiet: bool) -> UpdateRun:
-    """Show a bar for each stage, or a line for each where nobody watches a terminal."""
+def follow_update(api: Client, run: UpdateRun, *, quiet: bool = False) -> UpdateRun:
+    """Follow a run to its end: a bar for each stage, or a line where nobody watches a terminal."""
     with Progress(*_COLUMNS, disable=quiet) as progress:
         lines = not (quiet or progress.console.is_terminal)
         stage, total, task = "queued", 1, progress.add_task(f"update {run.id}: queued", total=None)

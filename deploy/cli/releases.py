@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -83,7 +83,9 @@ def approve(
     with client(actor) as api:
         detail = api.release(api.full_digest(digest))
         if sys.stdin.isatty() and not as_json:
-            reasons = asked_reasons(detail.candidate.findings, reasons)
+            lacking = [finding for finding in detail.candidate.findings if finding.name not in reasons]
+            show_findings(lacking)
+            reasons |= asked_reasons(lacking)
         done = api.approve(detail.digest, detail.candidate.evaluation_digest, reasons)
     _show(done, as_json)
 
@@ -114,12 +116,9 @@ def show_findings(findings: Sequence[Gate]) -> None:
             say(f"   {finding.mends}")
 
 
-def asked_reasons(findings: Sequence[Gate], reasons: Mapping[str, str]) -> dict[str, str]:
-    """Ask at the terminal why each finding is accepted that has no reason yet; return all reasons."""
-    lacking = [finding for finding in findings if finding.name not in reasons]
-    show_findings(lacking)
-    given = {finding.name: typer.prompt(f"why do you accept {finding.name!r}?") for finding in lacking}
-    return {**reasons, **given}
+def asked_reasons(findings: Sequence[Gate]) -> dict[str, str]:
+    """Ask at the terminal why each finding is accepted."""
+    return {finding.name: typer.prompt(f"why do you accept {finding.name!r}?") for finding in findings}
 
 
 def _reasons(accept: Sequence[str]) -> dict[str, str]:

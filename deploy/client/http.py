@@ -163,6 +163,10 @@ class Client:
         """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
         return _KNOWN.validate_json(self._ask("POST", "/known-media", {"digests": digests}).content)
 
+    def test_media(self, digests: list[str]) -> list[str]:
+        """Which of this imported media is only measured on, by its SHA-256."""
+        return _DIGESTS.validate_json(self._ask("POST", "/test-media", {"digests": digests}).content)
+
     def add_files(self, name: str, archive: bytes, labels: dict[str, int]) -> ImportDone:
         """Import one part of a labelled folder, a tar archive; labels are those of the parts before it."""
         answer = self._ask(
@@ -201,6 +205,7 @@ _RELEASES = TypeAdapter(list[Release])
 _LEDGER = TypeAdapter(list[LedgerEntry])
 _CLUSTERS = TypeAdapter(list[ClusterSummary])
 _LABELS = TypeAdapter(list[LabelEntry])
+_DIGESTS = TypeAdapter(list[str])
 _KNOWN = TypeAdapter(dict[str, str])
 
 

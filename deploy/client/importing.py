@@ -33,7 +33,7 @@ def import_folder(
     by their content and not sent, so an import that was interrupted goes on when it is called again. progress
     is called with (done, of all). Raises ImportFolderError, and what a Client raises.
     """
-    files = _files(folder) if files is None else files
+    files = files_below(folder) if files is None else files
     source = folder.resolve().name
     done = ImportDone()
 
@@ -47,8 +47,11 @@ def import_folder(
     return done
 
 
-def _files(folder: Path) -> list[tuple[str, Path]]:
-    """The files below a folder by their paths with slashes, sorted; hidden ones are none."""
+def files_below(folder: Path) -> list[tuple[str, Path]]:
+    """The files below a folder by their paths with slashes, sorted; hidden ones are none.
+
+    Raises ImportFolderError.
+    """
     if not folder.is_dir():
         raise ImportFolderError(f"{folder} is no folder")
     found = []

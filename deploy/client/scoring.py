@@ -127,20 +127,22 @@ class Scorer:
 
 
 @contextmanager
-def open_scorer(api: Client) -> Iterator[Scorer]:
-    """A scorer of the live release, which is fetched from deploy once and verified at each start.
+def open_scorer(api: Client, digest: str | None = None) -> Iterator[Scorer]:
+    """A scorer of a release, by default the live one. It is fetched once and verified at each start.
 
     Raises ScoringError, and the client's errors.
     """
     deploy, ingest, detector = DeploySettings(), IngestSettings(), DetectorSettings()
-    rollout = api.rollout()
-    if rollout is None:
-        raise ScoringError("no release is live yet: approve one (`forgewatch releases`)")
+    if digest is None:
+        rollout = api.rollout()
+        if rollout is None:
+            raise ScoringError("no release is live yet: approve one (`forgewatch releases`)")
+        digest = rollout.stable
     where = detector.model_copy(update={"deploy_url": deploy.url, "deploy_token": deploy.token})
     try:
-        artifact = fetch(rollout.stable, deploy.cache_dir, where)
+        artifact = fetch(digest, deploy.cache_dir, where)
     except (FetchError, ArtifactError) as error:
-        raise ScoringError(f"the live release cannot be fetched: {error}") from error
+        raise ScoringError(f"the release cannot be fetched: {error}") from error
     try:
         with Sandbox(ingest) as sandbox:
             yield Scorer(artifact, sandbox, ingest, detector)

@@ -31,7 +31,7 @@ from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
 from memory.contradictions import near_duplicates
-from memory.import_files import LabelledFile, labels_of_media
+from memory.import_files import LabelledFile, labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo
 
 log = structlog.get_logger()
@@ -143,6 +143,14 @@ def known_media(services: Opened, body: MediaDigests) -> dict[str, str]:
     """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
     with services.memory.read() as connection:
         return labels_of_media(connection, body.digests)
+
+
+@router.post("/test-media", tags=["memory"])
+def get_test_media(services: Opened, body: MediaDigests) -> list[str]:
+    """Which of this imported media is only measured on, by its SHA-256; what was never imported is left
+    out."""
+    with services.memory.read() as connection:
+        return test_media(connection, body.digests)
 
 
 @router.post("/imports/{name}", tags=["memory"])

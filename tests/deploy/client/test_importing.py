@@ -59,6 +59,8 @@ def test_folders_become_labelled_exemplars_with_their_groups(
         splits.setdefault(e.group, set()).add(e.split)
         assert services.crops.load(str(e.crops_digest)).shape[1:] == (128, 128, 3)
         assert e.source == "import:data"
+    digests = [e.media_digest for e in found]
+    assert set(api.test_media(digests)) == {e.media_digest for e in found if e.split == "test"}
     assert {f"scene-{i}" for i in range(3)} < splits.keys()
     assert all(len(sides) == 1 for sides in splits.values())
 
