@@ -162,6 +162,9 @@ class Evaluation(BaseModel):
     begun_with: str | None = Field(
         None, description="whose weights a first release began with, and their licence; None: at random"
     )
+    experts: tuple[str, ...] = Field(
+        (), description="each with its weights, their licence and its vote's share"
+    )
     picture: str | None = Field(
         None, description="whose the weights of the picture branch are, and their licence; None: no branch"
     )

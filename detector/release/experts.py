@@ -106,3 +106,9 @@ class CarriedExpert(ExpertContract):
         0.0, ge=0, description="nats a logit; 0 of an expert that knows nothing of known forgeries"
     )
     offset: float = Field(0.0, description="nats")
+
+    @property
+    def described(self) -> str:
+        """One line for a person."""
+        vote = f"votes with {self.slope:.2g} nats a logit" if self.slope else "has no vote"
+        return f"{self.name}: {self.checkpoint}, licence {self.licence}, {vote}"

@@ -183,6 +183,7 @@ def evaluated(draft: Draft) -> Evaluation:
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.described,
         picture=plan.architecture.picture and plan.architecture.picture.weights,
+        experts=tuple(expert.described for expert in calibrated.experts),
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),
         classes=plan.classes,

@@ -27,6 +27,7 @@ def model_card(evaluation: Evaluation) -> str:
     share = evaluation.after.classes[weakest]
     bare = evaluation.backbone == NO_BACKBONE
     backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
+    experts = "".join(f"\nIt carries the expert {one}." for one in evaluation.experts)
     pictured = (
         f"\nBeside it a model looks at the whole picture: {evaluation.picture}." if evaluation.picture else ""
     )
@@ -43,7 +44,7 @@ def model_card(evaluation: Evaluation) -> str:
 It gives evidence for a person's decision, and is no proof.
 
 **Made from.** {backbone}, trained from {release_name(evaluation.parent)}, by softmax
-with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}{pictured}
+with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}{pictured}{experts}
 Kinds of forging left out of the pseudo-forgeries: {left_out}.
 
 **Classes.** {", ".join(evaluation.classes)}. New: {new}.

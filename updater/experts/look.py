@@ -66,7 +66,7 @@ def logits_of(
         say(len(some), len(some))
         return logits
 
-    model = FrozenModel(contract.digest, 1, f"expert {contract.name}", rows)
+    model = FrozenModel(contract.digest, 1, f"expert {contract.name}", contract.checkpoint, rows)
     each = kept_rows(model, pictures, kept, progress)[:, 0]
     if contract.input == "resize" or not len(items):
         return each

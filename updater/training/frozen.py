@@ -64,8 +64,8 @@ def frozen_rows(
         made = by_rows(branch.to(device).features, some, device, say)
         return torch.as_tensor(made[:]).cpu().numpy()
 
-    of = f"{branch.picture.backbone} with weights of {branch.picture.weights}"
-    model = FrozenModel(digest_of(branch), branch.head.in_features, of, rows)
+    picture = branch.picture
+    model = FrozenModel(digest_of(branch), branch.head.in_features, picture.backbone, picture.weights, rows)
     return kept_rows(model, pictures, kept, progress)
 
 

@@ -37,8 +37,9 @@ class FrozenModel:
     """SHA-256, hexadecimal, of all that a row follows from but the picture"""
     width: int
     """B"""
-    described: str
-    """what a person calls it"""
+    name: str
+    weights: str
+    """whose they are, one line"""
     rows: Callable[[NDArray[np.uint8], Steps], NDArray[np.float32]]
     """makes float32 [n, B] of pictures, uint8 [n, S, S, 3]"""
 
@@ -84,8 +85,8 @@ def _rounded(rows: NDArray[np.float32], model: FrozenModel) -> NDArray[np.float1
         rounded = rows.astype(np.float16)
     if not np.isfinite(rounded).all():
         raise WeightsError(
-            f"{model.described} gives numbers that are none or beyond 65504: take other weights, or another"
-            " model"
+            f"{model.name} gives numbers that are none or beyond 65504 with weights of"
+            f" {model.weights}: take other weights, or another model"
         )
     return rounded
 
