@@ -210,7 +210,7 @@ def _arrival(
     return Arrival(
         id=_id(digest),
         media_digest=digest,
-        source=f"import:{source}",
+        source=source,
         crops=decoded.crops,
         features=features,
         embedding=None,

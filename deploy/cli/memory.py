@@ -26,6 +26,10 @@ from memory.records import ShiftAlarm, Split, is_cluster_id
 from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
+SourceOption = Annotated[
+    str | None,
+    typer.Option(help="where they come from, as the stream says it; without it import: and DIR's name"),
+]
 _FOLLOW_INTERVAL_S = 0.5
 _SOURCES = 10
 """shown"""
@@ -176,6 +180,7 @@ def import_(
         str | None,
         typer.Option(help="DIR is a published set: cddb, deepfakebench, dfdc, faceforensics or forgerynet"),
     ] = None,
+    source: SourceOption = None,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -191,7 +196,7 @@ def import_(
         task = progress.add_task(f"import {folder.name}", total=None)
         try:
             done = import_folder(
-                folder, api, lambda at, of: progress.update(task, completed=at, total=of), files
+                folder, api, lambda at, of: progress.update(task, completed=at, total=of), files, source
             )
         except ServerUnavailableError as error:
             raise CommandError(f"{error} (run the same command again to go on)") from error

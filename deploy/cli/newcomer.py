@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import file_digest
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
-from deploy.cli.memory import follow_update, import_, show_outlook
+from deploy.cli.memory import SourceOption, follow_update, import_, show_outlook
 from deploy.cli.output import ActorOption, CommandError, client, print_table, progress_bar, say, short, warn
 from deploy.cli.releases import asked_reasons, show_findings
 from deploy.client.http import Client
@@ -37,6 +38,7 @@ def try_(
     yes: Annotated[
         bool, typer.Option("--yes", help="ask nothing; a release with findings is left to a person")
     ] = False,
+    source: SourceOption = None,
     actor: ActorOption = None,
 ) -> None:
     """Go the whole way with your own pictures, from import to approval; run it again to go on."""
@@ -45,7 +47,8 @@ def try_(
         api.status()  # nobody answers: the error says how to start a stack
         files = _looked_at(folder)
         _step(1, "Take them into the memory, called as their folders say", _seconds(len(files), _IMPORT_S))
-        import_(folder, layout=None, actor=actor, as_json=False)
+        import_(folder, layout=None, source=source, actor=actor, as_json=False)
+        source = source or f"import:{folder.resolve().name}"
         _step(2, "What an update will and will not know", "a second")
         show_outlook(api.outlook())
         if asks and not typer.confirm("Train on this now?", default=True):
@@ -65,9 +68,11 @@ def try_(
             "What changes for your own pictures that it never learnt from",
             _seconds(2 * len(chosen), _SCORE_S),
         )
-        _show_changes(api, release, chosen)
+        _show_changes(api, release, chosen, source)
         _step(5, "Findings and approval", "as long as you read")
-        _approve(api, release, asks=asks, yes=yes)
+        if _approved(api, release, asks=asks, yes=yes):
+            say(f"Next: forgewatch send --source {quote(source)} FILE, and forgewatch verdicts --follow.")
+            say("With 20 groups of reals to calibrate on, a source of this name has thresholds of its own.")
 
 
 def _step(number: int, title: str, takes: str) -> None:
@@ -148,14 +153,16 @@ def _tested(api: Client, digests: Mapping[str, tuple[str, Path]]) -> set[str]:
     return {digest for part in parts for digest in api.test_media(part)}
 
 
-def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str]) -> None:
+def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str], source: str) -> None:
     """Print what the live release and the candidate make of these pictures, by the classes that they bear."""
     if not chosen:
         return say(
             "None of your pictures is held back: a fifth of the groups is, so import more than a handful."
         )
-    before = None if release.candidate.parent is None else _calls(api, release.candidate.parent, chosen)
-    after = _calls(api, release.digest, chosen)
+    before = (
+        None if release.candidate.parent is None else _calls(api, release.candidate.parent, chosen, source)
+    )
+    after = _calls(api, release.digest, chosen, source)
     rows = []
     for family in sorted(set(chosen.values()), key=lambda name: (name != REAL, name)):
         mine = [path for path, name in chosen.items() if name == family and path in after]
@@ -171,8 +178,8 @@ def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str
     )
 
 
-def _calls(api: Client, digest: str, chosen: Mapping[Path, str]) -> dict[Path, str]:
-    """Return what a release calls each picture, without those that have no verdict."""
+def _calls(api: Client, digest: str, chosen: Mapping[Path, str], source: str) -> dict[Path, str]:
+    """Return what a release calls each picture of a source, without those that have no verdict."""
     from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
 
     found: dict[Path, str] = {}
@@ -181,7 +188,7 @@ def _calls(api: Client, digest: str, chosen: Mapping[Path, str]) -> dict[Path, s
             for number, path in enumerate(chosen):
                 progress(f"ask {short(digest)}", number, len(chosen))
                 try:
-                    found[path] = scorer.score(path).label
+                    found[path] = scorer.score(path, source=source).label
                 except (NoVerdictError, OSError) as error:
                     warn(f"left out: {error}")
     except ScoringError as error:
@@ -196,7 +203,7 @@ def _cell(
     return str(now) if before is None else f"{sum(before.get(path) == label for path in paths)} → {now}"
 
 
-def _approve(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> None:
+def _approved(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> bool:
     """Take the release live if the person says so; one with findings only with a reason for each."""
     name, findings = short(release.digest), release.candidate.findings
     if release.state != "live":
@@ -206,14 +213,11 @@ def _approve(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> N
                 f"release {name} has findings, which a person takes or mends: forgewatch approve {name} asks"
             )
         if not yes and not (asks and typer.confirm(f"Take {name} live{_with(len(findings))}?")):
-            return say(
-                f"It waits: forgewatch approve {name} takes it live, forgewatch reject {name} does not."
-            )
+            say(f"It waits: forgewatch approve {name} takes it live, forgewatch reject {name} does not.")
+            return False
         api.approve(release.digest, release.candidate.evaluation_digest, asked_reasons(findings))
-    say(
-        f"{name} is live; the detectors take it over within seconds, and `forgewatch rollback` takes it back."
-    )
-    return say("Next: forgewatch send FILE, forgewatch verdicts --follow; or forgewatch score FILE… here.")
+    say(f"{name} is live. The detectors take it over within seconds; `forgewatch rollback` takes it back.")
+    return True
 
 
 def _with(count: int) -> str:

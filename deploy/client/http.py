@@ -167,11 +167,14 @@ class Client:
         """Which of this imported media is only measured on, by its SHA-256."""
         return _DIGESTS.validate_json(self._ask("POST", "/test-media", {"digests": digests}).content)
 
-    def add_files(self, name: str, archive: bytes, labels: dict[str, int]) -> ImportDone:
+    def add_files(
+        self, name: str, archive: bytes, labels: dict[str, int], source: str | None = None
+    ) -> ImportDone:
         """Import one part of a labelled folder, a tar archive; labels are those of the parts before it."""
-        answer = self._ask(
-            "POST", f"/imports/{_part(name)}", content=archive, params={"label": list(labels.values())}
-        )
+        params: dict[str, Any] = {"label": list(labels.values())}
+        if source is not None:
+            params["source"] = source
+        answer = self._ask("POST", f"/imports/{_part(name)}", content=archive, params=params)
         return ImportDone.model_validate_json(answer.content)
 
     def _move(self, path: str, body: dict[str, Any]) -> Release:
@@ -183,7 +186,7 @@ class Client:
         path: str,
         body: dict[str, Any] | None = None,
         content: bytes | None = None,
-        params: dict[str, list[int]] | None = None,
+        params: dict[str, Any] | None = None,
     ) -> httpx.Response:
         try:
             answer = self._http.request(method, path, json=body, content=content, params=params)

@@ -55,12 +55,12 @@ class Scorer:
         self._session = ReleaseSession(artifact, detector.model_threads)
         self._count = 0
 
-    def score(self, path: Path, *, dense: bool = False) -> Verdict:
+    def score(self, path: Path, *, dense: bool = False, source: str | None = None) -> Verdict:
         """The verdict on one file: as the stream's but for id, position and timings.
 
-        dense: with a map also where it is called real. It goes as the record that `forgewatch send` would
-        make through the worker's own steps; its position is its place among the files scored here. Raises
-        NoVerdictError, and OSError where the file cannot be read.
+        dense: with a map also where it is called real. source: that it is judged as one of. It goes as the
+        record that `forgewatch send` would make through the worker's own steps; its position is its place
+        among the files scored here. Raises NoVerdictError, and OSError where the file cannot be read.
         """
         limit = self._settings.max_media_bytes
         if path.stat().st_size > limit:
@@ -72,7 +72,7 @@ class Scorer:
             timestamp_ms=time.time_ns() // 1_000_000,
             key=None,
             value=path.read_bytes(),
-            headers=tuple(event_headers(path.resolve(), by_reference=False)),
+            headers=tuple(event_headers(path.resolve(), by_reference=False, source=source)),
         )
         self._count += 1
         batch = open_batch([record], Route(self._artifact), self._sandbox, self._settings)

@@ -129,10 +129,19 @@ _HEAD_BYTES = 2**16  # of one file in an archive, with a long name
 
 Name = Annotated[
     str,
-    Path(min_length=1, max_length=200, description="the folder's name, which becomes the files' source"),
+    Path(min_length=1, max_length=200, description="the folder's name"),
 ]
 Labels = Annotated[
     list[int], Query(alias="label", description="labels that earlier parts of this import began")
+]
+
+Source = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=200,
+        description="the files' source, as the stream has it; without it import: and the folder's name",
+    ),
 ]
 
 _MEMORY_BYTES = 2**24
@@ -160,6 +169,7 @@ async def add_files(
     name: Name,
     request: Request,
     labels: Labels = [],  # noqa: B006 - FastAPI copies it
+    source: Source = None,
 ) -> ImportDone:
     """Take a part of a labelled folder: a tar archive (not compressed) of FAMILY/[GROUP/]FILE.
 
@@ -175,17 +185,17 @@ async def add_files(
                 raise HTTPException(413, f"a part has at most {limit} bytes")
             archive.write(chunk)
         archive.seek(0)
-        return await run_in_threadpool(_take, services, actor, name, archive, labels)
+        return await run_in_threadpool(_take, services, actor, source or f"import:{name}", archive, labels)
 
 
-def _take(services: Services, actor: str, name: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
+def _take(services: Services, actor: str, source: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
     try:
         files = list(_files(archive))
     except (tarfile.TarError, ValueError, OSError, EOFError) as error:
         raise HTTPException(422, f"no tar archive of plain files: {error}") from error
     labels = _labels(services, numbers) if numbers else {}
-    done = services.importer.take(files, name, _plan(services), actor=actor, labels=labels)
-    log.info("files imported", source=name, new=sum(done.new.values()), already=done.already, actor=actor)
+    done = services.importer.take(files, source, _plan(services), actor=actor, labels=labels)
+    log.info("files imported", source=source, new=sum(done.new.values()), already=done.already, actor=actor)
     return ImportDone(
         new=dict(done.new),
         already=done.already,

@@ -108,7 +108,7 @@ def _told(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
             f"{what} {lacks}. A label goes to a split by itself, so label about {_labels(lacking)} more."
         )
     if learnt := [name for name in items if name not in waiting and name != REAL]:
-        told.append(f"It will know {', '.join(learnt)}; every other forgery it can only call unknown.")
+        told.append(f"It will know {', '.join(learnt)}; every other forgery it can at best call unknown.")
     return told
 
 

@@ -50,13 +50,14 @@ def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal,
             pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.png")
     (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
-    done = answered.json("import", "media", "--as", "ada")
+    done = answered.json("import", "media", "--source", "/cameras/7", "--as", "ada")
     assert done["new"] == {"real": 2, "blend": 2}
     assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
     assert {(entry["what"], entry["actor"]) for entry in answered.json("labels")} == {
         ("real", "ada"),
         ("blend", "ada"),
     }
+    assert "/cameras/7" in answered.ok("update"), "the source that the stream has"
     undone = answered.json("undo", str(done["labels"]["blend"]), "--as", "bob")
     assert undone["exemplars"] == 2
     shelves = {(s["shelf"], s["family"]): s["count"] for s in answered.json("status")["shelves"]}

@@ -71,7 +71,7 @@ def updater(
     monkeypatch.setattr(newcomer, "follow_update", playing.follow)
     monkeypatch.setattr(newcomer, "import_", lambda *_, **__: None)
     monkeypatch.setattr(Client, "test_media", lambda _, digests: digests[:4])
-    monkeypatch.setattr(newcomer, "_calls", lambda _, __, chosen: dict.fromkeys(chosen, "real"))
+    monkeypatch.setattr(newcomer, "_calls", lambda _, __, chosen, ___: dict.fromkeys(chosen, "real"))
     return playing
 
 
