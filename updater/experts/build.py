@@ -11,17 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.model.backbone import make_backbone, shown_to
-from detector.model.export import ExportError, prove_equal, write_onnx
+from detector.model.export import ExportError, prove_equal, run, write_onnx
 from detector.model.network import PlainFrontEnd
 from detector.release.artifact import sha256_of
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from detector.release.manifest import Channels, Deviations
+from detector.release.tensors import ModelOutput
 from updater.training.weights import Weights, put_backbone, read_weights
 
 INSIDE = Path("inside")
 """as a head: the one in the checkpoint"""
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".tar")
-_LEVELS = 255.0
+MAX_BYTES = 2**30
+"""of a file: deploy takes none larger"""
 
 
 class ExpertError(ValueError):
@@ -118,15 +120,32 @@ def build(recipe: Recipe, contract: ExpertContract, path: Path) -> ExpertContrac
     contract: of which digest and checkpoint are replaced. Raises what `expert_network` raises.
     """
     network, weights = expert_network(recipe, contract.side_px)
+    requests = proof_requests(contract.side_px)
+    require_finite(recipe.checkpoint, run(network, requests[0]))
     try:
         write_onnx(network, contract.file_inputs, path, contract.file_outputs)
-        prove_equal(network, path, contract, proof_requests(contract.side_px))
+        prove_equal(network, path, contract, requests)
     except ExportError as error:
         raise ExpertError(f"{recipe.checkpoint.name} differs between PyTorch and ONNX ({error})") from error
+    require_small(recipe.checkpoint, path)
     described = weights.described
     if recipe.head != INSIDE:
         described += f", head {recipe.head.name} (SHA-256 {sha256_of(recipe.head)[:12]})"
     return contract.model_copy(update={"digest": sha256_of(path), "checkpoint": described})
+
+
+def require_finite(named: Path, answer: ModelOutput) -> None:
+    """Raise ExpertError where a logit is no number; named: what the expert was made of."""
+    if not np.isfinite(answer[LOGIT]).all():
+        raise ExpertError(
+            f"{named} answers NaN or infinity to noise, black, white or grey: mend it, or its preprocessing"
+        )
+
+
+def require_small(named: Path, graph: Path) -> None:
+    """Raise ExpertError where an ONNX file is larger than deploy takes any."""
+    if graph.stat().st_size > MAX_BYTES:
+        raise ExpertError(f"{named} makes more than {MAX_BYTES >> 20} MiB, which no release carries")
 
 
 def proof_requests(side_px: int) -> list[dict[str, Any]]:

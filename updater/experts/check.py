@@ -10,10 +10,8 @@ from detector.model.export import OPSET
 from detector.release.artifact import sha256_of
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from detector.serving.session import Session
-from updater.experts.build import ExpertError, proof_requests
+from updater.experts.build import ExpertError, proof_requests, require_finite, require_small
 
-MAX_BYTES = 2**30
-"""of a file: deploy takes none larger"""
 _LEAST_OPSET = 11
 _KINDS = {int(TensorProto.UINT8): "uint8", int(TensorProto.FLOAT): "float32", int(TensorProto.INT64): "int64"}
 
@@ -27,8 +25,7 @@ def checked(path: Path, contract: ExpertContract, target: Path) -> ExpertContrac
         f"{PICTURES}: {contract.inputs[0]}, and gives {LOGIT}: {contract.outputs[0]}, positive means fake"
     )
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ExpertError(f"{path} has more than {MAX_BYTES >> 20} MiB, which no release carries")
+        require_small(path, path)
         model = onnx.load(str(path), load_external_data=False)
         onnx.checker.check_model(model)
     except OSError as error:
@@ -85,8 +82,7 @@ def _answers(path: Path, target: Path, contract: ExpertContract, wanted: str) ->
     except Exception as error:
         why = " ".join(str(error).split())[:150]
         raise ExpertError(f"{path} does not answer ({why}); an expert takes {wanted}") from error
-    if not np.isfinite(together[LOGIT]).all():
-        raise ExpertError(f"{path} answers NaN or infinity to noise, black, white or grey: mend it")
+    require_finite(path, together)
     worst = contract.differences({LOGIT: np.concatenate(alone)}, together)[LOGIT]
     if worst > contract.tolerance(LOGIT):
         raise ExpertError(

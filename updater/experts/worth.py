@@ -49,7 +49,8 @@ def worth_of(
 ) -> Worth:
     """Measure an expert on held-back items; fewer of them where it is slow, each class and source in turn.
 
-    Raises ExpertError where there are no reals or no forgeries, or the expert costs too much.
+    Raises ExpertError where there are no reals or no forgeries, the expert costs too much, or it tells the
+    wrong way round.
     """
     real = np.array(items.families) == REAL
     if real.all() or not real.any():
@@ -70,8 +71,14 @@ def worth_of(
             source=source, reals=int(reals.sum()), fakes=int(fakes.sum()), auc=auc, low=low, high=high
         )
 
+    everywhere = of("all", np.ones(len(some), bool))
+    if everywhere.high is not None and everywhere.high < 0.5:
+        raise ExpertError(
+            f"{expert.contract.name} holds reals for forged here (AUC {everywhere.auc:.2f}, at most"
+            f" {everywhere.high:.2f}): try --fake-logit 0, or another preprocessing"
+        )
     return Worth(
-        everywhere=of("all", np.ones(len(some), bool)),
+        everywhere=everywhere,
         sources=tuple(of(str(source), sources == source) for source in np.unique(sources)),
         seconds=seconds,
         detector_seconds=of_features,

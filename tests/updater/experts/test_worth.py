@@ -47,6 +47,16 @@ def test_each_source_is_told_for_itself(expert, labelled, no_cost, monkeypatch):
     assert [(one.source, one.auc) for one in found.sources] == [("a", None), ("b", 1.0), ("c", None)]
 
 
+def test_one_that_tells_the_wrong_way_round_is_refused_with_what_to_try(
+    expert, labelled, no_cost, monkeypatch
+):
+    monkeypatch.setattr(
+        measuring, "logits_of", lambda expert, items, *others: np.array(items.families) == "real"
+    )
+    with pytest.raises(ExpertError, match=r"holds reals for forged here .*: try --fake-logit 0"):
+        worth_of(expert, labelled({"real": 20, "blocky": 20}))
+
+
 def test_a_memory_of_one_kind_is_refused(expert, labelled):
     with pytest.raises(ExpertError, match="holds back no labelled forgery"):
         worth_of(expert, labelled({"real": 4}))
