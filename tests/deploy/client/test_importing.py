@@ -1,4 +1,3 @@
-import hashlib
 import io
 import os
 import tarfile
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from published import TREES, lay, picture
-from sqlalchemy import insert, literal, select
 
 from deploy.cli.main import main
 from deploy.client import importing
@@ -21,7 +19,6 @@ from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from memory import rows
 from memory.crops.crop_store import CropStore
-from memory.schema import exemplars
 from memory.store import StoreUnavailableError
 from updater.data.layouts.layouts import labelled_files
 from updater.progress import uncounted
@@ -102,8 +99,6 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
             "gan/cut.png": picture(400)[:300],
             "gan/huge.png": b"x" * 100_001,
             "gan/twin.png": picture(200),
-            "gan/before-real.png": picture(405),
-            "real/z.png": picture(405),
             "Bad Name/a.png": picture(401),
             "ignore/a.png": picture(402),
             "stray.png": picture(403),
@@ -111,7 +106,7 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
         },
     )
     done = take(folder, api)
-    assert done.new == {"real": 6, "gan": 7, "blend": 3}
+    assert done.new == {"real": 6, "gan": 6, "blend": 3}
     reasons = {s.path: s.reason for s in done.skipped}
     assert reasons.keys() == {
         "gan/empty.png",
@@ -119,42 +114,14 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
         "gan/cut.png",
         "gan/huge.png",
         "gan/twin.png",
-        "real/z.png",
         "Bad Name/a.png",
         "ignore/a.png",
         "stray.png",
     }
     assert "the same bytes are in the memory as blend" in reasons["gan/twin.png"]
-    assert reasons["real/z.png"] == (
-        "the same bytes are imported as gan, from gan/before-real.png: leave one of the two out"
-    )
     assert "is no family name" in reasons["Bad Name/a.png"]
     assert "too_large" in reasons["gan/huge.png"]
     assert not any("\n" in reason for reason in reasons.values())
-
-
-def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_what_to_do(
-    folder: Path, api: Client, services: Services
-) -> None:
-    take(folder, api)
-    lay(folder, {"real/again.png": picture(500), "gan/again.png": picture(501)})
-    # As if these two had come by the stream, and a person had called them blend and gan.
-    with services.memory.write() as connection:
-        for number, family in ((500, "blend"), (501, "gan")):
-            own = {
-                "id": literal(f"media-0-{number}"),
-                "family": literal(family),
-                "media_digest": literal(hashlib.sha256(picture(number)).hexdigest()),
-            }
-            columns = [column.name for column in exemplars.c]
-            row = select(*(own.get(name, exemplars.c[name]) for name in columns)).limit(1)
-            connection.execute(insert(exemplars).from_select(columns, row))
-    done = take(folder, api)
-    (skipped,) = done.skipped
-    assert skipped.path == "real/again.png"
-    assert "the same bytes are in the memory as blend" in skipped.reason
-    assert skipped.reason.endswith("forgewatch label media-0-500 real")
-    assert (done.new, done.already) == ({"gan": 1}, 15)
 
 
 def test_an_import_is_undone_class_by_class(folder: Path, api: Client, services: Services) -> None:
@@ -196,7 +163,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
     send = importing._send
 
     def counted(*arguments: Any) -> ImportDone:
-        sent.append(len(arguments[2]))
+        sent.append(len(arguments[3]))
         return send(*arguments)
 
     monkeypatch.setattr(importing, "_send", counted)

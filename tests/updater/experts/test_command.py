@@ -6,9 +6,16 @@ import pytest
 import typer
 
 from deploy.cli.main import main
+from updater.experts.registry import SourceWorth, Worth
 
 NAME = "test_efficientnet"
 pytestmark = pytest.mark.slow
+WORTH = Worth(
+    everywhere=SourceWorth(source="all", reals=1, fakes=1, auc=0.9, low=0.7, high=1.0),
+    sources=(),
+    seconds=0.1,
+    detector_seconds=0.1,
+)
 
 
 @pytest.fixture
@@ -92,3 +99,16 @@ def test_what_does_not_fit_is_one_line_and_leaves_nothing(
 def test_an_empty_memory_is_told_of(add, capsys):
     assert add() == 1
     assert "holds back no labelled item" in capsys.readouterr().err
+
+
+def test_an_expert_is_trained_from_the_command_line_and_can_be_added_as_it_is(
+    stack, folders, remember, tmp_path, capsys, monkeypatch
+):
+    remember("real", 30)
+    remember("blocky", 30)
+    out = tmp_path / "trained.safetensors"
+    trained = ["expert", "train", str(folders("a", "b")), "--out", str(out), "--architecture", NAME]
+    assert main([*trained, "--steps", "2", "--px", "64", "--device", "cpu"]) == 0
+    assert "held back, never trained on" in capsys.readouterr().out
+    monkeypatch.setattr("updater.experts.worth.worth_of", lambda *of: WORTH)
+    assert main(["expert", "add", "own", "--checkpoint", str(out), "--licence", "MIT", "--yes"]) == 0
