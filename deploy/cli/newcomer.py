@@ -172,6 +172,12 @@ def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str
         ["your pictures", "held back", *_LABELS],
         rows,
     )
+    forged = [path for path, family in chosen.items() if family != REAL and path in after]
+    if passed := sum(after[path] == REAL for path in forged):
+        say(
+            f"{passed} of your {len(forged)} held-back forgeries would be called real. A family that waits is"
+            " not learnt: label more of it (step 2 says how many) and run this again, or do not approve."
+        )
     say(
         "The release's own figures are of all that is held back: forgewatch release "
         + str(short(release.digest))

@@ -43,8 +43,6 @@ from updater.measures import balanced_weights, weighted_quantile
 from updater.progress import Progress, unsaid
 from updater.training.step import is_real
 
-EXPERT_WEIGHT = 6.0
-"""of all experts' terms together, beside 9 of the scores of detector/model/scores.py"""
 CLIP = 6.0
 """A score counts for at most so many of its scales: one odd score alone makes nothing unknown."""
 
@@ -169,17 +167,13 @@ def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GatePar
             for name, values in measured.scores.items()
             if name in SCORES
         }
-        | _expert_terms([name for name in measured.scores if name not in SCORES]),
+        # An expert's score is in units of held-back reals already.
+        | {name: Term(median=0.0, scale=1.0, weight=of) for name, of in measured.expert_weights.items()},
         clip=CLIP,
         unknown_threshold=0.0,
         fake_threshold=1.0,
         surroundings=measured.around is not None,
     )
-
-
-def _expert_terms(names: Sequence[str]) -> dict[str, Term]:
-    """Return the terms of experts' scores, which are in units of held-back reals."""
-    return {name: Term(median=0.0, scale=1.0, weight=EXPERT_WEIGHT / len(names)) for name in names}
 
 
 def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:

@@ -1,6 +1,7 @@
 """What a gate decides items by, of a network that is not exported yet: scores, logits and surroundings."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ class GateInputs:
     """[n, K]"""
     around: Around | None = None
     """None where there is no reference set"""
+    expert_weights: Mapping[str, float] = field(default_factory=dict)
+    """of the terms of those scores that are experts'"""
 
 
 def score(
@@ -83,6 +86,7 @@ def gate_inputs(
         fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
         logits=logits.numpy(),
         around=None if reference is None else around(reference, _in_parts(output)),
+        expert_weights={} if experts is None else experts.weights,
     )
 
 

@@ -1,5 +1,6 @@
 """`forgewatch try`: the whole way against a real server; the updater's part is played by the test."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,7 @@ def test_the_whole_way_says_each_step_its_time_and_what_changed_and_ends_live(
     assert "holds 3 real, 3 blend" in told or "holds 3 blend, 3 real" in told
     assert "The thresholds rest on 0 groups" in told
     assert "your pictures" in told
+    assert re.search(r"[1-3] of your [1-3] held-back forgeries would be called real", told)
     assert "is live" in told
     (release,) = answered.json("releases")
     assert (release["state"], release["actor"]) == ("live", "ada")

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from updater.experts.calibrate import calibrated_experts, log_odds, scale_of_reals
+from updater.experts.calibrate import (
+    BASE_WEIGHT,
+    PROVEN_WEIGHT,
+    calibrated_experts,
+    log_odds,
+    scale_of_reals,
+    term_weight,
+)
 
 CLASSES = ("real", "blocky")
 
@@ -104,3 +111,17 @@ def test_no_real_is_an_error(held):
     items = held.take(np.flatnonzero(~reals_of(held)))
     with pytest.raises(ValueError, match="no held-back item is real"):
         scale_of_reals(np.zeros(50, np.float32), items)
+
+
+def test_what_is_proven_on_known_forgeries_weighs_more_and_nothing_proven_keeps_a_part(held, rng):
+    noise = rng.normal(0, 1, 100)
+    weights = [
+        term_weight((noise + apart * ~reals_of(held)).astype(np.float32), held) for apart in (0, 1, 2, 20)
+    ]
+    assert weights[0] == BASE_WEIGHT
+    assert weights == sorted(weights)
+    assert weights[-1] == BASE_WEIGHT + PROVEN_WEIGHT
+    few = held.take([0, 1, 50, 51])
+    logits = np.array([0, 1, 1, 2], np.float32)
+    assert term_weight(logits, few) == BASE_WEIGHT
+    assert term_weight(logits[:2], held.take([0, 1])) == BASE_WEIGHT
