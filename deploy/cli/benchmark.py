@@ -120,11 +120,20 @@ def memory(
     items: Annotated[list[int], typer.Option(min=1, help="exemplars; may be repeated")] = [10_000, 100_000],  # noqa: B006  # typer takes its defaults so, and nothing changes them
     seed: Annotated[int, typer.Option(min=0, help="of the generated exemplars")] = 0,
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="measure instead which copies of these join a group, by folder"
+        ),
+    ] = None,
 ) -> None:
     """Measure the memory's index on generated exemplars: adding, searching, saving, starting, and recall."""
     from updater.benchmark.memory_costs import costs_json, measure_all
 
     writable(report)
+    if pictures is not None:
+        _near_duplicates(pictures, report)
+        return
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
         found = list(measure_all(items, seed, progress))
     columns = (
@@ -161,6 +170,27 @@ def memory(
     print_table("the memory's index", columns, rows)
     if report:
         report.write_text(costs_json(found, seed))
+
+
+def _near_duplicates(folder: Path, report: Path | None) -> None:
+    from updater.benchmark.near_duplicates import measure, shares_json
+
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        shares = measure(folder, progress)
+    rows = [
+        (name, f"{joined} of {shares.pictures}", f"{joined / max(1, shares.pictures):.3f}")
+        for name, joined in shares.copies.items()
+    ]
+    rows.append(
+        (
+            "two files",
+            f"{shares.joined} of {shares.pairs:,} pairs",
+            f"{shares.joined / max(1, shares.pairs):.6f}",
+        )
+    )
+    print_table(f"copies in one group ({shares.flat} too flat for a hash)", ("copy", "joined", "share"), rows)
+    if report:
+        report.write_text(shares_json(folder, shares))
 
 
 def _cut(chosen: Learning) -> dict[str, Any]:

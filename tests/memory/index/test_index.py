@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import drawn, hashes_of
 
 from detector.release.manifest import FEATURE_VERSION
 from memory import rows
@@ -77,25 +76,6 @@ def test_a_whole_snapshot_is_used_and_not_rebuilt(saved, store, monkeypatch):
     saved.unlink()
     with pytest.raises(AssertionError, match="rebuilt"):  # the control
         reopened(saved, store)
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_what_shows_the_same_is_found_after_a_start_with_a_snapshot_and_without(
-    tmp_path, store, fill, make, kept
-):
-    path, shown = tmp_path / "index", [hashes_of(drawn(i)) for i in range(30)]
-    fill([make(i, picture_hashes=shown[i]) for i in range(20)])
-    reopened(path, store).save(path)
-    fill([make(i, picture_hashes=shown[i]) for i in range(20, 25)])
-    if not kept:
-        path.unlink()
-    index = reopened(path, store)
-    with store.write() as connection:
-        rows.drop(connection, ["media-0-3"])
-    with store.read() as connection:
-        index.catch_up(connection)
-    found = {f"media-0-{i}" for i in range(30) if index.showing(shown[i]) == f"media-0-{i}"}
-    assert found == set(index.ids) == {f"media-0-{i}" for i in range(25)} - {"media-0-3"}
 
 
 def test_a_snapshot_catches_up_with_rows_written_since(saved, store, fill, make):
