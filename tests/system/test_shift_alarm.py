@@ -71,7 +71,7 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
             file = files[number]
             at = producer.send(ingest.media_topic, file, partition=0).get(30)
             digest = "0" * 64 if number == LOST else hashlib.sha256(file).hexdigest()
-            item = make_item(at.offset, topic=ingest.media_topic, source=ingest.media_topic, digest=digest)
+            item = make_item(at.offset, topic=ingest.media_topic, source="door-7", digest=digest)
             said = make_verdict(item, label="real", unknown_score=float(scores[number]))
             producer.send(ingest.topic(VERDICTS), said.model_dump_json().encode(), key=b"door-7").get(30)
 
