@@ -1,4 +1,4 @@
-"""How many streams of reals raise a false alarm where items come in bursts that score alike, by simulation."""
+"""How many streams of reals raise a false alarm where items come in bursts of like scores, by simulation."""
 
 import math
 from collections.abc import Iterator
