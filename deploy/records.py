@@ -10,10 +10,20 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 from memory.records import Exemplar, ShiftAlarm
 from updater.records import Candidate, UpdateRun
 
-State = Literal["proposed", "approved", "rejected", "expired", "live", "retired", "rolled back"]
+State = Literal[
+    "proposed",
+    "proposed with findings",
+    "approved",
+    "rejected",
+    "expired",
+    "live",
+    "retired",
+    "rolled back",
+]
 
 STATES: Mapping[State, str] = {
     "proposed": "It waits for an operator.",
+    "proposed with findings": "It waits for an operator who says why each finding is accepted.",
     "approved": "An operator agreed to exactly these bytes; it does not score yet.",
     "rejected": "An operator said no, for good.",
     "expired": "What it was measured against no longer scores; it may be proposed again once that is back.",
@@ -22,6 +32,9 @@ STATES: Mapping[State, str] = {
     "rolled back": "An operator took it out of service; it may be proposed again.",
 }
 """Every state of a release, in one sentence each."""
+
+PROPOSED: tuple[State, ...] = ("proposed", "proposed with findings")
+"""What waits for an operator's first word."""
 
 Action = Literal["propose", "approve", "promote", "reject", "expire", "rollback", "raise epoch"]
 """propose: a candidate asks. approve: a person agreed to these bytes. promote: it goes live.
@@ -50,6 +63,9 @@ class Approve(BaseModel):
     evaluation_digest: str = Field(
         pattern="^[0-9a-f]{64}$", description="SHA-256 of the evaluation.json that you looked at"
     )
+    accept: dict[str, Annotated[str, Field(min_length=1, max_length=1000)]] = Field(
+        {}, description="for each finding, by the name of its gate, why you accept it"
+    )
 
 
 class Because(BaseModel):
@@ -67,6 +83,9 @@ class LedgerEntry(BaseModel):
     action: Action
     digest: str = Field(description="of the release that moved; empty where the epoch was raised")
     reason: str | None
+    accepted: dict[str, str] | None = Field(
+        None, description="of an approval: the findings that it took, and why"
+    )
 
 
 class ReleaseDetail(Release):
@@ -122,6 +141,7 @@ class LabelDone(BaseModel):
 
     label: int = Field(description="its number, by which a label can be undone")
     exemplars: int
+    contradicted: list[str] = Field([], description="a line where near-duplicates are called otherwise")
 
 
 class LabelEntry(BaseModel):
@@ -172,7 +192,7 @@ class Status(BaseModel):
     live: Release | None
     previous: str | None = Field(description="digest that a rollback would bring back")
     proposed: list[Release] = Field(
-        description="releases that wait for an operator: proposed, or approved and not live"
+        description="releases that wait: proposed, with findings or without, or approved and not live"
     )
     publish_problem: str | None = Field(description="why the releases topic may differ from the ledger")
     epoch_raises: list[LedgerEntry] = Field(
@@ -206,6 +226,7 @@ class ImportDone(BaseModel):
     already: int = Field(0, description="files that the memory held before, called the same")
     skipped: list[SkippedFile] = []
     labels: dict[str, int] = Field({}, description="by class, the label whose undo takes it back")
+    contradicted: list[str] = Field([], description="lines on near-duplicates that are called otherwise")
 
     def __add__(self, other: "ImportDone") -> "ImportDone":
         """Both together, as one."""
@@ -214,4 +235,5 @@ class ImportDone(BaseModel):
             already=self.already + other.already,
             skipped=[*self.skipped, *other.skipped],
             labels=self.labels | other.labels,
+            contradicted=[*self.contradicted, *other.contradicted],
         )

@@ -9,18 +9,20 @@ from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from detector.release.contract import PICTURE
 from ingest.records import Decoded, MediaPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
+from memory.contradictions import near_duplicates
 from memory.crops.crop_store import CropStore
 from memory.crops.scans import Measure, RealVideo, is_scanned, measured, scans
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, conflict, extend_label, open_label, place, reopen_label
-from memory.rows import exemplars_of, media_of
+from memory.rows import batches, exemplars_of, media_of
+from memory.schema import exemplars
 from memory.store import Store
 
 
@@ -49,6 +51,8 @@ class Imported:
     skipped: list[Skipped] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     """the label of each class, which undoes this import's part of it"""
+    contradicted: list[str] = field(default_factory=list)
+    """a line a class whose files are near-duplicates of media that is called another"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,24 @@ def labels_of_media(connection: Connection, digests: Sequence[str]) -> dict[str,
     ids = {_id(digest): digest for digest in digests}
     known = sorted(media_of(connection, list(ids)))
     return {ids[found.id]: found.family or "" for found in exemplars_of(connection, known)}
+
+
+def labelled_media(connection: Connection, digests: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return what media of the stream is called, and its exemplar's id, by the digest of its bytes."""
+    named = select(exemplars.c.media_digest, exemplars.c.family, exemplars.c.id).where(
+        exemplars.c.family.is_not(None), exemplars.c.crops_digest.is_not(None)
+    )
+    found = {}
+    for some in batches(digests):
+        for row in connection.execute(named.where(exemplars.c.media_digest.in_(some))):
+            found[row.media_digest] = row.family, row.id
+    return found
+
+
+def test_media(connection: Connection, digests: Sequence[str]) -> list[str]:
+    """Return which imported media lie on the test side of the split: nothing is trained or calibrated on."""
+    known = sorted(media_of(connection, [_id(digest) for digest in digests]))
+    return [found.media_digest for found in exemplars_of(connection, known) if found.split == "test"]
 
 
 def prepare(
@@ -85,6 +107,7 @@ def prepare(
     digests = [hashlib.sha256(file.data).hexdigest() for file in files]
     with store.read() as connection:
         known = labels_of_media(connection, sorted(set(digests)))
+        streamed = labelled_media(connection, sorted(set(digests)))
     decoding: dict[str, tuple[LabelledFile, str, str | None, Future[Decoded]]] = {}
     for digest, file in zip(digests, files, strict=True):
         try:
@@ -95,9 +118,13 @@ def prepare(
         if len(file.data) > max_file_bytes:
             done.skipped.append(Skipped(file.path, f"too_large: more than {max_file_bytes} bytes"))
         elif digest in known:
-            _note_known(done, file.path, family, known[digest])
+            _note_known(done, file.path, conflict(family, known[digest], _id(digest)))
         elif digest in decoding:
-            _note_known(done, file.path, family, decoding[digest][1])
+            first, called, *_ = decoding[digest]
+            why = None if called == family else f"the same bytes are imported as {called}, from {first.path}"
+            _note_known(done, file.path, why and f"{why}: leave one of the two out")
+        elif digest in streamed and (why := conflict(family, *streamed[digest])) is not None:
+            done.skipped.append(Skipped(file.path, why))
         else:
             decoding[digest] = file, family, group, sandbox.submit(file.data, plan)
     decoded: dict[str, Decoded] = {}
@@ -158,6 +185,8 @@ def write(
             else:
                 opened[family] = open_label(connection, family, actor)
             extend_label(connection, opened[family], ids)
+        for family, ids in by_family.items():
+            done.contradicted += near_duplicates(connection, ids, family)
         # Another import was quicker with these bytes.
         others = arrivals.keys() - set(remembered.new)
         taken = labels_of_media(connection, [arrivals[item][2].media_digest for item in others])
@@ -165,7 +194,7 @@ def write(
     done.new.update({family: len(ids) for family, ids in by_family.items()})
     for item in others:
         path, family, arrival = arrivals[item]
-        _note_known(done, path, family, taken[arrival.media_digest])
+        _note_known(done, path, conflict(family, taken[arrival.media_digest], arrival.id))
     return done
 
 
@@ -181,7 +210,7 @@ def _arrival(
     return Arrival(
         id=_id(digest),
         media_digest=digest,
-        source=f"import:{source}",
+        source=source,
         crops=decoded.crops,
         features=features,
         embedding=None,
@@ -195,8 +224,8 @@ def _arrival(
     )
 
 
-def _note_known(done: Imported, path: str, family: str, known_as: str) -> None:
-    if (why := conflict(family, known_as)) is None:
+def _note_known(done: Imported, path: str, why: str | None) -> None:
+    if why is None:
         done.already += 1
     else:
         done.skipped.append(Skipped(path, why))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from memory.records import IGNORE, REAL, Exemplar, Split, shelf_of, split_of
+from memory.contradictions import same_media
+from memory.records import IGNORE, REAL, Exemplar, LabelledCount, Split, shelf_of, split_of
 from memory.rows import exemplars_of, now_ms
 from memory.schema import exemplars, labelled, labels
 from memory.store import ExemplarMemoryError, Store
@@ -54,7 +55,8 @@ def checked_name(what: str) -> str:
 def label(store: Store, ids: Sequence[str], what: str, actor: str) -> int:
     """Call exemplars a family, real or ignore; return the label's number, by which it can be undone.
 
-    All of them or none. Each goes to the shelf that its group's split says. Raises LabelError,
+    All of them or none; none where another exemplar of the same bytes is called another class. Each goes to
+    the shelf that its group's split says. Raises LabelError,
     UnknownExemplarError or StoreUnavailableError.
     """
     if not ids:
@@ -89,6 +91,11 @@ def extend_label(connection: Connection, number: int, ids: Sequence[str]) -> Non
     gone = [e for e in before if e.crops_digest is None]
     if gone:
         raise LabelError(f"{gone[0].id} cannot be labelled any more: its crops were purged")
+    if contradicted := same_media(connection, [e.id for e in before], what):
+        raise LabelError(
+            f"the same bytes would be called two classes, {contradicted}: nothing was labelled;"
+            " name both ids in one label, or leave these out"
+        )
     splits: list[Split] = [split_of(e.group) for e in before]
     connection.execute(
         insert(labelled),
@@ -164,6 +171,18 @@ def history(store: Store) -> list[LabelRecord]:
         ]
 
 
+def labelled_counts(connection: Connection) -> list[LabelledCount]:
+    """Return the counts of everything that bears a person's label, by class, source and split."""
+    columns = (exemplars.c.family, exemplars.c.source, exemplars.c.split)
+    query = (
+        select(*columns, func.count(), func.count(exemplars.c.group.distinct()))
+        .where(exemplars.c.split.is_not(None), exemplars.c.crops_digest.is_not(None))
+        .group_by(*columns)
+        .order_by(*columns)
+    )
+    return [LabelledCount(*row) for row in connection.execute(query)]
+
+
 def _append(connection: Connection, actor: str, *, what: str | None = None, undoes: int | None = None) -> int:
     if not actor.strip():
         raise LabelError("a label needs the name of the person who gives it")
@@ -218,11 +237,12 @@ def place(path: str) -> tuple[str, str | None]:
     return family, rest[0] if len(rest) > 1 else None
 
 
-def conflict(family: str, known_as: str) -> str | None:
-    """Return why media is not taken in as family; None where the memory calls it that already.
+def conflict(family: str, known_as: str, exemplar: str) -> str | None:
+    """Return why media is not taken in as family, and what to do; None where it is called that already.
 
-    known_as is what the memory calls the same bytes, "" where it gives them no name.
+    known_as is what the memory calls the same bytes, "" where it gives them no name, under this id.
     """
     if family == known_as:
         return None
-    return f"the same bytes are in the memory {f'as {known_as}' if known_as else 'without a label'}"
+    known = f"as {known_as}" if known_as else "without a label"
+    return f"the same bytes are in the memory {known}; to call them so: forgewatch label {exemplar} {family}"

@@ -1,6 +1,7 @@
 """The records that the memory owns: a remembered media item, on its shelf, and an alarm."""
 
 import hashlib
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -47,6 +48,17 @@ class Exemplar(BaseModel):
     release: str | None = Field(description="the release that called it unknown; None for imports")
     unknown_score: float | None
     received_at: AwareDatetime
+
+
+@dataclass(frozen=True)
+class LabelledCount:
+    """How many exemplars with crops bear one label, of one source, on one side of the split."""
+
+    family: str
+    source: str
+    split: str
+    items: int
+    groups: int
 
 
 ALARMS = "alarms"

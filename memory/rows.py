@@ -109,7 +109,7 @@ def media_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
 def groups_by_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
     """Return the group of each media digest that was seen before."""
     groups: dict[str, str] = {}
-    for some in _some(digests):
+    for some in batches(digests):
         query = select(exemplars.c.media_digest, exemplars.c.group).where(exemplars.c.media_digest.in_(some))
         # The oldest row says it, whatever order the database returns them in.
         for row in connection.execute(query.order_by(exemplars.c.revision.desc(), exemplars.c.id.desc())):
@@ -253,7 +253,7 @@ def _clusters_of_alarms(connection: Connection) -> list[list[str]]:
 def crops_in_use(connection: Connection, digests: Collection[str]) -> set[str]:
     """Return those digests that a row still points to."""
     used: set[str] = set()
-    for some in _some(list(digests)):
+    for some in batches(list(digests)):
         query = select(exemplars.c.crops_digest).where(exemplars.c.crops_digest.in_(some))
         used |= set(connection.scalars(query))
     return used
@@ -267,7 +267,7 @@ def drop(connection: Connection, ids: Sequence[str]) -> set[str]:
     gone = {"shelf": "dropped", "crops_digest": None, "revision": current_revision(connection)}
     rows = _by_id(connection, select(exemplars.c.crops_digest), ids)
     digests = {row.crops_digest for row in rows if row.crops_digest is not None}
-    for some in _some(ids):
+    for some in batches(ids):
         connection.execute(update(exemplars).where(exemplars.c.id.in_(some)).values(gone))
     return digests
 
@@ -284,11 +284,11 @@ def _exemplar(row: Any) -> Exemplar:
 
 
 def _by_id(connection: Connection, query: Select[Any], ids: Sequence[str]) -> Iterator[Any]:
-    for some in _some(ids):
+    for some in batches(ids):
         yield from connection.execute(query.where(exemplars.c.id.in_(some)))
 
 
-def _some(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    # Databases bound the number of parameters of one statement.
+def batches(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield values some at a time, for databases bound the number of parameters of one statement."""
     for start in range(0, len(values), _IDS_PER_STATEMENT):
         yield values[start : start + _IDS_PER_STATEMENT]

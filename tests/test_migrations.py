@@ -61,6 +61,24 @@ def test_an_empty_database_gets_the_tables_that_the_code_reads(engine, package):
     assert off(engine, metadata) == []
 
 
+def test_a_run_s_number_never_comes_back_when_the_state_s_column_is_widened(engine):
+    """Artifacts and the ledger name runs by it. The newest run's row is gone before the revision."""
+    insert = BEFORE_REVISIONS["updater.migrations"]
+    with engine.begin() as connection:
+        command.upgrade(module._config(connection, "updater.migrations"), "0001")
+        for number in range(3):
+            connection.execute(text(insert.replace("manual/1", f"manual/{number}")))
+        connection.execute(text("DELETE FROM updater_runs WHERE id = 3"))
+    with engine.begin() as connection:
+        migrate(connection, "updater.migrations", "updater_runs")
+        connection.execute(text(insert.replace("'done'", "'proposed with findings'").replace("/1", "/4")))
+        assert connection.execute(text("SELECT max(id) FROM updater_runs")).scalar() == 4
+        indexes = {
+            index["name"]: index["unique"] for index in inspect(connection).get_indexes("updater_runs")
+        }
+    assert indexes["updater_runs_one_running"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ROOMS)
 def test_a_database_from_before_there_were_revisions_keeps_its_rows(engine, package):

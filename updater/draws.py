@@ -27,6 +27,7 @@ class RandomStream(Enum):
     CLIP_OF_PROBE = (24, "scan: the clip that proves the exported graph")
     VIDEOS_TO_LEARN = (25, "scan: forged stretches of real videos to train on")
     VIDEOS_TO_TEST = (26, "scan: forged stretches of real videos to test on")
+    EXPERT_BATCHES = (31, "experts: the pictures of each step, and how they are augmented")
     BIAS_SPLIT = (5, "benchmark: what BiC holds back")
     AUGMIX_VERSIONS = (6, "benchmark: AugMix's versions of items")
     REGMIXUP = (7, "benchmark: RegMixup's pairs")

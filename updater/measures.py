@@ -20,6 +20,18 @@ def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
     return float((below + not_above).mean() / (2 * len(lower)))
 
 
+def auroc_interval(auc: float, positives: int, negatives: int) -> tuple[float, float]:
+    """Return the 95 % interval of an AUROC of so many independent scores of each kind, within 0..1.
+
+    By its standard error: Hanley and McNeil 1982, "The meaning and use of the area under a receiver operating
+    characteristic (ROC) curve", eq. 1 and 2.
+    """
+    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    variance = auc * (1 - auc) + (positives - 1) * (q1 - auc**2) + (negatives - 1) * (q2 - auc**2)
+    error = math.sqrt(max(variance, 0.0) / (positives * negatives))
+    return max(0.0, auc - 1.96 * error), min(1.0, auc + 1.96 * error)
+
+
 def weighted_quantile(values: ArrayLike, weights: ArrayLike, share: float) -> float:
     """Return the lowest value at or below which at least `share` of the weight lies.
 

@@ -137,7 +137,7 @@ def work_once(process: Process) -> int:
         log.error("another runner holds the update that runs now")
         return FAILED
     print(last.model_dump_json(indent=1))  # noqa: T201 - the result; the log goes to the standard error
-    return DONE if last.state == "proposed" else FAILED
+    return DONE if last.state in ("proposed", "proposed with findings") else FAILED
 
 
 def hindrance(services: Services) -> str | None:

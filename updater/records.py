@@ -6,31 +6,15 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from detector.release.manifest import SourceThresholds
+from updater.gate_records import Behind, Forgotten, Gate
 
-RunState = Literal["queued", "running", "proposed", "refused", "failed"]
+RunState = Literal["queued", "running", "proposed", "proposed with findings", "refused", "failed"]
 """queued: waits for a runner. running: one runner holds its lease. proposed: a candidate waits in deploy.
-refused: there was nothing to learn, or a gate did not hold. failed: an error ended it."""
+proposed with findings: so does one of which a gate does not hold. refused: there was nothing to learn, or
+nothing to propose. failed: an error ended it."""
 
 Trigger = Literal["scheduled", "count", "alarm", "manual"]
 """scheduled: a slot came due. count: enough exemplars were newly labelled. manual: a person asked."""
-
-
-class Gate(BaseModel):
-    """One condition that a candidate must meet before it can be proposed."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    value: float
-    bound: float
-    holds: bool
-    measured: str | None = Field(
-        None, description="figure, interval and n, where the value is the end of an interval"
-    )
-
-    def said(self, number: str) -> str:
-        """Return the value for a person, its number formatted so."""
-        return f"{self.value:{number}}" + (f" ({self.measured})" if self.measured else "")
 
 
 class Shares(BaseModel):
@@ -46,6 +30,7 @@ class Shares(BaseModel):
     fake: float
     unknown: float
     named: float = Field(description="got the label of its class and, where that is a family, its very name")
+    groups: int | None = Field(None, description="of the items; None of an older evaluation")
 
 
 class Caught(BaseModel):
@@ -55,6 +40,10 @@ class Caught(BaseModel):
 
     items: int
     share: float = Field(description="of them, groups weighing the same, called fake or unknown; 0..1")
+    groups: int | None = Field(None, description="of the items; None of an older evaluation")
+    passed: tuple[str, ...] = Field(
+        (), description="items called real, by id, the most familiar first; not all of them"
+    )
 
 
 class Power(BaseModel):
@@ -84,6 +73,7 @@ class Lost(BaseModel):
     high: float = Field(description="it fell at most so far, by 95 % confidence; -1..1")
     reals: int = Field(description="items")
     forgeries: int = Field(description="items of families that both know")
+    items: tuple[str, ...] = Field((), description="some of those that lost most, by id, the worst first")
 
 
 class Robustness(BaseModel):
@@ -147,6 +137,9 @@ class Performance(BaseModel):
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
     )
+    rejection_energy_auroc: float | None = Field(
+        None, description="the same by the energy alone, one of the gate's scores; None in older evaluations"
+    )
 
 
 class RealsMarked(BaseModel):
@@ -168,6 +161,9 @@ class Evaluation(BaseModel):
     backbone: str
     begun_with: str | None = Field(
         None, description="whose weights a first release began with, and their licence; None: at random"
+    )
+    experts: tuple[str, ...] = Field(
+        (), description="each with its weights, their licence and its vote's share"
     )
     picture: str | None = Field(
         None, description="whose the weights of the picture branch are, and their licence; None: no branch"
@@ -193,6 +189,13 @@ class Evaluation(BaseModel):
     export_differences: Mapping[str, float]
     gates: tuple[Gate, ...]
     reals_marked: RealsMarked | None = Field(None, description="by its maps; None where it makes none")
+    real_groups: Mapping[str, Mapping[str, int]] = Field(
+        {}, description="groups of real items by source and split; empty in an older evaluation"
+    )
+    forgotten: Forgotten | None = Field(
+        None, description="against the live release, with its interval; None of an older evaluation"
+    )
+    behind: Mapping[str, Behind] = Field({}, description="by a gate's name, the items behind its value")
     sources: Mapping[str, SourceThresholds] = Field(
         {}, description="the sources that the candidate judges by thresholds of their own"
     )
@@ -209,6 +212,11 @@ class Candidate(BaseModel):
     update: int = Field(description="the updater's run that made it")
     classes: tuple[str, ...]
     gates: tuple[Gate, ...]
+
+    @property
+    def findings(self) -> tuple[Gate, ...]:
+        """The gates that do not hold: an approver takes each with a reason."""
+        return tuple(gate for gate in self.gates if not gate.holds)
 
 
 class UpdateRun(BaseModel):
@@ -233,4 +241,6 @@ class UpdateRun(BaseModel):
     total: int = Field(description="steps of the stage; 0 where it is not known")
     labels_seen: int | None = Field(description="number of the newest label that its data had seen")
     candidate: str | None = Field(description="digest of the artifact that it made")
-    error: str | None = Field(description="why it was refused or failed, in one sentence")
+    error: str | None = Field(
+        description="why it was refused or failed, or what its findings are, in one sentence"
+    )

@@ -1,7 +1,8 @@
 """`python -m updater.run`: carry out the update that is next, and end. The command of a Kubernetes Job's pod.
 
-Exit codes: 0 the update has ended (proposed, refused or failed), or there is none; 1 it has not, and goes on
-when this is started again on its work folder; 2 a setting is wrong. Told to stop, it gives the update back.
+Exit codes: 0 the update has ended (proposed, with findings or not, refused or failed), or there is none; 1 it
+has not, and goes on when this is started again on its work folder; 2 a setting is wrong. Told to stop, it
+gives the update back.
 
 Where it sees several GPUs it starts itself once for each, by torchrun. Started by torchrun, the first process
 carries the update, and the others take their share of its training: if one of them dies, all of them end.

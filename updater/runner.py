@@ -1,4 +1,4 @@
-"""One update from its claimed row to a proposal, or to a refusal that says why.
+"""One update from its claimed row to a proposal, with findings or without, or to a refusal that says why.
 
 What a candidate is made of lies in updater.candidate; here is how a run is held while that is made, and what
 becomes of it when something does not succeed.
@@ -6,6 +6,7 @@ becomes of it when something does not succeed.
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,9 +27,12 @@ from updater.candidate.picture import pictures_shown, with_initial_weights
 from updater.candidate.plan import CandidateRefusedError, Parent, load_parent, make_plan
 from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
+from updater.experts.build import ExpertError
+from updater.experts.registry import ExpertRegistry
+from updater.gate_records import said_of_findings
 from updater.metrics import PROGRESS, timed
 from updater.progress import Progress
-from updater.records import Candidate, Evaluation, UpdateRun
+from updater.records import Candidate, Evaluation, RunState, UpdateRun
 from updater.runs import Lease, LeaseLostError, RunTable
 from updater.schedule import known_label, labelled_since, newest_label
 from updater.services import Services
@@ -123,10 +127,11 @@ class LeaseHeartbeat:
 def work(services: Services, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
 
-    The row ends as proposed, refused or failed. It goes back to the queue, with all that was done
-    kept in its folder, where `stop` was set or where deploy or the memory cannot be reached now.
-    Raises LeaseLostError where another runner has it: then nothing more was written. Raises PeerLostError
-    where another process of its training died: the lease runs out, and the death counts as this runner's.
+    The row ends as proposed, with findings or without, as refused or failed. It goes back to the queue, with
+    all that was done kept in its folder, where `stop` was set or where deploy or the memory cannot be reached
+    now. Raises LeaseLostError where another runner has it: then nothing more was written. Raises
+    PeerLostError where another process of its training died: the lease runs out, and the death counts as this
+    runner's.
     """
     table = services.table
     with LeaseHeartbeat(table, lease, services.settings.lease_s, stop, show) as heartbeat:
@@ -143,6 +148,7 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
             CandidateRefusedError,
             BackboneError,
             WeightsError,
+            ExpertError,
             PicturesLackingError,
         ) as error:
             log.info("update refused", run=lease.run, reason=str(error))
@@ -153,8 +159,11 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
         except Exception as error:  # whatever training raises ends this run, not the process
             log.exception("update failed", run=lease.run)
             return table.finish(lease, "failed", error=f"{type(error).__name__}: {error}")
-        ended = table.finish(lease, "proposed", candidate=candidate.digest)
-    log.info("update proposed", run=lease.run, candidate=candidate.digest)
+        state: RunState = "proposed with findings" if candidate.findings else "proposed"
+        ended = table.finish(
+            lease, state, candidate=candidate.digest, error=said_of_findings(candidate.findings) or None
+        )
+    log.info("update proposed", run=lease.run, candidate=candidate.digest, findings=len(candidate.findings))
     return ended
 
 
@@ -168,7 +177,8 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
         parent = (
             None if live is None else load_parent(services.deploy.fetch(live, settings.work_dir / RELEASES))
         )
-        shown = pictures_shown(settings, services.memory, parent)
+        experts = ExpertRegistry(settings.work_dir).experts()
+        shown = pictures_shown(settings, services.memory, parent, experts)
         splits = load_splits(
             services.store,
             services.crops,
@@ -177,15 +187,12 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
             picture=shown,
             with_clips=settings.scanner_steps > 0,
         )
-        plan = with_initial_weights(make_plan(settings, parent, splits), settings, shown)
+        planned = replace(make_plan(settings, parent, splits), experts=experts)
+        plan = with_initial_weights(planned, settings, shown)
     draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
     build(draft)
     artifact = sealed(draft)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
-    if missed := [gate for gate in evaluation.gates if not gate.holds]:
-        raise CandidateRefusedError(
-            "; ".join(f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}" for gate in missed)
-        )
     candidate = Candidate(
         digest=artifact.digest,
         evaluation_digest=artifact.manifest.files[EVALUATION],
@@ -206,7 +213,7 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
 def _refuse_if_nothing_is_new(services: Services, lease: Lease) -> None:
     # Kept before anything else can go wrong: a run that fails must not be asked for again by the
     # same labels.
-    learnt = services.table.labels_seen(by=("proposed", "refused"))
+    learnt = services.table.labels_seen(by=("proposed", "proposed with findings", "refused"))
     services.table.saw_labels(lease, newest_label(services.store))
     run = services.table.get(lease.run)
     if run.trigger == "scheduled" and not labelled_since(services.store, learnt):

@@ -150,8 +150,11 @@ class RunTable:
     def finish(
         self, lease: Lease, state: RunState, *, error: str | None = None, candidate: str | None = None
     ) -> UpdateRun:
-        """End the run as proposed, refused or failed. Raises LeaseLost; ValueError for another state."""
-        if state not in ("proposed", "refused", "failed"):
+        """End the run as proposed (with findings or not), refused or failed.
+
+        Raises LeaseLost; ValueError for another state.
+        """
+        if state in ("queued", "running"):
             raise ValueError(f"a run does not end as {state}")
         self._write(
             lease,

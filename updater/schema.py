@@ -43,7 +43,7 @@ runs = Table(
     Column("trigger", String(20), nullable=False),
     Column("requested_by", String(200), nullable=False),
     Column("requested_at", UtcDateTime, nullable=False),
-    Column("state", String(20), nullable=False),
+    Column("state", String(40), nullable=False),
     Column("runner", String(200)),
     Column("token", Integer, nullable=False, default=0),
     Column("takeovers", Integer, nullable=False, default=0),

@@ -10,6 +10,7 @@ import typer
 from deploy.cli.learning import Learning, setup_of, with_options, with_weights
 from deploy.cli.output import print_table, progress_bar, writable
 from deploy.cli.runs import HOME, Data, RunOptions, carry_out, one_line
+from ingest.records import CropPlan
 
 if TYPE_CHECKING:
     import torch
@@ -97,14 +98,19 @@ def newcomer(
     data: Data = None,
     reals: Annotated[int, typer.Option(min=10, help="reals that release 0 learns from")] = 1000,
     each: Annotated[int, typer.Option(min=20, help="and forgeries of each known family")] = 110,
+    expert: Annotated[
+        list[str] | None, typer.Option(help="a registered expert, or FILE of one; may be repeated")
+    ] = None,
 ) -> None:
     """Name half of new sources' photographs real, and measure what the update makes of all else there."""
     from updater.benchmark.continual.newcomer import newcomer_benchmark
+    from updater.experts.adding import experts_of
     from updater.settings import UpdaterSettings
 
     def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         settings = UpdaterSettings().model_copy(update={"device": device.type})
-        return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each)
+        experts = experts_of(expert or (), settings.work_dir, CropPlan().crop_px)
+        return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each, experts)
 
     carry_out(chosen, made)
 

@@ -79,6 +79,8 @@ class Learning:
         Path | None, _option(_NETWORK, "its weights, safetensors; else timm's, which are downloaded")
     ] = None
 
+    expert: Annotated[list[str] | None, _option(_NETWORK, "an expert, or FILE; may be repeated")] = None
+
     device: Annotated[str, _option(_RUN, "cpu, cuda or auto")] = "auto"
     seed: Annotated[int, _option(_RUN, "the first seed", min=0)] = 0
     seeds: Annotated[int, _option(_RUN, "how many seeds, counted on from the first", min=1)] = 1
@@ -231,6 +233,8 @@ def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
 
     Raises UsageError, and WeightsError for a file or a download that gives no fitting weights.
     """
+    from updater.experts.adding import experts_of
+    from updater.settings import UpdaterSettings
     from updater.training.weights import chosen as chosen_weights
 
     if chosen.checkpoint and chosen.pretrained:
@@ -238,7 +242,8 @@ def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
     # It tells of each try to reach the hub; what came of them is told once.
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
     begun = chosen_weights(setup.architecture.backbone, chosen.checkpoint, chosen.pretrained)
-    return _with_pictures(replace(setup, start_from=begun), chosen)
+    experts = experts_of(chosen.expert or (), UpdaterSettings().work_dir, chosen.crop_px)
+    return _with_pictures(replace(setup, start_from=begun, experts=experts), chosen)
 
 
 def _with_pictures(setup: "Setup", chosen: Learning) -> "Setup":

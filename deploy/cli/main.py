@@ -12,7 +12,9 @@ import typer
 from deploy.cli import (
     benchmark,
     distortions,
+    experts,
     memory,
+    newcomer,
     protocols,
     releases,
     stack,
@@ -76,8 +78,10 @@ app.command("bench", hidden=True)(stack.throughput)
 benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
-# `import` is a word of Python, so the function is called otherwise.
+app.add_typer(experts.app, rich_help_panel="Releases")
+# `import` and `try` are words of Python, so the functions are called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)
+app.command("try", rich_help_panel="The stack")(newcomer.try_)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

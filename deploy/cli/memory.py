@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,10 +22,17 @@ from deploy.cli.output import (
 )
 from deploy.client.http import Client, ServerUnavailableError
 from deploy.records import ClusterSummary
-from memory.records import ShiftAlarm, is_cluster_id
+from memory.records import ShiftAlarm, Split, is_cluster_id
+from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
+SourceOption = Annotated[
+    str | None,
+    typer.Option(help="where they come from, as the stream says it; without it import: and DIR's name"),
+]
 _FOLLOW_INTERVAL_S = 0.5
+_SOURCES = 10
+"""shown"""
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
 
@@ -91,6 +98,8 @@ def label(
             f"label {done.label}: {done.exemplars} called {family}; "
             f"`forgewatch undo {done.label}` takes it back"
         )
+        for line in done.contradicted:
+            warn(line)
 
 
 def undo(
@@ -125,22 +134,42 @@ def update(
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask for an update now: train a candidate and propose it if its gates hold."""
+    """Ask for an update now: train a candidate and propose it, with findings where a gate does not hold.
+
+    Before it is trained, what it will rest on is said, and what it will and will not know.
+    """
     with client(actor) as api:
+        if not as_json:
+            show_outlook(api.outlook())
         run = api.request_update()
         if follow:
-            run = _follow(api, run, quiet=as_json)
+            run = follow_update(api, run, quiet=as_json)
     if as_json:
         print_json(run)
-    elif run.state == "proposed":
+    elif run.candidate is not None:
+        findings = f" with findings ({run.error})" if run.error else ""
         say(
-            f"update {run.id} proposes {short(run.candidate)}; "
+            f"update {run.id} proposes {short(run.candidate)}{findings}; "
             f"see its evidence: forgewatch release {short(run.candidate)}"
         )
     elif not follow:
         say(f"update {run.id} is {run.state}; `forgewatch status` shows how it goes")
     if run.state in ("refused", "failed"):
         raise CommandError(f"update {run.id} {run.state}: {run.error}")
+
+
+def show_outlook(found: Outlook) -> None:
+    """Print what an update will rest on: groups of reals by source and split, and what follows from them."""
+    sources = sorted(found.real_groups.items(), key=lambda pair: -sum(pair[1].values()))
+    print_table(
+        "groups of real items that the update has",
+        ["source", "to train", "to calibrate", "to test"],
+        [[name, *(of.get(split, 0) for split in get_args(Split))] for name, of in sources[:_SOURCES]],
+    )
+    if len(sources) > _SOURCES:
+        say(f"and {len(sources) - _SOURCES} sources with fewer")
+    for sentence in found.told:
+        say(sentence)
 
 
 def import_(
@@ -151,6 +180,7 @@ def import_(
         str | None,
         typer.Option(help="DIR is a published set: cddb, deepfakebench, dfdc, faceforensics or forgerynet"),
     ] = None,
+    source: SourceOption = None,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -166,7 +196,7 @@ def import_(
         task = progress.add_task(f"import {folder.name}", total=None)
         try:
             done = import_folder(
-                folder, api, lambda at, of: progress.update(task, completed=at, total=of), files
+                folder, api, lambda at, of: progress.update(task, completed=at, total=of), files, source
             )
         except ServerUnavailableError as error:
             raise CommandError(f"{error} (run the same command again to go on)") from error
@@ -181,6 +211,8 @@ def import_(
             warn(f"left out: {note}")
         for file in done.skipped:
             warn(f"left out: {file.path}: {file.reason}")
+        for line in done.contradicted:
+            warn(line)
     if done.skipped and not done.new and not done.already:
         raise CommandError(f"none of the {len(done.skipped)} files below {folder} could be imported")
 
@@ -212,8 +244,8 @@ def _told(alarm: ShiftAlarm) -> str:
     )
 
 
-def _follow(api: Client, run: UpdateRun, *, quiet: bool) -> UpdateRun:
-    """Show a bar for each stage, or a line for each where nobody watches a terminal."""
+def follow_update(api: Client, run: UpdateRun, *, quiet: bool = False) -> UpdateRun:
+    """Follow a run to its end: a bar for each stage, or a line where nobody watches a terminal."""
     with Progress(*_COLUMNS, disable=quiet) as progress:
         lines = not (quiet or progress.console.is_terminal)
         stage, total, task = "queued", 1, progress.add_task(f"update {run.id}: queued", total=None)

@@ -1,6 +1,8 @@
 """Commands about releases: look at the evidence, approve, reject, roll back."""
 
 import json
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,17 +10,23 @@ import typer
 from deploy.cli.output import (
     ActorOption,
     JsonFlag,
+    UsageError,
     client,
     print_json,
     print_table,
     say,
     short,
 )
-from deploy.records import Release
+from deploy.records import LedgerEntry, Release
 from detector.release.artifact import EVALUATION, MODEL_CARD
+from updater.gate_records import Gate
 
 Digest = Annotated[str, typer.Argument(help="a release's digest, or its beginning")]
 Reason = Annotated[str, typer.Option("--reason", help="why, for the record")]
+Accept = Annotated[
+    list[str] | None,
+    typer.Option("--accept", metavar="FINDING=WHY", help="take a finding, with a reason; once for each"),
+]
 
 
 def releases(as_json: JsonFlag = False) -> None:
@@ -48,13 +56,14 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
     say(card)
     print_table(
         f"gates of {short(detail.digest)} (compared with {short(detail.candidate.parent) or 'nothing'})",
-        ["gate", "measured", "bound", "holds", "of"],
-        [[g.name, g.value, g.bound, "yes" if g.holds else "NO", g.measured] for g in detail.candidate.gates],
+        ["gate", "measured", "bound", "holds"],
+        [[g.name, g.said(".3f"), g.bound, "yes" if g.holds else "NO"] for g in detail.candidate.gates],
     )
+    show_findings(detail.candidate.findings)
     print_table(
         "history",
         ["#", "at", "by", "action", "reason"],
-        [[e.sequence, e.at, e.actor, e.action, e.reason] for e in detail.history],
+        [[e.sequence, e.at, e.actor, e.action, _why(e)] for e in detail.history],
     )
     say(
         f"digest      {detail.digest}\n"
@@ -63,11 +72,21 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
     )
 
 
-def approve(digest: Digest, actor: ActorOption = None, as_json: JsonFlag = False) -> None:
-    """Approve a proposed release and take it live. Binds the digests of exactly these bytes."""
+def approve(
+    digest: Digest, accept: Accept = None, actor: ActorOption = None, as_json: JsonFlag = False
+) -> None:
+    """Approve a proposed release and take it live. Binds the digests of exactly these bytes.
+
+    A release with findings needs a reason for each: --accept "FINDING=WHY", or as it is asked for.
+    """
+    reasons = _reasons(accept or [])
     with client(actor) as api:
         detail = api.release(api.full_digest(digest))
-        done = api.approve(detail.digest, detail.candidate.evaluation_digest)
+        if sys.stdin.isatty() and not as_json:
+            lacking = [finding for finding in detail.candidate.findings if finding.name not in reasons]
+            show_findings(lacking)
+            reasons |= asked_reasons(lacking)
+        done = api.approve(detail.digest, detail.candidate.evaluation_digest, reasons)
     _show(done, as_json)
 
 
@@ -85,6 +104,39 @@ def rollback(
     with client(actor) as api:
         done = api.rollback(reason)
     _show(done, as_json)
+
+
+def show_findings(findings: Sequence[Gate]) -> None:
+    """Print each finding: its value with interval and n, its bound, items behind it, and what mends it."""
+    for finding in findings:
+        say(f"finding: {finding.name}: {finding.said('.4g')}, bound {finding.bound:g}")
+        if finding.items:
+            say(f"   behind it, the worst first: {' '.join(finding.items)}")
+        if finding.mends:
+            say(f"   {finding.mends}")
+
+
+def asked_reasons(findings: Sequence[Gate]) -> dict[str, str]:
+    """Ask at the terminal why each finding is accepted."""
+    return {finding.name: typer.prompt(f"why do you accept {finding.name!r}?") for finding in findings}
+
+
+def _reasons(accept: Sequence[str]) -> dict[str, str]:
+    reasons = {}
+    for text in accept:
+        name, _, why = (part.strip() for part in text.partition("="))
+        if not name or not why:
+            raise UsageError(
+                f'--accept {text!r} is not FINDING=WHY, such as "points of power lost=new reals"'
+            )
+        reasons[name] = why
+    return reasons
+
+
+def _why(event: LedgerEntry) -> str | None:
+    if not event.accepted:
+        return event.reason
+    return "; ".join(f"accepted {name}: {why}" for name, why in event.accepted.items())
 
 
 def _show(done: Release, as_json: bool) -> None:

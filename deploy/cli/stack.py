@@ -25,7 +25,7 @@ from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive
 from deploy.local.supervisor import Kept
-from deploy.records import ProcessHealth, Status
+from deploy.records import ProcessHealth, Release, Status
 from deploy.settings import DeploySettings
 
 Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]
@@ -235,6 +235,11 @@ def _show_kept(kept: list[Kept] | str) -> None:
         )
 
 
+def _waiting(release: Release) -> str:
+    names = ", ".join(gate.name for gate in release.candidate.findings)
+    return f"{short(release.digest)}{f' (with findings: {names})' if names else ''}"
+
+
 def _state(process: ProcessHealth) -> str:
     if not process.alive:
         return "DOWN"
@@ -251,7 +256,7 @@ def _headline(found: Status) -> None:
             f"since {live.since.astimezone():%Y-%m-%d %H:%M} by {live.actor}"
         )
         say(f"previous    {short(found.previous) or 'none'}")
-    say(f"to approve  {', '.join(short(r.digest) or '' for r in found.proposed) or 'none'}")
+    say(f"to approve  {', '.join(map(_waiting, found.proposed)) or 'none'}")
     say(f"unknowns    {found.unknowns_waiting} waiting for a person")
     if found.publish_problem:
         say(f"publishing  {found.publish_problem}")

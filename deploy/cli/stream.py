@@ -13,6 +13,7 @@ import typer
 from deploy.cli.output import (
     CommandError,
     JsonFlag,
+    UsageError,
     client,
     print_json,
     print_table,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from deploy.client.scoring import Scorer
 
 Files = Annotated[list[Path], typer.Argument(help="images or videos", show_default=False)]
+SourceOption = Annotated[
+    str | None, typer.Option("--source", help="where they come from; without it their folder")
+]
 _SHOWN = 20
 
 
@@ -57,17 +61,20 @@ def verdicts(
 def send(
     files: Files,
     raw: Annotated[bool, typer.Option("--raw", help="as a bare value, not as a CloudEvent")] = False,
+    source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Send files to the media topic; prints each one's position, which is its verdict's id."""
     from deploy.client.kafka import StreamError, media_producer, send_file
 
+    if raw and source is not None:
+        raise UsageError("a bare value carries no source: leave --raw or --source out")
     settings = IngestSettings()
     failed = 0
     with media_producer(settings) as producer:
         for path in files:
             try:
-                position = send_file(producer, settings, path, raw=raw)
+                position = send_file(producer, settings, path, raw=raw, source=source)
             except (StreamError, OSError) as error:
                 warn(_why(path, error))
                 failed += 1
@@ -89,6 +96,7 @@ def score(
     dense: Annotated[
         bool, typer.Option("--dense", help="map also what is called real, which the stream does not")
     ] = False,
+    source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Score files by the live release, here and without Kafka: the same verdict as the stream's."""
@@ -108,7 +116,7 @@ def score(
                 warn("the live release makes no maps: it has no localizer (updater/README.md says how)")
             for path in files:
                 try:
-                    verdict = scorer.score(path, dense=dense)
+                    verdict = scorer.score(path, dense=dense, source=source)
                 except (NoVerdictError, OSError) as error:
                     warn(_why(path, error))
                     failed += 1

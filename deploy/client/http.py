@@ -1,5 +1,6 @@
 """The deploy server's API, as Python calls; what the command line is made of."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from deploy.records import (
 )
 from deploy.settings import DeploySettings
 from detector.records import Rollout
+from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
 _TIMEOUT_S = 60.0
@@ -103,9 +105,10 @@ class Client:
         """One file of a release's artifact."""
         return self._ask("GET", f"/artifacts/{digest}/{name}").content
 
-    def approve(self, digest: str, evaluation_digest: str) -> Release:
-        """Approve exactly these bytes; they go live."""
-        return self._move(f"/releases/{digest}/approve", {"evaluation_digest": evaluation_digest})
+    def approve(self, digest: str, evaluation_digest: str, accept: Mapping[str, str]) -> Release:
+        """Approve exactly these bytes; they go live. accept: the reason for each finding, by its gate."""
+        body = {"evaluation_digest": evaluation_digest, "accept": dict(accept)}
+        return self._move(f"/releases/{digest}/approve", body)
 
     def reject(self, digest: str, reason: str) -> Release:
         """Refuse a proposed release for good."""
@@ -114,6 +117,10 @@ class Client:
     def rollback(self, reason: str) -> Release:
         """Bring the release before the live one back; returns it."""
         return self._move("/rollback", {"reason": reason})
+
+    def outlook(self) -> Outlook:
+        """What an update of today's labels would rest on, and what it would and would not know."""
+        return Outlook.model_validate_json(self._ask("GET", "/outlook").content)
 
     def request_update(self) -> UpdateRun:
         """Ask for an update now."""
@@ -156,11 +163,18 @@ class Client:
         """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
         return _KNOWN.validate_json(self._ask("POST", "/known-media", {"digests": digests}).content)
 
-    def add_files(self, name: str, archive: bytes, labels: dict[str, int]) -> ImportDone:
+    def test_media(self, digests: list[str]) -> list[str]:
+        """Which of this imported media is only measured on, by its SHA-256."""
+        return _DIGESTS.validate_json(self._ask("POST", "/test-media", {"digests": digests}).content)
+
+    def add_files(
+        self, name: str, archive: bytes, labels: dict[str, int], source: str | None = None
+    ) -> ImportDone:
         """Import one part of a labelled folder, a tar archive; labels are those of the parts before it."""
-        answer = self._ask(
-            "POST", f"/imports/{_part(name)}", content=archive, params={"label": list(labels.values())}
-        )
+        params: dict[str, Any] = {"label": list(labels.values())}
+        if source is not None:
+            params["source"] = source
+        answer = self._ask("POST", f"/imports/{_part(name)}", content=archive, params=params)
         return ImportDone.model_validate_json(answer.content)
 
     def _move(self, path: str, body: dict[str, Any]) -> Release:
@@ -172,7 +186,7 @@ class Client:
         path: str,
         body: dict[str, Any] | None = None,
         content: bytes | None = None,
-        params: dict[str, list[int]] | None = None,
+        params: dict[str, Any] | None = None,
     ) -> httpx.Response:
         try:
             answer = self._http.request(method, path, json=body, content=content, params=params)
@@ -194,6 +208,7 @@ _RELEASES = TypeAdapter(list[Release])
 _LEDGER = TypeAdapter(list[LedgerEntry])
 _CLUSTERS = TypeAdapter(list[ClusterSummary])
 _LABELS = TypeAdapter(list[LabelEntry])
+_DIGESTS = TypeAdapter(list[str])
 _KNOWN = TypeAdapter(dict[str, str])
 
 

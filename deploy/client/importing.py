@@ -26,15 +26,17 @@ def import_folder(
     api: Client,
     progress: Callable[[int, int], None],
     files: Sequence[tuple[str, Path]] | None = None,
+    source: str | None = None,
 ) -> ImportDone:
     """Import every file of DIR/FAMILY/[GROUP/]FILE; one that cannot be read is reported and left out.
 
-    files: those to import instead, each with its FAMILY/[GROUP/]FILE. Files that the memory holds are known
-    by their content and not sent, so an import that was interrupted goes on when it is called again. progress
-    is called with (done, of all). Raises ImportFolderError, and what a Client raises.
+    files: those to import instead, each with its FAMILY/[GROUP/]FILE. source: what theirs is to be, as the
+    stream has it; without it import: and the folder's name. Files that the memory holds are known by their
+    content and not sent, so an import that was interrupted goes on when it is called again. progress is
+    called with (done, of all). Raises ImportFolderError, and what a Client raises.
     """
-    files = _files(folder) if files is None else files
-    source = folder.resolve().name
+    files = files_below(folder) if files is None else files
+    name = folder.resolve().name
     done = ImportDone()
 
     def count(more: ImportDone) -> None:
@@ -43,12 +45,15 @@ def import_folder(
         progress(sum(done.new.values()) + done.already + len(done.skipped), len(files))
 
     for part in _parts(_unknown(files, api, count)):
-        count(_send(api, source, part, done.labels))
+        count(_send(api, name, source, part, done.labels))
     return done
 
 
-def _files(folder: Path) -> list[tuple[str, Path]]:
-    """The files below a folder by their paths with slashes, sorted; hidden ones are none."""
+def files_below(folder: Path) -> list[tuple[str, Path]]:
+    """The files below a folder by their paths with slashes, sorted; hidden ones are none.
+
+    Raises ImportFolderError.
+    """
     if not folder.is_dir():
         raise ImportFolderError(f"{folder} is no folder")
     found = []
@@ -83,7 +88,7 @@ def _unknown(
                     yield name, path.read_bytes()
                 except OSError as error:
                     count(_skipped(name, f"cannot be read: {error.strerror}"))
-            elif (why := conflict(family, known[digest])) is None:
+            elif (why := conflict(family, known[digest], f"import-{digest}")) is None:
                 count(ImportDone(already=1))
             else:
                 count(_skipped(name, why))
@@ -102,17 +107,19 @@ def _parts(files: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes
         yield part
 
 
-def _send(api: Client, source: str, part: list[tuple[str, bytes]], labels: dict[str, int]) -> ImportDone:
+def _send(
+    api: Client, name: str, source: str | None, part: list[tuple[str, bytes]], labels: dict[str, int]
+) -> ImportDone:
     try:
-        return api.add_files(source, _archive(part), labels)
+        return api.add_files(name, _archive(part), labels, source)
     except ServerRefusedError as refused:
         if refused.status != httpx.codes.REQUEST_ENTITY_TOO_LARGE:
             raise
         if len(part) == 1:
             return _skipped(part[0][0], f"too large: {refused}")
     half = len(part) // 2
-    first = _send(api, source, part[:half], labels)
-    return first + _send(api, source, part[half:], labels | first.labels)
+    first = _send(api, name, source, part[:half], labels)
+    return first + _send(api, name, source, part[half:], labels | first.labels)
 
 
 def _archive(part: Sequence[tuple[str, bytes]]) -> bytes:

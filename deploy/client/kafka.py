@@ -50,13 +50,14 @@ def media_producer(settings: IngestSettings) -> Iterator[Any]:
         producer.close(timeout=_WAIT_S)
 
 
-def send_file(producer: Any, settings: IngestSettings, path: Path, *, raw: bool) -> str:
+def send_file(
+    producer: Any, settings: IngestSettings, path: Path, *, raw: bool, source: str | None = None
+) -> str:
     """Send one file to the media topic; returns its position, which is its verdict's id.
 
-    As a CloudEvent in binary mode: a fresh id that begins with the file's name, its folder as source,
-    its content type;
-    with `raw` as a bare value. A file over the record limit goes as a claim check where it lies
-    below the configured root. Raises StreamError, OSError.
+    As a CloudEvent in binary mode: a fresh id that begins with the file's name, its folder as source where
+    none is given, its content type; with `raw` as a bare value. A file over the record limit goes as a claim
+    check where it lies below the configured root. Raises StreamError, OSError.
     """
     path = path.resolve()
     media: bytes | None = path.read_bytes() if path.stat().st_size <= settings.max_media_bytes else None
@@ -65,7 +66,7 @@ def send_file(producer: Any, settings: IngestSettings, path: Path, *, raw: bool)
             f"{path}: larger than {settings.max_media_bytes} bytes; put it below "
             "FORGEWATCH_INGEST_CLAIM_CHECK_DIR, and it is sent by reference"
         )
-    headers = None if raw else event_headers(path, by_reference=media is None)
+    headers = None if raw else event_headers(path, by_reference=media is None, source=source)
     try:
         sent = producer.send(settings.media_topic, value=media or b"", headers=headers).get(timeout=_WAIT_S)
     except AuthorizationError as error:
@@ -152,12 +153,15 @@ def _below_root(path: Path, settings: IngestSettings) -> bool:
     return root is not None and path.is_relative_to(root.resolve())
 
 
-def event_headers(path: Path, *, by_reference: bool) -> list[tuple[str, bytes]]:
-    """The headers of the CloudEvent that carries a file, or refers to it; path is absolute."""
+def event_headers(path: Path, *, by_reference: bool, source: str | None = None) -> list[tuple[str, bytes]]:
+    """The headers of the CloudEvent that carries a file, or refers to it; path is absolute.
+
+    source: the event's; without it the file's folder.
+    """
     headers = {
         "ce_specversion": "1.0",
         "ce_id": f"{quote(path.name)}-{uuid.uuid4()}",
-        "ce_source": quote(path.parent.as_posix()),
+        "ce_source": source or quote(path.parent.as_posix()),
         "ce_type": EVENT_TYPE,
         "content-type": mimetypes.guess_type(path.name)[0] or "application/octet-stream",
     }

@@ -55,12 +55,12 @@ class Scorer:
         self._session = ReleaseSession(artifact, detector.model_threads)
         self._count = 0
 
-    def score(self, path: Path, *, dense: bool = False) -> Verdict:
+    def score(self, path: Path, *, dense: bool = False, source: str | None = None) -> Verdict:
         """The verdict on one file: as the stream's but for id, position and timings.
 
-        dense: with a map also where it is called real. It goes as the record that `forgewatch send` would
-        make through the worker's own steps; its position is its place among the files scored here. Raises
-        NoVerdictError, and OSError where the file cannot be read.
+        dense: with a map also where it is called real. source: that it is judged as one of. It goes as the
+        record that `forgewatch send` would make through the worker's own steps; its position is its place
+        among the files scored here. Raises NoVerdictError, and OSError where the file cannot be read.
         """
         limit = self._settings.max_media_bytes
         if path.stat().st_size > limit:
@@ -72,7 +72,7 @@ class Scorer:
             timestamp_ms=time.time_ns() // 1_000_000,
             key=None,
             value=path.read_bytes(),
-            headers=tuple(event_headers(path.resolve(), by_reference=False)),
+            headers=tuple(event_headers(path.resolve(), by_reference=False, source=source)),
         )
         self._count += 1
         batch = open_batch([record], Route(self._artifact), self._sandbox, self._settings)
@@ -127,20 +127,22 @@ class Scorer:
 
 
 @contextmanager
-def open_scorer(api: Client) -> Iterator[Scorer]:
-    """A scorer of the live release, which is fetched from deploy once and verified at each start.
+def open_scorer(api: Client, digest: str | None = None) -> Iterator[Scorer]:
+    """A scorer of a release, by default the live one. It is fetched once and verified at each start.
 
     Raises ScoringError, and the client's errors.
     """
     deploy, ingest, detector = DeploySettings(), IngestSettings(), DetectorSettings()
-    rollout = api.rollout()
-    if rollout is None:
-        raise ScoringError("no release is live yet: approve one (`forgewatch releases`)")
+    if digest is None:
+        rollout = api.rollout()
+        if rollout is None:
+            raise ScoringError("no release is live yet: approve one (`forgewatch releases`)")
+        digest = rollout.stable
     where = detector.model_copy(update={"deploy_url": deploy.url, "deploy_token": deploy.token})
     try:
-        artifact = fetch(rollout.stable, deploy.cache_dir, where)
+        artifact = fetch(digest, deploy.cache_dir, where)
     except (FetchError, ArtifactError) as error:
-        raise ScoringError(f"the live release cannot be fetched: {error}") from error
+        raise ScoringError(f"the release cannot be fetched: {error}") from error
     try:
         with Sandbox(ingest) as sandbox:
             yield Scorer(artifact, sandbox, ingest, detector)

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from deploy.client.http import Client
+from deploy.records import PROPOSED
 from deploy.settings import DeploySettings
 
 
@@ -96,11 +97,19 @@ class Operator:
         self.run("update", "--follow", "--as", ACTOR)
 
     def approve_newest(self) -> str:
-        """Approve the newest proposal; return its digest."""
-        proposed = [release for release in self.ask("releases") if release["state"] == "proposed"]
+        """Approve the newest proposal; return its digest. One with findings is left to a person.
+
+        Raises OperatorError.
+        """
+        proposed = [release for release in self.ask("releases") if release["state"] in PROPOSED]
         if not proposed:
             raise OperatorError("no release is proposed")
         digest = str(proposed[0]["digest"])
+        if proposed[0]["state"] != "proposed":
+            raise OperatorError(
+                f"release {digest[:12]} is proposed with findings, which a person decides on: `forgewatch"
+                f" release {digest[:12]}` shows them, `forgewatch approve {digest[:12]}` takes it"
+            )
         self.run("approve", digest[:12], "--as", ACTOR)
         return digest
 

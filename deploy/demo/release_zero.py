@@ -26,6 +26,7 @@ from deploy.local.commands import await_verdicts
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, read_environment, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
+from deploy.records import PROPOSED
 from ingest.durable import folder_aside
 from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_clips
@@ -190,7 +191,7 @@ def up(home: Path = HOME) -> None:
     states = [release["state"] for release in operator.ask("releases")]
     if "live" in states:
         return
-    if "proposed" not in states:
+    if not set(PROPOSED) & set(states):
         rendering = render(library, home / "run" / "library")
         make_release_zero(story, operator, library, home / "run", rendering)
     operator.approve_newest()

@@ -13,7 +13,7 @@ from rich.console import Console
 from deploy.demo import claims, pictures, plan, tables
 from deploy.demo.claims import DemoReport
 from deploy.demo.located import Answered, AnsweredClip
-from deploy.demo.operator import Operator, Story, StoryError, name_clusters
+from deploy.demo.operator import Operator, OperatorError, Story, StoryError, name_clusters
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.traffic import Traffic, seconds_spent, totals
 from deploy.local.commands import down, terminated_as_interrupt
@@ -187,7 +187,11 @@ def swap(
         target=lambda: traffic.send(streaming, "swap", per_second=plan.SWAP_PER_SECOND), name="sender"
     )
     sender.start()
-    digest = operator.approve_newest()
+    try:
+        digest = operator.approve_newest()
+    except OperatorError:
+        spoken.set()  # no new release will speak, and the stream must end
+        raise
     while sender.is_alive() and not spoken.is_set():
         sender.join(plan.SWAP_LOOK_S)
         if any(verdict.release == digest for verdict in list(traffic.verdicts.values())):

@@ -13,20 +13,28 @@ from deploy.records import Action, Release, State
 from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
 from deploy.releases.ledger import DamagedLedgerError, Event, Move
 from detector.records import Rollout
+from updater.gate_records import said_of_findings
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
-Consequence = Literal["retire", "restore"]
-"""What a move does to another release: promote retires the live one, rollback restores the one before."""
+Consequence = Literal["propose with findings", "retire", "restore"]
+"""What a move does besides: a proposal of which a gate does not hold is one with findings; promote retires
+the live release, rollback restores the one before."""
 
 LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
     (None, "propose"): "proposed",
     ("expired", "propose"): "proposed",
     ("rolled back", "propose"): "proposed",
+    (None, "propose with findings"): "proposed with findings",
+    ("expired", "propose with findings"): "proposed with findings",
+    ("rolled back", "propose with findings"): "proposed with findings",
     ("proposed", "approve"): "approved",
+    ("proposed with findings", "approve"): "approved",
     ("proposed", "reject"): "rejected",
+    ("proposed with findings", "reject"): "rejected",
     ("approved", "reject"): "rejected",
     ("proposed", "expire"): "expired",
+    ("proposed with findings", "expire"): "expired",
     ("approved", "expire"): "expired",
     ("approved", "promote"): "live",
     ("live", "retire"): "retired",
@@ -103,10 +111,12 @@ def fold(events: Iterable[Event]) -> Standing:
 
     def move(digest: str, action: Action | Consequence, event: Event) -> None:
         known = releases.get(digest)
-        state = next_state(known.state if known else None, action)
         candidate = event.move.candidate or (known.candidate if known else None)
         if candidate is None:
             raise ApprovalError("it was proposed without a candidate")
+        if action == "propose" and candidate.findings:
+            action = "propose with findings"
+        state = next_state(known.state if known else None, action)
         releases[digest] = Release(
             digest=digest,
             state=state,
@@ -144,8 +154,9 @@ def propose(
     """Moves that enter a candidate; none where it is already there (so a retry does no harm).
 
     Raises ApprovalError where a person already said no to it or where it was not measured against what is
-    live, and EvidenceError where the stored bytes are not the candidate's or a gate does not hold by them. A
-    release that was rolled back may be proposed again: a rollback can be a mistake, too.
+    live, and EvidenceError where the stored bytes or its gates are not the candidate's. A gate that does not
+    hold makes it a proposal with findings. A release that was rolled back may be proposed again: a rollback
+    can be a mistake, too.
     """
     standing = fold(history)
     known = standing.releases.get(candidate.digest)
@@ -168,12 +179,14 @@ def approve(
     evidence: Evidence,
     bounds: UpdaterSettings,
     actor: str,
+    accept: Mapping[str, str] | None = None,
 ) -> list[Move]:
     """Moves that approve a proposed release; none where these bytes are approved and not live yet.
 
-    evaluation_digest is the one that the operator looked at. Raises UnknownReleaseError, ApprovalError where
-    the release does not wait or its parent is not live, and EvidenceError where one byte differs from what
-    was proposed or a gate does not hold.
+    evaluation_digest is the one that the operator looked at; accept: why each of its findings is taken, by
+    the name of its gate. Raises UnknownReleaseError, ApprovalError where the release does not wait, its
+    parent is not live or a finding has no reason, and EvidenceError where one byte differs from what was
+    proposed or its gates are not those that follow from its bytes.
     """
     standing = fold(history)
     release = find(history, digest)
@@ -185,7 +198,9 @@ def approve(
     require_gates(release.candidate, evidence, standing.live, bounds)
     if release.state == "approved":
         return []
-    return [Move(actor, "approve", digest, evaluation_digest)]
+    accepted = accept or {}
+    _require_reasons(release.candidate, accepted)
+    return [Move(actor, "approve", digest, evaluation_digest, accepted=accepted or None)]
 
 
 def promote(history: Sequence[Event], digest: str, evidence: Evidence, actor: str) -> list[Move]:
@@ -262,6 +277,19 @@ def _require_parent_live(candidate: Candidate, live: Release | None) -> None:
         raise ApprovalError(
             f"it was trained from and compared with {_short(candidate.parent)}, but {_short(now)} is live: "
             "ask for a new update (`forgewatch update`), which begins at what is live"
+        )
+
+
+def _require_reasons(candidate: Candidate, accepted: Mapping[str, str]) -> None:
+    findings = {gate.name: gate for gate in candidate.findings}
+    if other := [name for name in accepted if name not in findings]:
+        has = f"its findings are {', '.join(map(repr, findings))}" if findings else "it has no findings"
+        raise ApprovalError(f"{other[0]!r} is no finding of release {_short(candidate.digest)}: {has}")
+    if lacking := [gate for name, gate in findings.items() if not accepted.get(name, "").strip()]:
+        raise ApprovalError(
+            f"release {_short(candidate.digest)} has findings that no reason was given for:"
+            f" {said_of_findings(lacking)}. Mend them, or take each with"
+            f' --accept "{lacking[0].name}=WHY" (`forgewatch release {_short(candidate.digest)}` shows them)'
         )
 
 

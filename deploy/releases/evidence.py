@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from deploy.records import Release
 from updater.candidate.gates import make_gates
-from updater.records import Candidate, Evaluation, Gate
+from updater.gate_records import Gate
+from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
 
 
@@ -45,10 +46,10 @@ def require_same_bytes(evidence: Evidence, digest: str, evaluation_digest: str) 
 def require_gates(
     candidate: Candidate, evidence: Evidence, live: Release | None, bounds: UpdaterSettings
 ) -> None:
-    """Raise EvidenceError unless the bytes are the candidate's and every gate holds that follows from them.
+    """Raise EvidenceError unless the bytes are the candidate's and its gates are those that follow from them.
 
-    live is the candidate's parent, or None where nothing is live. bounds are the gates' by deploy's own
-    environment.
+    A gate that does not hold is a finding, for a person to decide on. live is the candidate's parent, or None
+    where nothing is live. bounds are the gates' by deploy's own environment.
     """
     require_same_bytes(evidence, candidate.digest, candidate.evaluation_digest)
     if not candidate.gates:
@@ -56,8 +57,6 @@ def require_gates(
     computed = _computed(candidate, evidence, live, bounds)
     if candidate.gates != computed:
         raise EvidenceError(_difference(candidate.gates, computed))
-    if missed := [gate.name for gate in computed if not gate.holds]:
-        raise EvidenceError(f"these gates do not hold: {', '.join(missed)}")
 
 
 def _computed(
@@ -84,7 +83,7 @@ def _computed(
     if (evaluation.before is None) != (live is None):
         raise EvidenceError("its evaluation does not compare it with what is live")
     try:
-        return make_gates(bounds, candidate.classes, evaluation.new, evaluation.before, evaluation.after)
+        return make_gates(bounds, evaluation)
     except KeyError as error:
         raise EvidenceError(f"its evaluation did not measure {error}") from error
     except ValueError as error:
@@ -103,5 +102,9 @@ def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
                 "here: give both processes the same FORGEWATCH_UPDATER_ settings of the gates"
             )
         if here != gate:
-            return f"the gate {gate.name!r} says {gate.value:g}, its evaluation gives {here.value:g}"
+            says, gives = (
+                f"{one.said('g')}, {'holds' if one.holds else 'a finding'}" for one in (gate, here)
+            )
+            other = " (said otherwise by an updater of another version)" if says == gives else ""
+            return f"the gate {gate.name!r} says {says}, its evaluation gives {gives}{other}"
     return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"

@@ -46,6 +46,7 @@ ledger = Table(
     Column("candidate", Text),
     Column("epoch", BigInteger),
     Column("hash", String(64), nullable=False),
+    Column("accepted", Text),
 )
 identity = Table("deploy_ledger_identity", metadata, Column("id", String(32), primary_key=True))
 """One row: the ledger's id, drawn at random when its tables were made. The hash chain begins with it."""
@@ -74,7 +75,8 @@ class DamagedLedgerError(LedgerError):
 class Move:
     """What somebody wants to write into the ledger.
 
-    candidate comes with `propose` alone, epoch with `raise epoch` alone, whose digests are empty.
+    candidate comes with `propose` alone, epoch with `raise epoch` alone, whose digests are empty. accepted
+    comes with `approve`: the reason for each finding, by the name of its gate.
     """
 
     actor: str
@@ -84,6 +86,7 @@ class Move:
     reason: str | None = None
     candidate: Candidate | None = None
     epoch: int | None = None
+    accepted: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -188,11 +191,13 @@ def _to_row(event: Event) -> dict[str, Any]:
         "sequence": event.sequence,
         "at": event.at.isoformat(),
         "candidate": candidate and candidate.model_dump_json(),
+        "accepted": json.dumps(event.move.accepted) if event.move.accepted else None,
     }
 
 
 def _from_row(row: dict[str, Any]) -> Event:
     candidate = Candidate.model_validate_json(row["candidate"]) if row["candidate"] else None
     columns = {field.name: row[field.name] for field in fields(Move)}
-    move = Move(**columns | {"candidate": candidate})
+    accepted = json.loads(row["accepted"]) if row["accepted"] else None
+    move = Move(**columns | {"candidate": candidate, "accepted": accepted})
     return Event(row["sequence"], datetime.fromisoformat(row["at"]), move)

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from pydantic import ValidationError
 
-from deploy.records import STATES, Action, Release
+from deploy.records import PROPOSED, STATES, Action, Release
 from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.ledger import Event, LedgerError
@@ -61,7 +61,7 @@ def show(events: Sequence[Event]) -> None:
         SERVE.remove(slot, release)
     for slot, release in served:
         SERVE.labels(slot, release).set(1)
-    waiting = [release.since for release in standing.releases.values() if release.state == "proposed"]
+    waiting = [release.since for release in standing.releases.values() if release.state in PROPOSED]
     PROPOSED_SINCE.set(min(waiting).timestamp() if waiting else 0)
     for state in STATES:
         RELEASES.labels(state).set(sum(release.state == state for release in standing.releases.values()))

@@ -30,7 +30,8 @@ from detector.release.contract import PICTURE
 from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
-from memory.import_files import LabelledFile, labels_of_media
+from memory.contradictions import near_duplicates
+from memory.import_files import LabelledFile, labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo
 
 log = structlog.get_logger()
@@ -82,7 +83,8 @@ def get_sheet(services: Opened, cluster: ClusterId) -> Response:
 def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     """Call exemplars a family, `real` or `ignore`: all of them or none.
 
-    409 where the name is none, or crops were purged; 404 for an unknown cluster or id.
+    409 where the name is none, crops were purged, or the same bytes are called another class; 404 for an
+    unknown cluster or id.
     """
     if body.cluster is not None:
         ids = [exemplar.id for exemplar in members_of(services.memory, body.cluster)]
@@ -90,7 +92,9 @@ def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
         ids = list(dict.fromkeys(body.ids or []))
     number = label(services.memory, ids, body.family, actor)
     log.info("labelled", label=number, family=body.family, exemplars=len(ids), actor=actor)
-    return LabelDone(label=number, exemplars=len(ids))
+    with services.memory.read() as connection:
+        contradicted = near_duplicates(connection, ids, body.family)
+    return LabelDone(label=number, exemplars=len(ids), contradicted=contradicted)
 
 
 @router.post("/labels/{number}/undo", tags=["memory"], status_code=201)
@@ -125,10 +129,19 @@ _HEAD_BYTES = 2**16  # of one file in an archive, with a long name
 
 Name = Annotated[
     str,
-    Path(min_length=1, max_length=200, description="the folder's name, which becomes the files' source"),
+    Path(min_length=1, max_length=200, description="the folder's name"),
 ]
 Labels = Annotated[
     list[int], Query(alias="label", description="labels that earlier parts of this import began")
+]
+
+Source = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=200,
+        description="the files' source, as the stream has it; without it import: and the folder's name",
+    ),
 ]
 
 _MEMORY_BYTES = 2**24
@@ -141,6 +154,14 @@ def known_media(services: Opened, body: MediaDigests) -> dict[str, str]:
         return labels_of_media(connection, body.digests)
 
 
+@router.post("/test-media", tags=["memory"])
+def get_test_media(services: Opened, body: MediaDigests) -> list[str]:
+    """Which of this imported media is only measured on, by its SHA-256; what was never imported is left
+    out."""
+    with services.memory.read() as connection:
+        return test_media(connection, body.digests)
+
+
 @router.post("/imports/{name}", tags=["memory"])
 async def add_files(
     services: Opened,
@@ -148,6 +169,7 @@ async def add_files(
     name: Name,
     request: Request,
     labels: Labels = [],  # noqa: B006 - FastAPI copies it
+    source: Source = None,
 ) -> ImportDone:
     """Take a part of a labelled folder: a tar archive (not compressed) of FAMILY/[GROUP/]FILE.
 
@@ -163,22 +185,23 @@ async def add_files(
                 raise HTTPException(413, f"a part has at most {limit} bytes")
             archive.write(chunk)
         archive.seek(0)
-        return await run_in_threadpool(_take, services, actor, name, archive, labels)
+        return await run_in_threadpool(_take, services, actor, source or f"import:{name}", archive, labels)
 
 
-def _take(services: Services, actor: str, name: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
+def _take(services: Services, actor: str, source: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
     try:
         files = list(_files(archive))
     except (tarfile.TarError, ValueError, OSError, EOFError) as error:
         raise HTTPException(422, f"no tar archive of plain files: {error}") from error
     labels = _labels(services, numbers) if numbers else {}
-    done = services.importer.take(files, name, _plan(services), actor=actor, labels=labels)
-    log.info("files imported", source=name, new=sum(done.new.values()), already=done.already, actor=actor)
+    done = services.importer.take(files, source, _plan(services), actor=actor, labels=labels)
+    log.info("files imported", source=source, new=sum(done.new.values()), already=done.already, actor=actor)
     return ImportDone(
         new=dict(done.new),
         already=done.already,
         skipped=[SkippedFile(**asdict(skipped)) for skipped in done.skipped],
         labels=done.labels,
+        contradicted=done.contradicted,
     )
 
 

@@ -14,6 +14,8 @@ from deploy.releases.approval import fold
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.server.services import Actor, Opened, Services
 from detector.records import Rollout
+from memory.labels import labelled_counts
+from updater.candidate.outlook import Outlook, outlook_of
 from updater.records import Candidate, UpdateRun
 
 log = structlog.get_logger()
@@ -55,8 +57,9 @@ def list_events(services: Opened) -> list[LedgerEntry]:
 def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
     """Propose a candidate whose artifact was put here before. Doing it twice is the same as once.
 
-    Its gates are computed anew from its evaluation's bytes. 409 where one does not hold or is not as the
-    candidate says, where its parent is not live, where the stored bytes differ, or where it was rejected.
+    Its gates are computed anew from its evaluation's bytes; with one that does not hold it is proposed with
+    findings. 409 where one is not as the candidate says, where its parent is not live, where the stored bytes
+    differ, or where it was rejected.
     """
     evidence = services.artifacts.evidence(candidate.digest)
     return _move(
@@ -70,15 +73,15 @@ def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
 def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Release:
     """Approve exactly these bytes and take them live; the release before retires.
 
-    Every file of the artifact is read anew. 409 where one byte is not what was proposed, or where the release
-    that it was compared with is no longer live.
+    Every file of the artifact is read anew. 409 where one byte is not what was proposed, where the release
+    that it was compared with is no longer live, or where a finding lacks a reason.
     """
     evidence = services.artifacts.evidence(digest)
     _move(
         services,
         digest,
         lambda history: approval.approve(
-            history, digest, body.evaluation_digest, evidence, services.updater, actor
+            history, digest, body.evaluation_digest, evidence, services.updater, actor, body.accept
         ),
     )
     return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor))
@@ -148,6 +151,7 @@ def _move(services: Services, digest: str | None, decide: Decide) -> Release:
             digest=event.move.digest,
             actor=event.move.actor,
             reason=event.move.reason,
+            accepted=event.move.accepted,
         )
     events = services.ledger.events()
     if appended:
@@ -166,7 +170,15 @@ def entry(event: Event) -> LedgerEntry:
         action=move.action,
         digest=move.digest,
         reason=move.reason,
+        accepted=None if move.accepted is None else dict(move.accepted),
     )
+
+
+@router.get("/outlook", tags=["updates"])
+def get_outlook(services: Opened) -> Outlook:
+    """What an update of today's labels would rest on, and what it would and would not know."""
+    with services.memory.read() as connection:
+        return outlook_of(labelled_counts(connection))
 
 
 @router.post("/updates", tags=["updates"], status_code=202)

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from deploy.records import PartitionLag, ProcessHealth, Shelved, Status
+from deploy.records import PROPOSED, PartitionLag, ProcessHealth, Shelved, Status
 from deploy.releases.approval import fold
 from deploy.releases.epoch import recent_raises
 from deploy.server.releases import entry
@@ -51,7 +51,7 @@ def look(settings: DeploySettings, services: Services) -> Status:
         live=standing.live,
         previous=standing.previous,
         proposed=[
-            release for release in standing.releases.values() if release.state in ("proposed", "approved")
+            release for release in standing.releases.values() if release.state in (*PROPOSED, "approved")
         ],
         publish_problem=services.publisher.problem,
         epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],

@@ -1,6 +1,6 @@
 """Everything between crops and scores as one torch module: this is what a release exports."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from detector.model.network import Network, PictureBranch
 from detector.model.scores import NEIGHBOURS, SCORES, NetworkOutput, fitted, fused, nearest_rows, search
 from detector.release.artifact import Reference as Reference
+from detector.release.experts import CarriedExpert
 from detector.release.manifest import GateParameters
 
 _LEAN = 2.0
@@ -114,6 +115,28 @@ def leaning(logits: Tensor, lean: Tensor) -> Tensor:
     return torch.cat([logits[:, :1], logits[:, 1:] + lean[:, None]], 1)
 
 
+def expert_scores(
+    experts: Sequence[CarriedExpert], logits: Sequence[Tensor], real: Tensor
+) -> dict[str, Tensor]:
+    """Return each expert's score of M items by its name, float32 [M]; higher means less familiar.
+
+    logits: float32 [M] of each expert; real: how probably each item is real by the network alone, [M]. It
+    is the logit in units of held-back reals. Above their median it counts as far as the network calls the
+    item real: a forgery of a known family is no surprise.
+    """
+    scores = {}
+    for expert, logit in zip(experts, logits, strict=True):
+        standard = (logit - expert.median) / expert.scale
+        scores[expert.score] = standard.clamp_max(0) + real * standard.clamp_min(0)
+    return scores
+
+
+def expert_lean(experts: Sequence[CarriedExpert], logits: Sequence[Tensor]) -> Tensor:
+    """Return what experts, at least one, add to each forgery's logit, nats, float32 [M]; logits: as above."""
+    votes = [expert.slope * logit + expert.offset for expert, logit in zip(experts, logits, strict=True)]
+    return torch.stack(votes).sum(0)
+
+
 class DetectorGraph(nn.Module):
     """A network with the gate's terms and the reference set as constants, on the CPU.
 
@@ -121,7 +144,8 @@ class DetectorGraph(nn.Module):
     by name: the network's output, each score of the gate under its own name, the unknown score, and the
     neighbours in the reference set. A network without forensic features takes no reference: then its
     novelty is 0, and there are no neighbours (n = 0). With a picture branch it also takes picture, uint8
-    [N', S', S', 3], and picture_pooling, float32 [M, N'], and the branch's logits are added. Raises
+    [N', S', S', 3], and picture_pooling, float32 [M, N'], and the branch's logits are added. Of each expert
+    it takes the logits of the crops or pictures, float32 [N] or [N'] (`detector.model.experts`). Raises
     ValueError where only one of network and reference is forensic, or a term of the gate cannot be made.
     """
 
@@ -131,15 +155,17 @@ class DetectorGraph(nn.Module):
         gate: GateParameters,
         reference: Reference | None,
         branch: PictureBranch | None = None,
+        experts: Sequence[CarriedExpert] = (),
     ) -> None:
         super().__init__()
         if (reference is not None) != network.architecture.forensic:
             raise ValueError("a network with forensic features needs a reference set, one without takes none")
         self.network = network
         self.branch = branch
+        self.experts = tuple(experts)
         self.gate = gate
         self.scores = fitted(reference)
-        if lacking := gate.terms.keys() - self.scores.keys():
+        if lacking := gate.terms.keys() - self.scores.keys() - {expert.score for expert in experts}:
             raise ValueError(
                 f"the gate has terms that this network cannot make: {', '.join(sorted(lacking))}"
             )
@@ -155,6 +181,7 @@ class DetectorGraph(nn.Module):
         pooling: Tensor,
         picture: Tensor | None = None,
         picture_pooling: Tensor | None = None,
+        **expert_logits: Tensor,
     ) -> dict[str, Tensor]:
         """Score M pools of N crops, and of the pictures that they are of."""
         output: NetworkOutput = self.network(crops.permute(0, 3, 1, 2).float(), pooling)
@@ -165,8 +192,17 @@ class DetectorGraph(nn.Module):
             index = distance.long()
         else:
             _, index, distance = self.search(output.features)
+        logits = []
+        for expert in self.experts:
+            pools = pooling if expert.input == "crop" else picture_pooling
+            assert pools is not None
+            logits.append(pools @ expert_logits[expert.raw.name])
+        scores |= expert_scores(self.experts, logits, torch.softmax(output.logits, 1)[:, 0])
         if self.branch is not None:
             output = output._replace(logits=output.logits + self.branch(picture, picture_pooling))
+        if self.experts:
+            lean = expert_lean(self.experts, logits)
+            output = output._replace(logits=leaning(output.logits, lean))
         unknown = fused(scores, self.gate)
         if self.surroundings is not None and self.levels is not None:
             near = self.surroundings.near(output)

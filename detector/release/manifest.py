@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from detector.records import Label
 from detector.release.contract import Contract
 from detector.release.crop_graphs import MapContract, ScanContract
+from detector.release.experts import CarriedExpert
 from detector.release.tensors import ROWS
 
 FEATURE_VERSION = "2"
@@ -257,6 +258,9 @@ class Manifest(BaseModel):
     )
     scanner: ScanContract | None = Field(
         None, description="what says when a video is forged; None for a release without"
+    )
+    experts: tuple[CarriedExpert, ...] = Field(
+        (), description="networks with a real/fake head of their own, inside of the detector's graph"
     )
     files: dict[str, str] = Field({}, description="SHA-256 by file name; all but the manifest")
 

@@ -238,8 +238,8 @@ def build() -> Dashboard:
                 "Update runs by state",
                 "short",
                 {"{{state}}": f"max by (state) (forgewatch_updater_runs{{{HERE}}})"},
-                "Normal: proposed and refused rise, at most one runs. failed rises: see forgewatch status "
-                "for why.",
+                "Normal: proposed (with findings) and refused rise, at most one runs. failed rises: see "
+                "forgewatch status for why.",
                 span=QUARTER,
             )
         )

@@ -40,7 +40,7 @@ def build() -> Dashboard:
             figure(
                 "Releases that wait for an approval",
                 "short",
-                f'max(forgewatch_deploy_releases{{state="proposed",{HERE}}})',
+                f'sum(max by (state) (forgewatch_deploy_releases{{state=~"proposed|proposed with findings",{HERE}}}))',
                 "Normal: 0 or 1. Read the evidence (forgewatch release) and approve or reject.",
             )
         )
@@ -129,7 +129,8 @@ def build() -> Dashboard:
                 "Releases by state",
                 "short",
                 {"{{state}}": f"max by (state) (forgewatch_deploy_releases{{{HERE}}})"},
-                "Normal: one live; retired and rejected grow with time. proposed: read its evidence, and approve or reject it.",
+                "Normal: one live; retired and rejected grow with time. proposed (with findings): read its "
+                "evidence, and approve or reject it.",
                 span=THIRD,
             )
         )

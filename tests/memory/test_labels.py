@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from memory import rows
-from memory.labels import LabelError, history, label, undo
+from memory.labels import LabelError, history, label, labelled_counts, undo
 from memory.records import Exemplar, split_of
 from memory.rows import UnknownExemplarError
 from memory.store import Store
@@ -33,6 +33,19 @@ def test_a_label_sends_whole_groups_to_the_shelf_of_their_split(store):
         assert exemplar.split == split_of(exemplar.group)
         assert exemplar.shelf == ("rehearsal" if exemplar.split == "train" else "held-back")
     assert {"rehearsal", "held-back"} == {e.shelf for e in by_id(store).values()}
+
+
+def test_what_bears_a_label_is_counted_by_class_source_and_split_in_items_and_groups(store):
+    label(store, IDS[:12], "real", "ada")
+    label(store, IDS[12:15], "gan", "ada")
+    label(store, IDS[15:18], "ignore", "ada")
+    with store.read() as connection:
+        counted = labelled_counts(connection)
+    assert {of.family for of in counted} == {"real", "gan"}
+    assert sum(of.items for of in counted) == 15
+    for of in counted:
+        mine = [e for e in by_id(store).values() if (e.family, e.split) == (of.family, of.split)]
+        assert (of.items, of.groups) == (len(mine), len({e.group for e in mine}))
 
 
 def test_what_is_ignored_is_of_no_class_and_never_learnt(store):

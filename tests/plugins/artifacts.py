@@ -37,7 +37,7 @@ def make_evaluation() -> MakeEvaluation:
         new = tuple(name for name in classes[1:] if name not in known)
         before = judged(classes, 0.9) if parent else None
         after = judged(classes, named)
-        return Evaluation(
+        evaluation = Evaluation(
             update=1,
             parent=parent,
             backbone="lcnet_050",
@@ -52,8 +52,9 @@ def make_evaluation() -> MakeEvaluation:
             after=after,
             calibration={},
             export_differences={},
-            gates=make_gates(UpdaterSettings(), classes, new, before, after),
+            gates=(),
         )
+        return evaluation.model_copy(update={"gates": make_gates(UpdaterSettings(), evaluation)})
 
     return make
 

@@ -73,7 +73,7 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
             digest = "0" * 64 if number == LOST else hashlib.sha256(file).hexdigest()
             item = make_item(at.offset, topic=ingest.media_topic, source="door-7", digest=digest)
             said = make_verdict(item, label="real", unknown_score=float(scores[number]))
-            producer.send(ingest.topic(VERDICTS), said.model_dump_json().encode(), key=b"door-7").get(30)
+            producer.send(ingest.topic(VERDICTS), said.model_dump_json().encode()).get(30)
 
     files = media()
     store = Store(memory.database_url)

@@ -12,6 +12,7 @@ from updater import draws
 from updater.draws import RandomStream
 from updater.measures import (
     auroc,
+    auroc_interval,
     balanced_weights,
     conformal_bound,
     may_exceed,
@@ -133,3 +134,13 @@ def test_draws_by_running_sums_are_those_by_chances():
     found = draws.draw(one, draws.cumulative(chances), 500)
     assert np.array_equal(found, other.choice(1000, 500, p=chances))
     assert one.random() == other.random()
+
+
+def test_the_interval_of_an_auroc_holds_it_as_often_as_it_says():
+    rng, held = np.random.default_rng(0), 0
+    truth = 0.760  # of two normal distributions one standard deviation apart
+    for _ in range(400):
+        found = auroc(rng.normal(1, 1, 40), rng.normal(0, 1, 60))
+        low, high = auroc_interval(found, 40, 60)
+        held += low <= truth <= high
+    assert 0.92 < held / 400 < 0.98

@@ -117,17 +117,23 @@ def test_an_update_rehearses_a_budget_of_what_is_live_and_no_proposal_costs_a_cr
     assert len(list(crops.digests())) == 120
 
 
-def test_a_candidate_that_misses_a_gate_is_refused_with_its_number_and_never_reaches_deploy(
+def test_a_candidate_that_misses_a_gate_is_proposed_with_its_finding_which_a_person_must_take(
     scant_recipes, make_settings, remember, memory_settings, deploy_server
 ):
     remember("real", 40)
     remember("blocky", 40)
-    with deploy_server() as (url, _):
+    with deploy_server(max_reals_wrong=-0.01) as (url, _):
         run = run_once(make_settings(url, backbone="none", max_reals_wrong=-0.01), memory_settings)
-        assert run.state == "refused"
+        assert run.state == "proposed with findings"
         assert "share of reals called unknown" in run.error
         assert "bound -0.01" in run.error
-        assert proposed(url) == []
+        (candidate,) = proposed(url)
+        assert candidate.digest == run.candidate
+        finding = candidate.findings[0]
+        assert finding.low <= finding.value <= finding.high
+        assert "Import reals" in finding.mends
+        with pytest.raises(httpx.HTTPStatusError, match="409"):
+            approve(url, candidate)
 
 
 def test_while_deploy_is_down_the_run_waits_in_the_queue_and_says_so(

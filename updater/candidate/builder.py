@@ -11,6 +11,7 @@ from functools import partial
 from pydantic import BaseModel
 from safetensors.torch import load_file
 
+from detector.model.experts import WithExperts, export_with_experts
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.release.artifact import (
@@ -30,18 +31,22 @@ from detector.release.manifest import ReferenceEntry
 from detector.release.tensors import write_probe
 from detector.serving.session import Session, open_session
 from ingest.durable import rename_durably, write_durably
+from updater.candidate.behind import behind_gates, forgotten, real_groups
 from updater.candidate.calibrate import calibrate
 from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
-from updater.candidate.evaluate import Judge, batch, spread
+from updater.candidate.evaluate import Judge, batch, performance_of, spread
+from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
 from updater.candidate.localized import localized
+from updater.candidate.model_card import model_card
 from updater.candidate.picture import fit_head
 from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
-from updater.candidate.report import evaluation_markdown, model_card
+from updater.candidate.report import evaluation_markdown
 from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import scanned
 from updater.candidate.together import learn
+from updater.experts.calibrate import calibrated_experts
 from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.records import Evaluation, Power, RealsMarked
@@ -84,14 +89,21 @@ def learnt(draft: Draft) -> None:
 def calibrated(draft: Draft) -> Calibrated:
     """Fit the gate and the reference set."""
     plan = draft.featured
-    held = plan.splits.calibration
+    held, vote = plan.splits.calibration, vote_on(draft.branch, plan.splits.calibration)
+    experts = None
+    if plan.experts:
+        logits = output_of(draft.network, held, plan.device, "share of the experts", draft.progress).logits
+        contracts = [expert.contract for expert in plan.experts]
+        logits = logits if vote is None else logits + vote
+        experts = calibrated_experts(contracts, held, logits, plan.classes)
     gate, reference, figures = calibrate(
         draft.network,
         plan.splits.train,
         held,
         plan.classes,
         device=plan.device,
-        vote=vote_on(draft.branch, held),
+        vote=vote,
+        experts=experts,
         live=live_calls(plan, draft.progress),
         progress=draft.progress,
     )
@@ -102,23 +114,27 @@ def calibrated(draft: Draft) -> Calibrated:
         rename_durably(aside, draft.artifact / REFERENCE)
         pairs = zip(reference.ids, reference.families, strict=True)
         entries = tuple(ReferenceEntry(exemplar=item, family=family) for item, family in pairs)
-    return Calibrated(gate=gate, reference=entries, figures=figures)
+    carried = () if experts is None else experts.experts
+    return Calibrated(gate=gate, reference=entries, figures=figures, experts=carried)
 
 
 def exported(draft: Draft) -> Exported:
     """Export the graph, prove it equal, and write the probe. Raises detector.model.export.ExportError."""
     plan = draft.plan
     draft.progress("export", 0, 1)
-    graph = DetectorGraph(draft.network, draft.left(Calibrated).gate, draft.reference, draft.branch)
+    left, files = draft.left(Calibrated), {one.contract.name: one.path for one in plan.experts}
+    graph = DetectorGraph(draft.network, left.gate, draft.reference, draft.branch, left.experts)
     aside, model, probe = draft.root / MODEL, draft.artifact / MODEL, draft.root / PROBE
     shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
-    contract = export(graph, (*crops_and_pooling(plan.crop_plan), *shown), aside)
+    inputs = (*crops_and_pooling(plan.crop_plan), *shown)
+    contract = export_with_experts(graph, inputs, files, aside) if files else export(graph, inputs, aside)
     some = spread(plan.splits.calibration, PROOF_ITEMS)
     few = some.take(range(min(PROBE_ITEMS, len(some))))
-    worst = prove_equal(graph, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
+    asked = WithExperts(graph, files) if files else graph
+    worst = prove_equal(asked, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
     rename_durably(aside, model)
-    asked = batch(few)
-    write_probe(probe, asked, Session(model, contract, threads=1).score(asked))
+    request = batch(few)
+    write_probe(probe, request, Session(model, contract, threads=1).score(request))
     rename_durably(probe, draft.artifact / PROBE)
     return Exported(contract=contract, differences=worst)
 
@@ -147,23 +163,27 @@ def evaluated(draft: Draft) -> Evaluation:
     candidate = Judge(
         Session(draft.artifact / MODEL, exported.contract, threads=1), calibrated.gate, plan.classes
     )
-    live = before = None
+    live = of_live = before = None
     if parent is not None:
         live = Judge(open_session(parent, threads=1), parent.manifest.gate, parent.manifest.classes)
-        before = live.performance(test, pseudo, familiar, partial(progress, "evaluate live"))
-    after = candidate.performance(test, pseudo, familiar, partial(progress, "evaluate candidate"))
-    robust, of_live = measure_robustness(
+        of_live = live.calls(test, partial(progress, "evaluate live"))
+        before = performance_of(test, of_live, live.calls(pseudo), familiar)
+    calls = candidate.calls(test, partial(progress, "evaluate candidate"))
+    after = performance_of(test, calls, candidate.calls(pseudo), familiar)
+    robust, robust_before = measure_robustness(
         candidate, live, test, plan.seed, partial(progress, "evaluate under distortions")
     )
     after = after.model_copy(update={"power": draft.left_by(Power), "robustness": robust})
     if before is not None and parent is not None:
-        before = before.model_copy(update={"power": _power_of(parent), "robustness": of_live})
+        before = before.model_copy(update={"power": _power_of(parent), "robustness": robust_before})
+    old = tuple(name for name in plan.classes[1:] if name not in plan.new)
     evaluation = Evaluation(
         update=draft.update,
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.described,
         picture=plan.architecture.picture and plan.architecture.picture.weights,
+        experts=tuple(expert.described for expert in calibrated.experts),
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),
         classes=plan.classes,
@@ -177,10 +197,14 @@ def evaluated(draft: Draft) -> Evaluation:
         scanner=scanner and scanner.found,
         calibration=calibrated.figures,
         export_differences=exported.differences,
-        gates=make_gates(draft.settings, plan.classes, plan.new, before, after),
+        gates=(),
         sources=calibrated.gate.sources,
         reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
+        real_groups=real_groups(plan.splits),
+        forgotten=forgotten(test, of_live, calls, old),
+        behind=behind_gates(test, of_live, calls, plan.new, old),
     )
+    evaluation = evaluation.model_copy(update={"gates": make_gates(draft.settings, evaluation)})
     write_durably(draft.artifact / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
     write_durably(draft.artifact / MODEL_CARD, model_card(evaluation).encode())
     return evaluation

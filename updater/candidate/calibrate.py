@@ -8,7 +8,6 @@ one photograph are one witness and not twenty.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from detector.model.graph import Around, around
 from detector.model.network import Network
-from detector.model.scores import SCORES, NetworkOutput, fitted, fused
+from detector.model.scores import SCORES, fused
 from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term, decide
+from updater.candidate.gate_inputs import GateInputs, output_of, score
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,
     CalibrationError,
@@ -39,13 +38,10 @@ from updater.candidate.thresholds import (
     video_unknown_threshold,
 )
 from updater.data.training_data import LabelledCrops
+from updater.experts.calibrate import ExpertsSay
 from updater.measures import balanced_weights, weighted_quantile
 from updater.progress import Progress, unsaid
-from updater.training.pools import backbone_rows, classify_items, crop_features
 from updater.training.step import is_real
-
-_ITEMS_AT_ONCE = 2048
-
 
 CLIP = 6.0
 """A score counts for at most so many of its scales: one odd score alone makes nothing unknown."""
@@ -59,12 +55,14 @@ def calibrate(
     *,
     device: torch.device | None = None,
     vote: Tensor | None = None,
+    experts: ExpertsSay | None = None,
     live: LiveCalls | None = None,
     progress: Progress = unsaid,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
 
-    vote: float32 [n, K], the logits of a picture branch for the calibration items, which are added.
+    vote: float32 [n, K], the logits of a picture branch for the calibration items, which are added; experts:
+    what they say of these items.
     live: what the live release says of them, which is kept; None where nothing is live.
 
     Returns the gate, the reference set (None for a network without forensic features) and figures
@@ -81,7 +79,7 @@ def calibrate(
         reference = make_reference(
             output_of(network, some, device, "reference", progress), some.families, some.ids
         )
-    measured = score(network, reference, calibration, device, progress, vote)
+    measured = score(network, reference, calibration, device, progress, vote, experts)
     groups, sources = np.array(calibration.groups), np.array(calibration.sources)
     gate = fit_gate(measured, families, groups, live, calibration.videos, sources)
     return gate, reference, _figures(measured, calibration, classes, gate)
@@ -90,71 +88,6 @@ def calibrate(
 def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
     """Return which items are of a class of real media, bool [n]."""
     return np.array([is_real(str(family)) for family in families], bool)
-
-
-@dataclass(frozen=True)
-class GateInputs:
-    """What a gate decides n whole items by."""
-
-    scores: dict[str, NDArray[np.float32]]
-    """[n] each, by the names of detector/model/scores.py; higher means less familiar"""
-    fake_probability: NDArray[np.float32]
-    """[n], by the logits alone"""
-    logits: NDArray[np.float32]
-    """[n, K]"""
-    around: Around | None = None
-    """None where there is no reference set"""
-
-
-def score(
-    network: Network,
-    reference: Reference | None,
-    items: LabelledCrops,
-    device: torch.device,
-    progress: Progress = unsaid,
-    vote: Tensor | None = None,
-) -> GateInputs:
-    """Score whole items with a network that is not exported yet, and the vote of a picture branch."""
-    return gate_inputs(output_of(network, items, device, "calibration", progress), reference, vote)
-
-
-def output_of(
-    network: Network,
-    items: LabelledCrops,
-    device: torch.device,
-    stage: str,
-    progress: Progress,
-) -> NetworkOutput:
-    """Return what the network says of each whole item, on the CPU."""
-    features = crop_features(network, items, device, lambda *at: progress(stage, *at))
-    seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
-    return NetworkOutput(*(item.cpu() for item in classify_items(network, seen, features, items.starts)))
-
-
-def gate_inputs(output: NetworkOutput, reference: Reference | None, vote: Tensor | None = None) -> GateInputs:
-    """Score what a network says of n whole items, by every score that this reference set allows.
-
-    vote: float32 [n, K], added to the logits by which an item is called real or fake, and by no score.
-    """
-    output = NetworkOutput(*(one.cpu() for one in output))
-    logits = output.logits if vote is None else output.logits + vote
-    return GateInputs(
-        scores={
-            name: np.concatenate([score(part).numpy() for part in _in_parts(output)])
-            for name, score in fitted(reference).items()
-        },
-        fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
-        logits=logits.numpy(),
-        around=None if reference is None else around(reference, _in_parts(output)),
-    )
-
-
-def _in_parts(output: NetworkOutput) -> list[NetworkOutput]:
-    """Split what is said of n items: all their distances to the reference set would fill the memory."""
-    return [
-        NetworkOutput(*part)
-        for part in zip(*(torch.split(one, _ITEMS_AT_ONCE) for one in output), strict=True)
-    ]
 
 
 def fit_gate(
@@ -229,7 +162,13 @@ def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GatePar
     The thresholds stay to be fitted: 0 for unknown, 1 for fake.
     """
     return GateParameters(
-        terms={name: _term(values, weights, SCORES[name].weight) for name, values in measured.scores.items()},
+        terms={
+            name: _term(values, weights, SCORES[name].weight)
+            for name, values in measured.scores.items()
+            if name in SCORES
+        }
+        # An expert's score is in units of held-back reals already.
+        | {name: Term(median=0.0, scale=1.0, weight=of) for name, of in measured.expert_weights.items()},
         clip=CLIP,
         unknown_threshold=0.0,
         fake_threshold=1.0,

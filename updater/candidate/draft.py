@@ -18,12 +18,14 @@ from detector.model.network import Network, PictureBranch
 from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Graph, Reference, load_reference
 from detector.release.contract import Contract
 from detector.release.crop_graphs import CropGraph, MapContract, ScanContract
+from detector.release.experts import CarriedExpert
 from detector.release.manifest import FEATURE_VERSION, GateParameters, Manifest, ReferenceEntry
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
 from updater.candidate.picture import new_branch, with_picture_features
 from updater.candidate.plan import Plan, branch_of, load_network
+from updater.experts.look import with_expert_logits
 from updater.progress import Progress
 from updater.records import Power, ScannerFound
 from updater.settings import UpdaterSettings
@@ -44,6 +46,7 @@ class Calibrated(BaseModel):
     gate: GateParameters
     reference: tuple[ReferenceEntry, ...]
     figures: dict[str, float]
+    experts: tuple[CarriedExpert, ...] = ()
 
 
 class Exported(BaseModel):
@@ -101,8 +104,8 @@ class Draft:
 
     @cached_property
     def featured(self) -> Plan:
-        """The plan with what never changes of its items to train and calibrate on: the features of crops, and
-        what a frozen model makes of whole pictures.
+        """The plan with what never changes of its items to train and calibrate on: the features of crops,
+        what experts say, and what a frozen model makes of whole pictures.
         """
         plan, splits = self.plan, self.plan.splits
         if plan.architecture.forensic:
@@ -111,7 +114,14 @@ class Draft:
                 splits.calibration, plan.device, partial(self.progress, "features held back")
             )
             plan = replace(plan, splits=replace(splits, train=train, calibration=held))
-        return with_picture_features(plan, self.begun, self.settings.work_dir / FROZEN, self.progress)
+        kept = self.settings.work_dir / FROZEN
+        splits = plan.splits
+        train, held = (
+            with_expert_logits(items, plan.experts, kept, self.progress)
+            for items in (splits.train, splits.calibration)
+        )
+        plan = replace(plan, splits=replace(splits, train=train, calibration=held))
+        return with_picture_features(plan, self.begun, kept, self.progress)
 
     @cached_property
     def begun(self) -> PictureBranch | None:
@@ -171,6 +181,7 @@ class Draft:
             parent=plan.parent and plan.parent.artifact.digest,
             calibration=calibrated.figures,
             export_differences=exported.differences,
+            experts=calibrated.experts,
         )
 
 
@@ -218,4 +229,6 @@ def identity_of(plan: Plan, update: int) -> str:
         "localizer_steps": plan.localizer_steps,
         "scanner_steps": plan.scanner_steps,
     }
+    if plan.experts:
+        parts["experts"] = [expert.contract.model_dump() for expert in plan.experts]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

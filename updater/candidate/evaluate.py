@@ -26,6 +26,26 @@ _ITEMS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
+class Calls:
+    """What a model says of n items, [n] each."""
+
+    labels: NDArray[np.str_]
+    families: NDArray[np.str_]
+    """the likeliest family, whatever the label"""
+    unknown: NDArray[np.floating[Any]]
+    """the gate's unknown score"""
+    energy: NDArray[np.floating[Any]]
+    fake: NDArray[np.floating[Any]]
+    """fake probability"""
+
+    def named(self, items: LabelledCrops) -> NDArray[np.bool_]:
+        """Return which items got the label of their class and, where that is a family, its very name."""
+        classes = np.array(items.families)
+        forged = (self.labels == "fake") & (self.families == classes)
+        return np.asarray(np.where(classes == REAL, self.labels == REAL, forged))
+
+
+@dataclass(frozen=True)
 class Judge:
     """A model with its gate. Every model that is compared is to get the same items."""
 
@@ -34,49 +54,48 @@ class Judge:
     classes: tuple[str, ...]
     """by logit, the first is real"""
 
-    def performance(
-        self,
-        items: LabelledCrops,
-        pseudo: LabelledCrops,
-        familiar: frozenset[str],
-        progress: Steps = uncounted,
-    ) -> Performance:
-        """Judge held-back items, and how well pseudo-forgeries are told from those of the `familiar` classes.
-
-        The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score.
-        """
-        total = len(items) + len(pseudo)
-        known = self._scored(items, lambda done: progress(done, total))
-        forged = self._scored(pseudo, lambda done: progress(len(items) + done, total))
-        families = np.array(items.families)
-        labels, names = labelled(known, self.gate, self.classes, items)
-        weights = balanced_weights(families, np.array(items.groups))
-        shares = {}
-        for family in sorted(set(items.families)):
-            mine = families == family
-            named = (labels == REAL) if family == REAL else (labels == "fake") & (names == family)
-            shares[family] = Shares(
-                items=int(mine.sum()),
-                named=float(np.average(named[mine], weights=weights[mine])),
-                **{
-                    label: float(np.average(labels[mine] == label, weights=weights[mine]))
-                    for label in (REAL, "fake", "unknown")
-                },
-            )
-        rejection = auroc(forged["unknown_score"], known["unknown_score"][np.isin(families, list(familiar))])
-        return Performance(classes=shares, rejection_auroc=rejection)
+    def calls(self, items: LabelledCrops, progress: Steps = uncounted) -> Calls:
+        """Return what it says of each item."""
+        scored = score_items(self.session, items, lambda done: progress(done, len(items)))
+        labels, families = labelled(scored, self.gate, self.classes, items)
+        return Calls(
+            labels, families, scored["unknown_score"], scored["energy"], fake_probabilities(scored["logits"])
+        )
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        labels, _ = labelled(self._scored(items), self.gate, self.classes, items)
+        labels, _ = labelled(score_items(self.session, items), self.gate, self.classes, items)
         return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
 
-    def _scored(
-        self, items: LabelledCrops, progress: Callable[[int], None] = lambda done: None
-    ) -> ModelOutput:
-        """Score items as this model takes them: without their pictures where it looks at none."""
-        pictured = any(spec.name == PICTURE for spec in self.session.contract.inputs)
-        return score_items(self.session, items if pictured else replace(items, pictures=None), progress)
+
+def performance_of(
+    items: LabelledCrops, calls: Calls, pseudo: Calls, familiar: frozenset[str]
+) -> Performance:
+    """Return how held-back items fared, and how well pseudo-forgeries are told from the `familiar` classes.
+
+    The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score and, beside
+    it, by the energy alone.
+    """
+    families, groups, named = np.array(items.families), np.array(items.groups), calls.named(items)
+    weights = balanced_weights(families, groups)
+    shares = {}
+    for family in sorted(set(items.families)):
+        mine = families == family
+        shares[family] = Shares(
+            items=int(mine.sum()),
+            groups=len(set(groups[mine])),
+            named=float(np.average(named[mine], weights=weights[mine])),
+            **{
+                label: float(np.average(calls.labels[mine] == label, weights=weights[mine]))
+                for label in (REAL, "fake", "unknown")
+            },
+        )
+    met = np.isin(families, list(familiar))
+    return Performance(
+        classes=shares,
+        rejection_auroc=auroc(pseudo.unknown, calls.unknown[met]),
+        rejection_energy_auroc=auroc(pseudo.energy, calls.energy[met]),
+    )
 
 
 def score_items(
@@ -84,9 +103,13 @@ def score_items(
 ) -> ModelOutput:
     """Score whole items, each the mean of its crops; the rows are the items in their order.
 
+    Their pictures are left out where the model looks at none.
+
     As many batches run beside one another as torch has threads, so a session of one thread is the quickest.
     """
     threads, parts = torch.get_num_threads(), []
+    if not any(spec.name == PICTURE for spec in session.contract.inputs):
+        items = replace(items, pictures=None)
 
     def scored(first: int) -> ModelOutput:
         return session.score(batch(items.take(range(first, min(first + _ITEMS_AT_ONCE, len(items))))))

@@ -1,72 +1,89 @@
-"""The conditions that a candidate must meet before it can be proposed, as pure functions.
+"""The conditions on a candidate, as pure functions of its evaluation. What does not hold is a finding.
 
-Shares are fractions in 0..1, AUCs too; a gate that compares two of them has its value and bound
-in points (hundredths). A value that equals its bound holds. A value that is not a number, as
-where nothing was held back to measure it on, never holds: what was not measured was not met.
+Shares are fractions in 0..1, AUCs too; a gate that compares two of them has its value and bound in points
+(hundredths). A bound is broken only beyond the value's interval, whose end may equal it. What was not
+measured, as where nothing was held back to measure it on, never holds: what was not measured was not met.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
 from memory.records import REAL
-from updater.records import Gate, Lost, Performance, Power, Robustness
+from updater.candidate import findings
+from updater.gate_records import Behind, Gate
+from updater.intervals import lost_interval, share_interval
+from updater.records import Evaluation, Lost, Performance, Power, Robustness, Shares
 from updater.settings import UpdaterSettings
 
+REALS_UNKNOWN, REALS_FAKE = "share of reals called unknown", "share of reals called fake"
+FORGOTTEN = "points forgotten of the old families"
+POWER = "points of power lost"
+ROBUSTNESS = "points of accuracy lost under distortions, beyond chance"
+ITEMS_SHOWN = 8
+"""behind a finding"""
+_NOTHING = Behind(items=(), sources={})
 
-def make_gates(
-    bounds: UpdaterSettings,
-    classes: Sequence[str],
-    new: Sequence[str],
-    before: Performance | None,
-    after: Performance,
-) -> tuple[Gate, ...]:
-    """Return every gate that applies to a candidate of these classes, of which the first is real.
 
-    new: those that the live release does not know. before: the live release on the same held-back items,
-    None where nothing is live, and so nothing can be forgotten. Raises KeyError where a class was not
-    measured, and ValueError where the live release knows no family.
+def naming(family: str) -> str:
+    """Return the name of the gate on what is named of a new family."""
+    return f"share of {family} named"
+
+
+def make_gates(bounds: UpdaterSettings, evaluation: Evaluation) -> tuple[Gate, ...]:
+    """Return every gate that applies to what was evaluated; those that it names itself are not looked at.
+
+    Without a live release nothing can be forgotten or lost. Raises KeyError where a class was not measured,
+    and ValueError where the live release knows no family.
     """
-    reals = after.classes[REAL]
-    found = [
-        at_most("share of reals called unknown", reals.unknown, bounds.max_reals_wrong),
-        at_most("share of reals called fake", reals.fake, bounds.max_reals_wrong),
-        *names({name: after.classes[name].named for name in new}, bounds.min_new_named),
+    classes, before, after = evaluation.classes, evaluation.before, evaluation.after
+    reals, wrong = after.classes[REAL], bounds.max_reals_wrong
+    gates = [
+        _at_most(REALS_UNKNOWN, reals.unknown, wrong, reals.groups),
+        _at_most(REALS_FAKE, reals.fake, wrong, reals.groups),
+        *(names(name, after.classes[name], bounds.min_new_named) for name in evaluation.new),
     ]
     if before is not None:
-        old = [name for name in classes if name != REAL and name not in new]
-        found += [
+        gates += [
             forgets(
-                {name: before.classes[name].named for name in old},
-                {name: after.classes[name].named for name in old},
-                bounds.max_forgotten_points,
+                evaluation, before, [c for c in classes if c != REAL and c not in evaluation.new], bounds
             ),
+            *keeps_power(before.power, after.power, bounds.max_power_points),
+            *keeps_robustness(before.robustness, after.robustness, bounds.max_robustness_points),
         ]
-        found += keeps_power(before.power, after.power, bounds.max_power_points)
-        found += keeps_robustness(before.robustness, after.robustness, bounds.max_robustness_points)
-    return tuple(found)
+    return tuple(gate if gate.holds else _as_finding(gate, evaluation) for gate in gates)
 
 
-def at_most(name: str, value: float, bound: float) -> Gate:
-    """Holds where value <= bound."""
-    return Gate(name=name, value=value, bound=bound, holds=value <= bound)
+def names(family: str, shares: Shares, bound: float) -> Gate:
+    """The gate of a new family: the share of its held-back items that got its very name."""
+    low, high = _ends(shares.named, shares.groups)
+    holds = (shares.named if high is None else high) >= bound
+    return Gate(
+        name=naming(family),
+        value=_number(shares.named),
+        bound=bound,
+        holds=holds,
+        low=low,
+        high=high,
+        groups=shares.groups,
+    )
 
 
-def at_least(name: str, value: float, bound: float) -> Gate:
-    """Holds where value >= bound."""
-    return Gate(name=name, value=value, bound=bound, holds=value >= bound)
-
-
-def forgets(before: Mapping[str, float], after: Mapping[str, float], bound_points: float) -> Gate:
+def forgets(evaluation: Evaluation, before: Performance, old: list[str], bounds: UpdaterSettings) -> Gate:
     """Mean over the live model's forgery families of (share named before - share named after), in points.
 
-    Keys are families, values the share of the family's held-back items that got its very name.
-    Positive: forgotten. Raises KeyError where `after` lacks a family of `before`, since a
-    candidate must answer for every one of them, and ValueError where there is none.
+    old: these families. Positive: forgotten. Raises KeyError where one was not measured, since a candidate
+    must answer for every one of them, and ValueError where there is none.
     """
-    if not before:
+    if not old:
         raise ValueError("the live model knows no family, so there is nothing to forget")
-    lost = sum(before[family] - after[family] for family in before) / len(before)
-    return at_most("points forgotten of the old families", _rounded(100 * lost), bound_points)
+    after = evaluation.after.classes
+    lost = sum(before.classes[family].named - after[family].named for family in old) / len(old)
+    interval = evaluation.forgotten
+    return _points_at_most(
+        FORGOTTEN,
+        lost,
+        bounds.max_forgotten_points,
+        None if interval is None else (interval.low, interval.high, interval.groups),
+    )
 
 
 def keeps_power(before: Power | None, after: Power | None, bound_points: float) -> tuple[Gate, ...]:
@@ -78,10 +95,21 @@ def keeps_power(before: Power | None, after: Power | None, bound_points: float) 
     """
     if before is None:
         return ()
-    both = [name for name in before.families if after is not None and name in after.families]
-    lost = [before.families[name].share - after.families[name].share for name in both] if after else []
-    value = _rounded(100 * sum(lost) / len(lost)) if lost else math.nan
-    return (at_most("points of power lost", value, bound_points),)
+    pairs = [
+        (before.families[name], after.families[name])
+        for name in before.families
+        if after is not None and name in after.families
+    ]
+    if not pairs:
+        return (_points_at_most(POWER, math.nan, bound_points, None),)
+    lost = sum(b.share - a.share for b, a in pairs) / len(pairs)
+    # An older release says no groups, of which there are at most as many as items.
+    witnessed = [((b.share, b.groups or b.items), (a.share, a.groups)) for b, a in pairs if a.groups]
+    interval = None
+    if len(witnessed) == len(pairs):
+        ends = lost_interval([b for b, _ in witnessed], [a for _, a in witnessed])
+        interval = (*ends, sum(groups for _, (_, groups) in witnessed))
+    return (_points_at_most(POWER, lost, bound_points, interval),)
 
 
 def keeps_robustness(
@@ -89,27 +117,78 @@ def keeps_robustness(
 ) -> tuple[Gate, ...]:
     """Points of accuracy under distortions that a candidate has lost with 95 % confidence: `low` of its loss.
 
-    So what chance explains refuses nobody: few items let more pass, and `lost_on` says how much. Positive:
+    So what chance explains is no finding: few items let more pass, and `lost_on` says how much. Positive:
     distortions mislead the candidate more. No gate where the live model was not measured so.
     """
     if before is None:
         return ()
     lost = after and after.lost
-    value = _rounded(100 * lost.low) if lost else math.nan
-    gate = at_most("points of accuracy lost under distortions, beyond chance", value, bound_points)
-    return (gate.model_copy(update={"measured": _said_of(lost)}) if lost else gate,)
+    gate = _points_at_most(ROBUSTNESS, lost.low if lost else math.nan, bound_points, None)
+    return (gate.model_copy(update={"measured": _measured(lost)}) if lost else gate,)
 
 
-def _said_of(lost: Lost) -> str:
+def _measured(lost: Lost) -> str:
     share, low, high = (f"{100 * value:.1f}" for value in (lost.share, lost.low, lost.high))
     return f"{share} [{low} to {high}] of {lost.reals} real and {lost.forgeries} forged items"
 
 
-def names(named: Mapping[str, float], bound: float) -> tuple[Gate, ...]:
-    """One gate for each new family (key): the share of its held-back items (value) that got its very name."""
-    return tuple(at_least(f"share of {family} named", share, bound) for family, share in named.items())
+def _at_most(name: str, share: float, bound: float, groups: int | None) -> Gate:
+    low, high = _ends(share, groups)
+    holds = (share if low is None else low) <= bound
+    return Gate(name=name, value=_number(share), bound=bound, holds=holds, low=low, high=high, groups=groups)
 
 
-def _rounded(points: float) -> float:
-    # 0.90 - 0.85 is 5.000000000000004 points: a rounding error must not refuse a candidate.
-    return round(points, 9)
+def _points_at_most(name: str, lost: float, bound: float, interval: tuple[float, float, int] | None) -> Gate:
+    """A gate on a loss, a fraction, with its interval's ends and groups; value, ends and bound are points."""
+    value = _rounded(100 * lost)
+    if interval is None:
+        return Gate(name=name, value=_number(value), bound=bound, holds=value <= bound)
+    low, high = (_rounded(100 * end) for end in interval[:2])
+    return Gate(
+        name=name,
+        value=_number(value),
+        bound=bound,
+        holds=low <= bound,
+        low=low,
+        high=high,
+        groups=interval[2],
+    )
+
+
+def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:
+    """Return a gate that does not hold with some items behind it, and with what mends it."""
+    after, behind = evaluation.after, evaluation.behind.get(gate.name, _NOTHING)
+    items = behind.items
+    if gate.name == REALS_UNKNOWN:
+        mending = findings.of_reals(evaluation, behind, "unknown")
+    elif gate.name == REALS_FAKE:
+        mending = findings.of_reals(evaluation, behind, "fake")
+    elif gate.name == FORGOTTEN:
+        mending = findings.of_forgotten(evaluation)
+    elif gate.name == POWER:
+        mending = findings.of_power(evaluation)
+        items = tuple(item for _, _, passed in findings.power_lost(evaluation) for item in passed)
+    elif gate.name == ROBUSTNESS:
+        mending = findings.OF_ROBUSTNESS
+        items = after.robustness.lost.items if after.robustness and after.robustness.lost else ()
+    else:
+        mending = findings.of_naming(evaluation, next(f for f in evaluation.new if naming(f) == gate.name))
+    if gate.value is None:
+        mending = findings.NOT_MEASURED
+    return gate.model_copy(update={"items": items[:ITEMS_SHOWN], "mends": mending})
+
+
+def _ends(share: float, groups: int | None) -> tuple[float | None, float | None]:
+    if not groups or not math.isfinite(share):
+        return None, None
+    low, high = share_interval(share, groups)
+    return _rounded(low), _rounded(high)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _rounded(value: float) -> float:
+    # 0.90 - 0.85 is 5.000000000000004 points: a rounding error is no finding.
+    return round(value, 9)

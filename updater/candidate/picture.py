@@ -1,5 +1,6 @@
 """What a candidate begins with: release 0's weights, and a frozen model on whole pictures with its vote."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,9 +10,10 @@ from detector.model.network import Network, PictureBranch
 from detector.release.manifest import NO_BACKBONE
 from ingest.records import PicturePlan
 from memory.settings import MemorySettings
-from updater.candidate.calibrate import output_of
+from updater.candidate.gate_inputs import output_of
 from updater.candidate.plan import CandidateRefusedError, Parent, Plan
 from updater.data.training_data import LabelledCrops
+from updater.experts.look import Expert
 from updater.progress import Progress
 from updater.settings import TIMM, UpdaterSettings
 from updater.training.frozen import frozen_branch, frozen_rows, picture_of, vote_beside
@@ -19,18 +21,24 @@ from updater.training.weights import chosen
 
 
 def pictures_shown(
-    settings: UpdaterSettings, memory: MemorySettings, parent: Parent | None
+    settings: UpdaterSettings, memory: MemorySettings, parent: Parent | None, experts: Sequence[Expert] = ()
 ) -> PicturePlan | None:
-    """Return how whole pictures are shown to the model that looks at them; None where none does.
+    """Return how whole pictures are shown to what looks at them; None where nothing does.
 
-    It is the parent's, or what the memory keeps for the one that is set. Raises BackboneError, and
-    CandidateRefusedError where the memory keeps no pictures as the model is to be shown them.
+    It is the parent's, or what the memory keeps for the model that is set, or for an expert. Raises
+    BackboneError, and CandidateRefusedError where the memory keeps no pictures as they are to be shown.
     """
     name, plan = settings.picture_backbone, memory.picture_plan
-    if parent is not None and parent.branch is not None:
-        return parent.artifact.manifest.contract.picture_plan
+    if parent is not None and (of_parent := parent.artifact.manifest.contract.picture_plan) is not None:
+        return of_parent
     if name == NO_BACKBONE:
-        return None
+        lookers = [expert.contract.name for expert in experts if expert.contract.input == "resize"]
+        if lookers and plan is None:
+            raise CandidateRefusedError(
+                f"the memory keeps no pictures for expert {lookers[0]}: set FORGEWATCH_MEMORY_PICTURE_PX, and"
+                f" import into an empty memory, or forgewatch expert remove {lookers[0]}"
+            )
+        return plan if lookers else None
     shown = shown_to(name)
     if plan is None:
         raise CandidateRefusedError(
@@ -56,7 +64,9 @@ def with_initial_weights(plan: Plan, settings: UpdaterSettings, shown: PicturePl
         own = settings.checkpoint
         begun = chosen(settings.backbone, None if own == TIMM else own, own == TIMM)
         plan = replace(plan, start_from=begun)
-    if shown is None or plan.architecture.picture is not None:
+    sees = plan.architecture.picture is not None or any(e.contract.input == "resize" for e in plan.experts)
+    plan = replace(plan, picture_plan=shown if sees else None)
+    if shown is None or plan.architecture.picture is not None or settings.picture_backbone == NO_BACKBONE:
         return plan
     name = settings.picture_backbone
     weights = chosen(name, settings.picture_checkpoint, True)

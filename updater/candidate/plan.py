@@ -11,21 +11,24 @@ from torch import Tensor
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network, PictureBranch
-from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, load_reference
+from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Reference, load_reference
 from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture, Picture
+from detector.serving.session import open_session
+from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
-from updater.candidate.calibrate import fake_probabilities_around, labels_of, score, unknown_scores
+from updater.candidate.calibrate import fake_probabilities_around, labels_of, unknown_scores
+from updater.candidate.evaluate import labelled, score_items
+from updater.candidate.gate_inputs import score
+from updater.candidate.outlook import LEAST
 from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
+from updater.experts.look import Expert
 from updater.progress import Progress
 from updater.settings import UpdaterSettings
 from updater.training.frozen import vote_on
 from updater.training.step import FIRST, UPDATE, Recipe
 from updater.training.weights import PICTURE, Weights
-
-LEAST = {"train": 8, "calibration": 2, "test": 2}
-"""Fewest items of a class in each split: below, it waits for more of them to be labelled."""
 
 
 class CandidateRefusedError(Exception):
@@ -70,6 +73,8 @@ class Plan:
     """of the training of what says where a picture is forged; 0: the parent's is taken over"""
     scanner_steps: int = 0
     """of the training of what says when a video is forged; 0: the parent's is taken over"""
+    experts: tuple[Expert, ...] = ()
+    """what the release carries of networks with a real/fake head of their own"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
@@ -214,19 +219,27 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
     if plan.parent is None:
         return None
     artifact, items = plan.parent.artifact, plan.splits.calibration
-    manifest, reference = artifact.manifest, None
-    if manifest.architecture.forensic:
-        ids = tuple(entry.exemplar for entry in manifest.reference)
-        families = tuple(entry.family for entry in manifest.reference)
-        reference = load_reference(artifact.folder / REFERENCE, ids, families)
-    network = plan.parent.network.to(plan.device)
-    measured = score(network, reference, items, plan.device, progress, vote_on(plan.parent.branch, items))
-    fake = fake_probabilities_around(measured, manifest.gate)
-    labels = labels_of(
-        unknown_scores(measured, manifest.gate), fake, manifest.gate, items.videos, items.sources
-    )
+    manifest = artifact.manifest
+    if manifest.experts:  # which its graph alone still holds
+        scored = score_items(open_session(artifact, threads=1), items)
+        labels, _ = labelled(scored, manifest.gate, manifest.classes, items)
+        fake = np.asarray(fake_probabilities(scored["logits"]), np.float32)
+    else:
+        network, vote = plan.parent.network.to(plan.device), vote_on(plan.parent.branch, items)
+        measured = score(network, _reference(artifact), items, plan.device, progress, vote)
+        fake = fake_probabilities_around(measured, manifest.gate)
+        unknown = unknown_scores(measured, manifest.gate)
+        labels = labels_of(unknown, fake, manifest.gate, items.videos, items.sources)
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),
         unknown=labels == "unknown",
         fake=fake > np.array([manifest.gate.fake_above(source) for source in items.sources]),
     )
+
+
+def _reference(artifact: Artifact) -> Reference | None:
+    if not artifact.manifest.architecture.forensic:
+        return None
+    entries = artifact.manifest.reference
+    ids, families = tuple(e.exemplar for e in entries), tuple(e.family for e in entries)
+    return load_reference(artifact.folder / REFERENCE, ids, families)

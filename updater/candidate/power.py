@@ -18,19 +18,16 @@ from numpy.typing import NDArray
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from memory.records import REAL
-from updater.candidate.calibrate import (
-    fake_probabilities_around,
-    fit_gate,
-    gate_inputs,
-    labels_of,
-    unknown_scores,
-)
+from updater.candidate.calibrate import fake_probabilities_around, fit_gate, labels_of, unknown_scores
+from updater.candidate.gate_inputs import gate_inputs
+from updater.candidate.gates import ITEMS_SHOWN
 from updater.candidate.plan import Plan, live_calls
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls
 from updater.data.stored_rows import chosen_rows, joined_rows
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
+from updater.experts.calibrate import calibrated_experts
 from updater.outliers.exposure import expose
 from updater.progress import Progress
 from updater.records import Caught, Power
@@ -45,6 +42,18 @@ from updater.training.step import FIRST, Step
 RECIPE = replace(FIRST, balanced_steps=500, pseudo_share=0.1)
 """shorter than a candidate's own, for there is one training a family"""
 _ROUNDS = 1000
+
+
+@dataclass(frozen=True)
+class Fared:
+    """How n items of a family fared that was left out, [n] each."""
+
+    not_real: NDArray[np.bool_]
+    """whether each is called something else than real"""
+    unknown: NDArray[np.float32]
+    """its unknown score"""
+    groups: NDArray[np.str_]
+    ids: NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,8 @@ def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | N
     splits, count = plan.splits, round(len(plan.splits.train) * RECIPE.pseudo_share)
     pseudo = expose(splits.train, count, plan.without, plan.seed)
     parts = [_part(plan, network, items, progress) for items in (splits.train, splits.calibration, pseudo)]
-    live, fared = live_calls(plan, progress), {}
+    live = live_calls(plan, progress)
+    fared: dict[str, Fared] = {}
     for number, family in enumerate(families):
         progress("power", number, len(families))
         with suppress(CalibrationError):  # too little is left to calibrate on
@@ -102,8 +112,8 @@ def _part(plan: Plan, network: Network, items: LabelledCrops, progress: Progress
 
 def _fared_without(
     plan: Plan, family: str, live: LiveCalls | None, train: _Part, calibration: _Part, pseudo: _Part
-) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
-    """Return whether each item of the family is called something else than real, and its group."""
+) -> Fared:
+    """Return how the items of the family fare."""
     unseen = [part.only(family) for part in (train, calibration)]
     of_family = np.isin(np.array(pseudo.items.groups), np.array(unseen[0].items.groups))
     known, held = train.without(family), calibration.without(family)
@@ -117,21 +127,34 @@ def _fared_without(
     if plan.architecture.picture is not None:
         classes = [name for name in plan.classes if name != family]
         vote = vote_beside(of_held.logits, known.items, held.items, classes)
+    said = None if vote is None else vote.on(held.items)
+    experts = None
+    if plan.experts:
+        logits = of_held.logits if said is None else of_held.logits + said
+        classes = [name for name in plan.classes if name != family]
+        contracts = [expert.contract for expert in plan.experts]
+        experts = calibrated_experts(contracts, held.items, logits, classes)
     gate = fit_gate(
-        gate_inputs(of_held, reference, None if vote is None else vote.on(held.items)),
+        gate_inputs(of_held, reference, said, experts),
         np.array(held.items.families),
         np.array(held.items.groups),
         live and live.take(np.array(calibration.items.families) != family),
         held.items.videos,
         np.array(held.items.sources),
     )
-    not_real = []
+    not_real, scores = [], []
     for part in unseen:
-        found = gate_inputs(part.output(network), reference, None if vote is None else vote.on(part.items))
+        found = gate_inputs(
+            part.output(network),
+            reference,
+            None if vote is None else vote.on(part.items),
+            experts and experts.of(part.items),
+        )
         fake, unknown = fake_probabilities_around(found, gate), unknown_scores(found, gate)
-        not_real += [*(labels_of(unknown, fake, gate, part.items.videos, part.items.sources) != REAL)]
-    groups = [group for part in unseen for group in part.items.groups]
-    return np.array(not_real, bool), np.array(groups, str)
+        not_real.append(labels_of(unknown, fake, gate, part.items.videos, part.items.sources) != REAL)
+        scores.append(unknown)
+    both = LabelledCrops.join([part.items for part in unseen])
+    return Fared(np.concatenate(not_real), np.concatenate(scores), np.array(both.groups), np.array(both.ids))
 
 
 def _learnt(plan: Plan, known: _Part, pseudo: _Part) -> Network:
@@ -170,8 +193,8 @@ def _learnt(plan: Plan, known: _Part, pseudo: _Part) -> Network:
     return network.eval()
 
 
-def power_of(fared: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.str_]]], seed: int) -> Power:
-    """Return the power, of each family left out: whether each item is not called real, and its group, [n].
+def power_of(fared: Mapping[str, Fared], seed: int) -> Power:
+    """Return the power, of how the items of each family left out fared.
 
     The share is the mean over families of the mean over groups. Its 95 % interval is a percentile bootstrap
     (Efron 1979) over both: families are drawn anew, and of each drawn family its groups.
@@ -179,10 +202,17 @@ def power_of(fared: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.str_]]], se
     rng = RandomStream.POWER.generator(seed)
     drawn = np.empty((len(fared), _ROUNDS))
     families = {}
-    for row, (family, (not_real, groups)) in enumerate(fared.items()):
-        _, of = np.unique(groups, return_inverse=True)
-        shares = np.bincount(of, not_real) / np.bincount(of)
-        families[family] = Caught(items=len(not_real), share=float(shares.mean()))
+    for row, (family, items) in enumerate(fared.items()):
+        _, of = np.unique(items.groups, return_inverse=True)
+        shares = np.bincount(of, items.not_real) / np.bincount(of)
+        passed = np.flatnonzero(~items.not_real)
+        most_familiar = passed[np.argsort(items.unknown[passed], kind="stable")[:ITEMS_SHOWN]]
+        families[family] = Caught(
+            items=len(items.not_real),
+            groups=len(shares),
+            share=float(shares.mean()),
+            passed=tuple(map(str, items.ids[most_familiar])),
+        )
         counts = rng.multinomial(len(shares), np.full(len(shares), 1 / len(shares)), _ROUNDS)
         drawn[row] = counts @ shares / len(shares)
     places = rng.integers(0, len(drawn), drawn.shape)

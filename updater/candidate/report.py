@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from statistics import fmean
 from typing import Literal
 
-from detector.release.manifest import NO_BACKBONE
 from memory.records import REAL
+from updater.candidate.findings import findings_markdown
 from updater.candidate.source_thresholds import said_of_sources
 from updater.records import Evaluation, Robustness, ScannerFound
 
@@ -59,11 +59,12 @@ def _mean(values: list[float]) -> float:
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """The evaluation as a page: the gates, then what each class was called before and after."""
-    verdict = "all gates hold" if all(gate.holds for gate in evaluation.gates) else "a gate does not hold"
+    listed = findings_markdown(evaluation.gates)
+    verdict = "proposed with findings" if listed else "all gates hold"
     lines = [
         f"# Update {evaluation.update}: {verdict}",
         "",
-        f"Compared with {_short(evaluation.parent)} on the same held-back items.",
+        f"Compared with {release_name(evaluation.parent)} on the same held-back items.",
         "",
         "| gate | value | bound | holds |",
         "|---|---:|---:|---|",
@@ -72,6 +73,11 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
             for gate in evaluation.gates
         ),
         "",
+        *(
+            ["What does not hold beyond its 95 % interval, and what mends it:", "", *listed, ""]
+            if listed
+            else []
+        ),
         "Shares of each class in %, before → after. `named` is the share that got its very name"
         " (for reals: that was called real).",
         "",
@@ -100,7 +106,7 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
             ),
         ]
     if evaluation.after.robustness:
-        lines += ["", said_of_robustness(evaluation), "", *_distortions(evaluation)]
+        lines += ["", said_of_robustness(evaluation), "", *distortions_table(evaluation)]
     if evaluation.reals_marked:
         lines += ["", said_of_maps(evaluation)]
     if evaluation.scanner:
@@ -194,7 +200,7 @@ def _said_of_library(found: ScannerFound) -> str:
     )
 
 
-def _distortions(evaluation: Evaluation) -> list[str]:
+def distortions_table(evaluation: Evaluation) -> list[str]:
     """Return a table: accuracy in % by distortion and level; before → after of the classes of before."""
     found = evaluation.after.robustness
     if found is None:
@@ -216,56 +222,6 @@ def _distortions(evaluation: Evaluation) -> list[str]:
     ]
 
 
-def model_card(evaluation: Evaluation) -> str:
-    """Who the model is for, what it was trained on, how well it does, and what it does not do."""
-    new = ", ".join(evaluation.new) or "none"
-    left_out = ", ".join(evaluation.without_kinds) or "none"
-    weakest = min(
-        (name for name in evaluation.classes if name != REAL),
-        key=lambda name: evaluation.after.classes[name].named,
-    )
-    share = evaluation.after.classes[weakest]
-    bare = evaluation.backbone == NO_BACKBONE
-    backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
-    pictured = (
-        f"\nBeside it a model looks at the whole picture: {evaluation.picture}." if evaluation.picture else ""
-    )
-    begun = f"\nIt began with weights of {evaluation.begun_with}." if evaluation.begun_with else ""
-    distortions = "\n".join(["", *_distortions(evaluation), ""]) if evaluation.after.robustness else ""
-    table = "\n".join(_card_row(name, evaluation) for name in evaluation.classes)
-    return f"""# Model card: candidate of update {evaluation.update}
-
-**Use.** Says of an image or a video whether it is real, a fake of a known family, or unknown.
-It gives evidence for a person's decision, and is no proof.
-
-**Made from.** {backbone}, trained from {_short(evaluation.parent)}, by softmax
-with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}{pictured}
-Kinds of forging left out of the pseudo-forgeries: {left_out}.
-
-**Classes.** {", ".join(evaluation.classes)}. New: {new}.
-
-| class | train | calibration | held back | named, % | called unknown, % |
-|---|---:|---:|---:|---:|---:|
-{table}
-
-**Unseen forgeries.** {said_of_power(evaluation)}
-
-**Sources.** {said_of_sources(evaluation.sources)}
-
-**Distorted media.** {said_of_robustness(evaluation)}
-{distortions}
-**Maps.** {said_of_maps(evaluation)}
-
-**When a video is forged.** {said_of_scanner(evaluation)}
-
-**Limits.** The family that it names worst is {weakest}: {100 * share.named:.0f} % of {share.items}
-held-back items. Media of cameras and software that are not among the exemplars may be called unknown
-though they are real. A forgery that leaves the traces of a known family is given that family's name.
-The figures are of held-back items from the same sources as the training items: on other sources
-expect less.
-"""
-
-
 def _row(name: str, evaluation: Evaluation) -> str:
     after = evaluation.after.classes[name]
     before = evaluation.before.classes[name] if evaluation.before else None
@@ -281,18 +237,13 @@ def _row(name: str, evaluation: Evaluation) -> str:
     return f"| {shown} | {measured} | {' | '.join(cells)} |"
 
 
-def _card_row(name: str, evaluation: Evaluation) -> str:
-    counts = " | ".join(
-        str(evaluation.items[split].get(name, 0)) for split in ("train", "calibration", "test")
-    )
-    after = evaluation.after.classes[name]
-    return f"| {name} | {counts} | {100 * after.named:.1f} | {100 * after.unknown:.1f} |"
-
-
 def _rejection(evaluation: Evaluation) -> str:
     both = (evaluation.before, evaluation.after) if evaluation.before else (evaluation.after,)
-    return " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    fused = " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
+    energy = evaluation.after.rejection_energy_auroc
+    return fused if energy is None else f"{fused}; by the energy alone {100 * energy:.1f}"
 
 
-def _short(digest: str | None) -> str:
+def release_name(digest: str | None) -> str:
+    """Return how a release is called in a text; None is that nothing was live."""
     return "nothing, it is the first" if digest is None else f"release {digest[:12]}"

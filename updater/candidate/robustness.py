@@ -19,12 +19,14 @@ from scipy.stats import t
 
 from memory.records import REAL
 from updater.candidate.evaluate import Judge
+from updater.candidate.gates import ITEMS_SHOWN
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
 from updater.distortions.methods import distort_crops
 from updater.draws import RandomStream
+from updater.intervals import CONFIDENCE
 from updater.measures import balanced_weights
 from updater.progress import Steps, uncounted
 from updater.records import Lost, Robustness
@@ -155,8 +157,11 @@ def _lost(
     items: LabelledCrops, before: NDArray[np.bool_], after: NDArray[np.bool_], classes: Sequence[str]
 ) -> Lost | None:
     known = np.isin(np.array(items.families), classes)
-    families, groups = (np.array(of)[known].tolist() for of in (items.families, items.groups))
-    return lost_on(before[1:, known], after[1:, known], families, groups)
+    families, groups, ids = (np.array(of)[known].tolist() for of in (items.families, items.groups, items.ids))
+    lost = lost_on(before[1:, known], after[1:, known], families, groups)
+    fell = before[1:, known].sum(0) - after[1:, known].astype(np.int64).sum(0)
+    worst = [ids[place] for place in np.argsort(-fell, kind="stable")[:ITEMS_SHOWN] if fell[place] > 0]
+    return lost and lost.model_copy(update={"items": tuple(worst)})
 
 
 def _by_class(items: LabelledCrops, right: NDArray[np.bool_]) -> dict[str, float]:
@@ -167,10 +172,6 @@ def _by_class(items: LabelledCrops, right: NDArray[np.bool_]) -> dict[str, float
         family: float(np.average(right[families == family], weights=weights[families == family]))
         for family in sorted(set(items.families))
     }
-
-
-CONFIDENCE = 0.95
-"""that what was truly lost is not below `low`; and, apart from that, that it is not above `high`"""
 
 
 def lost_on(
@@ -197,7 +198,7 @@ def lost_on(
     real = np.array(families) == REAL
     if not len(fell) or real.all() or not real.any():
         return None
-    sides = [_side(fell[of], np.array(families)[of], np.array(groups)[of]) for of in (real, ~real)]
+    sides = [mean_over_groups(fell[of], np.array(families)[of], np.array(groups)[of]) for of in (real, ~real)]
     share = sum(mean for mean, _, _ in sides) / 2
     freedom = sum(count - 1 for _, _, count in sides)
     spread = math.sqrt(sum(variance for _, variance, _ in sides)) / 2
@@ -211,13 +212,13 @@ def lost_on(
     )
 
 
-def _side(
-    fell: NDArray[np.float64], families: NDArray[np.str_], groups: NDArray[np.str_]
+def mean_over_groups(
+    values: NDArray[np.float64], families: NDArray[np.str_], groups: NDArray[np.str_]
 ) -> tuple[float, float, int]:
     """Return the weighted mean over the groups, its variance and their number; families weigh the same."""
     weights = balanced_weights(families, groups)
-    mean = float(weights @ fell)
+    mean = float(weights @ values)
     _, of = np.unique(np.stack([families, groups], 1), axis=0, return_inverse=True)
-    parts = np.bincount(of, weights * (fell - mean))
+    parts = np.bincount(of, weights * (values - mean))
     count = len(parts)
     return mean, float(parts @ parts) * count / (count - 1) if count > 1 else math.inf, count

@@ -78,7 +78,7 @@ def unknown_threshold(
     of the one that this shape puts at the reals' median and spread.
     """
     weights = balanced_weights(families, groups)
-    own = quantile_of_reals(unknown, weights, groups, real, reals, confidence)
+    own = _quantile_of_reals(unknown, weights, groups, real, reals, confidence)
     # The shape has the witnesses of all classes.
     share = conservative_share(len(np.unique(groups)), reals, confidence)
     names, of = np.unique(families, return_inverse=True)
@@ -120,7 +120,7 @@ def fake_threshold(
 ) -> float:
     """Return the fake probability, 0..1, above which an item is fake. Arguments as of `unknown_threshold`."""
     weights = balanced_weights(families, groups)
-    return min(max(quantile_of_reals(fake_probability, weights, groups, real, reals, confidence), 0.0), 1.0)
+    return min(max(_quantile_of_reals(fake_probability, weights, groups, real, reals, confidence), 0.0), 1.0)
 
 
 def keeping_known(
@@ -173,7 +173,7 @@ def conservative_share(count: int, share: float, confidence: float) -> float:
     return above / count
 
 
-def quantile_of_reals(
+def _quantile_of_reals(
     values: NDArray[np.float32],
     weights: NDArray[np.float64],
     groups: NDArray[np.str_],
@@ -181,7 +181,6 @@ def quantile_of_reals(
     reals: float,
     confidence: float,
 ) -> float:
-    """Return the value that few enough of the reals exceed. Arguments as of `unknown_threshold`."""
     share = conservative_share(len(np.unique(groups[real])), reals, confidence)
     return weighted_quantile(values[real], weights[real], 1 - share)
 

@@ -67,6 +67,8 @@ class LabelledCrops:
     """[n, S', S', 3], uint8, RGB: each item's whole picture, resized; None where no model looks at it"""
     picture_features: npt.NDArray[np.float32] | None = None
     """[n, B], what a frozen model makes of each item's whole picture, where it was computed before"""
+    expert_logits: npt.NDArray[np.float32] | None = None
+    """[n, E], what each expert of an update says of each item; None where that was not computed"""
     videos: npt.NDArray[np.bool_] | None = None
     """[n], known to be videos: real ones whose frames an import kept; None where that was not looked up"""
 

@@ -29,8 +29,8 @@ Terminal = Any
 def proposed(services: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[..., Artifact]:
     """Puts an artifact and proposes it, by the functions below the API."""
 
-    def put_and_propose(parent: Artifact | None = None) -> Artifact:
-        artifact = make_artifact(parent)
+    def put_and_propose(parent: Artifact | None = None, named: float = 0.9) -> Artifact:
+        artifact = make_artifact(parent, named=named)
         for file in (*artifact.manifest.files, "manifest.json"):
             with services.artifacts.upload(artifact.digest, file) as upload:
                 upload.write((artifact.folder / file).read_bytes())
@@ -59,6 +59,34 @@ def test_an_operator_sees_the_evidence_approves_and_rolls_back(
     out = answered.ok("release", second.digest[:12])
     assert "rolled back" in out
     assert "worse" in out
+
+
+FINDING = "share of blend named"
+
+
+def test_findings_are_shown_and_taken_with_a_reason_each(
+    answered: Terminal, proposed: Callable[..., Artifact]
+) -> None:
+    short = proposed(named=0.1).digest[:12]
+    assert f"{short} (with findings: {FINDING})" in answered.ok("status")
+    assert "proposed with findings" in answered.ok("releases")
+    assert f"finding: {FINDING}: 0.1, bound 0.5" in answered.ok("release", short)
+    assert f'--accept "{FINDING}=WHY"' in answered.fails("approve", short)
+    assert "is not FINDING=WHY" in answered.fails("approve", short, "--accept", FINDING, code=2)
+    assert "is no finding" in answered.fails("approve", short, "--accept", "nonsense=why")
+    assert "is live" in answered.ok("approve", short, "--accept", f"{FINDING}=rare here", "--as", "ada")
+    assert f"accepted {FINDING}: rare here" in answered.ok("release", short)
+
+
+def test_at_a_terminal_a_reason_is_asked_for_each_finding_that_has_none(
+    answered: Terminal, proposed: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = proposed(named=0.1).digest[:12]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.prompt", lambda question: f"asked: {question}")
+    assert "is live" in answered.ok("approve", short)
+    history = answered.json("release", short)["history"]
+    assert history[1]["accepted"] == {FINDING: f"asked: why do you accept '{FINDING}'?"}
 
 
 @pytest.mark.slow

@@ -1,14 +1,17 @@
 """The commands about what the memory holds, against a real server in this process."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from memory.clusters.clustering import renew
+from memory.records import LabelledCount
 from memory.settings import MemorySettings
 from memory.store import Store
 
@@ -23,6 +26,20 @@ def as_the_memory_does() -> None:
         renew(store, settings)
 
 
+def test_before_an_update_is_trained_it_is_said_what_it_will_rest_on(answered: Terminal) -> None:
+    reals = [LabelledCount("real", "import:trip", split, 30, 9) for split in ("train", "calibration")]
+    counted = [*reals, LabelledCount("gan", "import:trip", "train", 5, 5)]
+    with patch("deploy.server.releases.labelled_counts", return_value=counted):
+        told = answered.ok("update")
+        assert answered.json("update")["state"] == "queued"
+    assert re.search(r"import:trip\s+9\s+9\s+0", told)
+    assert "The thresholds rest on 9 groups of reals" in told
+    assert "import:trip (about 55 more reals)" in told
+    assert "gan will not be learnt yet: it lacks 3 for train, 2 for calibration, 2 for test" in told
+    assert "Nothing can be learnt yet: reals lack 2 for test" in told
+    assert told.index("rest on") < told.index("update 1 is queued")
+
+
 @pytest.mark.slow
 def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -33,13 +50,14 @@ def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal,
             pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.png")
     (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
-    done = answered.json("import", "media", "--as", "ada")
+    done = answered.json("import", "media", "--source", "/cameras/7", "--as", "ada")
     assert done["new"] == {"real": 2, "blend": 2}
     assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
     assert {(entry["what"], entry["actor"]) for entry in answered.json("labels")} == {
         ("real", "ada"),
         ("blend", "ada"),
     }
+    assert "/cameras/7" in answered.ok("update"), "the source that the stream has"
     undone = answered.json("undo", str(done["labels"]["blend"]), "--as", "bob")
     assert undone["exemplars"] == 2
     shelves = {(s["shelf"], s["family"]): s["count"] for s in answered.json("status")["shelves"]}

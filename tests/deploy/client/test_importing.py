@@ -49,13 +49,15 @@ def test_folders_become_labelled_exemplars_with_their_groups(
     assert done.new == {"real": 6, "gan": 6, "blend": 3}
     assert done.skipped == []
     with services.memory.read() as connection:
-        exemplars = rows.select_exemplars(connection)
-    assert Counter(str(e.family) for e in exemplars) == done.new
+        found = rows.select_exemplars(connection)
+    assert Counter(str(e.family) for e in found) == done.new
     splits: dict[str, set[str | None]] = {}
-    for e in exemplars:
+    for e in found:
         splits.setdefault(e.group, set()).add(e.split)
         assert services.crops.load(str(e.crops_digest)).shape[1:] == (128, 128, 3)
         assert e.source == "import:data"
+    digests = [e.media_digest for e in found]
+    assert set(api.test_media(digests)) == {e.media_digest for e in found if e.split == "test"}
     assert {f"scene-{i}" for i in range(3)} < splits.keys()
     assert all(len(sides) == 1 for sides in splits.values())
 
@@ -161,7 +163,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
     send = importing._send
 
     def counted(*arguments: Any) -> ImportDone:
-        sent.append(len(arguments[2]))
+        sent.append(len(arguments[3]))
         return send(*arguments)
 
     monkeypatch.setattr(importing, "_send", counted)

@@ -50,6 +50,7 @@ def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
         assert (first.width, first.height, first.format) == (160, 200, "PNG")
         assert first.item.declared_type == "image/png"
         assert first.id != second.id
+        assert scorer.score(good, source="/cameras/7").item.source == "/cameras/7"
         own = {"id", "item", "timings"}
         assert first.model_dump(exclude=own) == second.model_dump(exclude=own)
         for path, reason in ((bad, "bad.jpg: "), (empty, "e.png: "), (large, "too_large")):

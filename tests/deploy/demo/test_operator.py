@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import psutil
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from deploy.demo import plan
-from deploy.demo.operator import Operator
+from deploy.demo.operator import Operator, OperatorError
 from deploy.demo.release_zero import SEED, updater_by
 from deploy.local.processes import free_port, socket_folder
 from deploy.local.record import StackRecord, write_environment, write_record
@@ -47,6 +48,18 @@ def unknown(number: int) -> NewRow:
         embedding=None,
         verdict=None,
     )
+
+
+def test_the_operator_approves_no_release_with_findings_and_says_who_is_to_decide() -> None:
+    operator = Operator(Console(quiet=True), {})
+    waiting = [{"digest": "a" * 64, "state": "proposed with findings"}, {"digest": "b", "state": "proposed"}]
+    with (
+        patch.object(Operator, "ask", return_value=waiting),
+        patch.object(Operator, "run") as run,
+        pytest.raises(OperatorError, match="with findings, which a person decides on"),
+    ):
+        operator.approve_newest()
+    run.assert_not_called()
 
 
 def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(

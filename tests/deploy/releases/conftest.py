@@ -25,12 +25,14 @@ class History:
         self._evaluations: dict[str, bytes] = {}
         self.bounds = UpdaterSettings()
         self.events: tuple[Event, ...] = ()
+        self.named = 0.9
+        """of each family by the next candidate: too few are a finding"""
 
     def candidate(self, digest: str, parent: str | None) -> Candidate:
         """The candidate of this digest as it was proposed, else one that was trained from `parent`."""
         if known := fold(self.events).releases.get(digest):
             return known.candidate
-        evaluation = self._make_evaluation(CLASSES, parent, CLASSES if parent else ())
+        evaluation = self._make_evaluation(CLASSES, parent, CLASSES if parent else (), named=self.named)
         written = evaluation.model_dump_json().encode()
         self._evaluations[digest] = written
         return Candidate(

@@ -10,7 +10,8 @@ import pytest
 
 from deploy.records import Release
 from deploy.releases.evidence import Evidence, EvidenceError, require_gates
-from updater.records import Candidate, Evaluation, Gate
+from updater.gate_records import Gate
+from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
 
 A, B = "a" * 64, "b" * 64
@@ -58,16 +59,24 @@ def test_a_candidate_without_gates_is_refused(judge: Judge) -> None:
         judge(gates=())
 
 
-def test_a_gate_that_does_not_hold_by_the_bytes_is_refused(judge: Judge) -> None:
-    with pytest.raises(EvidenceError, match="these gates do not hold: share of upsampling named"):
-        judge(named=0.4)
+def test_a_gate_that_does_not_hold_by_the_bytes_is_no_error_but_a_finding_for_a_person(judge: Judge) -> None:
+    judge(named=0.4)
+
+
+def test_a_gate_that_is_said_to_hold_and_does_not_by_the_bytes_is_refused(
+    judge: Judge, make_evaluation: Callable[..., Evaluation]
+) -> None:
+    gates = make_evaluation(CLASSES, A, KNOWN, named=0.4).gates
+    held = tuple(gate.model_copy(update={"holds": True, "mends": None}) for gate in gates)
+    with pytest.raises(EvidenceError, match=r"says 0\.4, holds, its evaluation gives 0\.4, a finding"):
+        judge(gates=held, named=0.4)
 
 
 def test_gates_that_the_bytes_do_not_give_are_refused(
     judge: Judge, make_evaluation: Callable[..., Evaluation]
 ) -> None:
     good = make_evaluation(CLASSES, A, KNOWN, named=0.9).gates
-    with pytest.raises(EvidenceError, match=r"says 0\.9, its evaluation gives 0\.4"):
+    with pytest.raises(EvidenceError, match=r"says 0\.9, holds, its evaluation gives 0\.4, a finding"):
         judge(gates=good, named=0.4)
     with pytest.raises(EvidenceError, match="missing"):
         judge(gates=good[:-1])

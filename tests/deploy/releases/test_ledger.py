@@ -65,6 +65,19 @@ def test_events_come_back_as_they_went_in_even_after_a_restart(ledger: Ledger, u
         again.close()
 
 
+def test_the_reasons_for_accepted_findings_are_kept_and_cannot_be_changed(url: str) -> None:
+    accepted = {"points of power lost": "our reals changed: ñ"}
+    ledger = Ledger(url)
+    ledger.append(lambda history: [move(), Move("ada", "approve", DIGEST, "e" * 64, accepted=accepted)])
+    assert [event.move.accepted for event in ledger.events()] == [None, accepted]
+    ledger.close()
+    with opened(url) as connection:
+        connection.execute("DROP TRIGGER deploy_ledger_no_update")
+        connection.execute("UPDATE deploy_ledger SET accepted = '{}' WHERE sequence = 2")
+    with pytest.raises(DamagedLedgerError, match="row 2 of the ledger was changed"):
+        Ledger(url)
+
+
 ROW = "sequence, at, actor, action, digest, evaluation_digest, hash"
 VALUES = "1, '2026-01-01T00:00:00+00:00', 'eve', 'approve', 'd', 'e', 'f'"
 

@@ -96,19 +96,27 @@ def test_a_rejected_release_can_neither_be_approved_nor_proposed_again(
     assert "rejected" in again.json()["detail"]
 
 
-def test_a_candidate_whose_gate_does_not_hold_by_its_evaluation_is_refused(
+def test_a_candidate_with_findings_goes_live_only_with_a_reason_for_each_which_the_record_keeps(
     http: TestClient, make_artifact: Make, candidate_of: CandidateOf, put: Put
 ) -> None:
-    honest = make_artifact(named=0.1)
-    put(honest)
-    candidate = candidate_of(honest)
-    answer = http.post("/releases", json=candidate.model_dump(mode="json"))
-    assert answer.status_code == 409
-    assert "share of blend named" in answer.json()["detail"]
+    artifact = make_artifact(named=0.1)
+    put(artifact)
+    candidate = candidate_of(artifact)
     flattered = [gate.model_copy(update={"holds": True, "value": 1.0}) for gate in candidate.gates]
     for gates in (flattered, []):
         body = candidate.model_copy(update={"gates": tuple(gates)}).model_dump(mode="json")
         assert http.post("/releases", json=body).status_code == 409
+    assert http.post("/releases", json=candidate.model_dump(mode="json")).json()["state"] == (
+        "proposed with findings"
+    )
+    refused = approve(http, candidate)
+    assert (refused.status_code, "share of blend named" in refused.json()["detail"]) == (409, True)
+    assert http.get("/rollout").json() is None
+    accept = {"share of blend named": "it is rare here"}
+    body = {"evaluation_digest": candidate.evaluation_digest, "accept": accept}
+    assert http.post(f"/releases/{artifact.digest}/approve", json=body).json()["state"] == "live"
+    told = [(entry["action"], entry["actor"], entry["accepted"]) for entry in http.get("/ledger").json()]
+    assert told == [("propose", "ada", None), ("approve", "ada", accept), ("promote", "ada", None)]
 
 
 def test_of_two_approved_proposals_on_one_parent_the_second_cannot_undo_the_first(

@@ -8,14 +8,8 @@ from sklearn.covariance import LedoitWolf
 from detector.model.network import Network
 from detector.model.scores import SCORES, NetworkOutput
 from detector.release.manifest import Architecture, decide
-from updater.candidate.calibrate import (
-    GateInputs,
-    calibrate,
-    fit_gate,
-    labels_of,
-    score,
-    unknown_scores,
-)
+from updater.candidate.calibrate import calibrate, fit_gate, labels_of, unknown_scores
+from updater.candidate.gate_inputs import GateInputs, score
 from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls, Targets, video_unknown_threshold
 from updater.data.training_data import LabelledCrops

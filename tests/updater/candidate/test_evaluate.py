@@ -5,7 +5,7 @@ import pytest
 
 from detector.release.manifest import SourceThresholds
 from detector.serving.session import open_session
-from updater.candidate.evaluate import Judge, batch, labelled, score_items
+from updater.candidate.evaluate import Judge, batch, labelled, performance_of, score_items
 from updater.data.training_data import LabelledCrops
 
 
@@ -49,7 +49,8 @@ def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_c
     manifest = untrained_artifact.manifest
     some = items(["real"] * 9 + ["blend"] * 6 + ["upsampling"] * 5)
     judge = Judge(session, manifest.gate, manifest.classes)
-    found = judge.performance(some, items(["pseudo"] * 6, 1), frozenset({"real"}))
+    pseudo = judge.calls(items(["pseudo"] * 6, 1))
+    found = performance_of(some, judge.calls(some), pseudo, frozenset({"real"}))
     labels, names = labelled(score_items(session, some), manifest.gate, manifest.classes, some)
     for family, shares in found.classes.items():
         mine = np.array(some.families) == family
@@ -73,7 +74,7 @@ def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_ar
         given = replace(some, videos=videos)
         # Nothing is called fake, so a video between the two is real.
         judge = Judge(session, gate.model_copy(update={"fake_threshold": 1.0}), manifest.classes)
-        found = judge.performance(given, pseudo, frozenset({"real"}))
+        found = performance_of(given, judge.calls(given), judge.calls(pseudo), frozenset({"real"}))
         assert found.classes["real"].unknown == pytest.approx(share)
 
 
@@ -85,7 +86,12 @@ def test_items_are_judged_by_the_thresholds_of_their_own_source(session, untrain
     )
     judge = Judge(session, gate, manifest.classes)
     given = replace(some, sources=("camera",) * 3 + ("other",) * 9)
-    assert judge.performance(given, pseudo, frozenset({"real"})).classes["real"].unknown == 0.25
+    assert (
+        performance_of(given, judge.calls(given), judge.calls(pseudo), frozenset({"real"}))
+        .classes["real"]
+        .unknown
+        == 0.25
+    )
     assert judge.right(given).tolist() == [False] * 3 + [True] * 9
 
 
@@ -94,10 +100,14 @@ def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_p
 ):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 6 + ["blend"] * 6)
-    unknown = score_items(session, some)["unknown_score"]
+    scored = score_items(session, some)
     for familiar in ({"real"}, {"real", "blend"}):
-        mine = unknown[np.isin(some.families, list(familiar))]
-        pairs = [(a > b) + 0.5 * (a == b) for a in unknown for b in mine]
         judge = Judge(session, manifest.gate, manifest.classes)
-        found = judge.performance(some, some, frozenset(familiar))
-        assert found.rejection_auroc == pytest.approx(np.mean(pairs), abs=0.03)
+        found = performance_of(some, judge.calls(some), judge.calls(some), frozenset(familiar))
+        for name, area in (
+            ("unknown_score", found.rejection_auroc),
+            ("energy", found.rejection_energy_auroc),
+        ):
+            mine = scored[name][np.isin(some.families, list(familiar))]
+            pairs = [(a > b) + 0.5 * (a == b) for a in scored[name] for b in mine]
+            assert area == pytest.approx(np.mean(pairs), abs=0.03)

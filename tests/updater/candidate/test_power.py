@@ -9,23 +9,31 @@ from detector.release.manifest import Architecture, Picture
 from ingest.records import CropPlan
 from updater.candidate import power
 from updater.candidate.plan import Plan
-from updater.candidate.power import measure_power, power_of
+from updater.candidate.power import Fared, measure_power, power_of
 from updater.data.training_data import Splits
 from updater.training.step import FIRST
 
 
 def fared(not_real, groups):
-    return np.array(not_real, bool), np.array(list(groups), str)
+    ids = np.array([f"item-{i}" for i in range(len(not_real))])
+    unknown = -np.arange(len(not_real), dtype=np.float32)
+    return Fared(np.array(not_real, bool), unknown, np.array(list(groups), str), ids)
 
 
 def test_the_share_is_the_mean_over_families_of_the_mean_over_groups():
     # Groups p, q, r of the first: 1, 0 and 0; all of the second.
     found = power_of({"a": fared([1, 1, 0, 0], "ppqr"), "b": fared([1, 1], "xy")}, seed=0)
     assert found.share == pytest.approx((1 / 3 + 1) / 2)
-    assert {name: (one.items, one.share) for name, one in found.families.items()} == {
-        "a": (4, pytest.approx(1 / 3)),
-        "b": (2, 1.0),
+    assert {name: (one.items, one.groups, one.share) for name, one in found.families.items()} == {
+        "a": (4, 3, pytest.approx(1 / 3)),
+        "b": (2, 2, 1.0),
     }
+
+
+def test_of_what_passed_the_most_familiar_are_named_first_and_not_all():
+    found = power_of({"a": fared([1, 0, 0, 1], "pqrs"), "b": fared([0] * 20, range(20))}, seed=0)
+    assert found.families["a"].passed == ("item-2", "item-1")
+    assert found.families["b"].passed == tuple(f"item-{i}" for i in range(19, 11, -1))
 
 
 def test_the_interval_is_of_families_and_not_of_items_alone():

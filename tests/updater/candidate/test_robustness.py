@@ -49,6 +49,17 @@ def items(labelled):
     return replace(found, crops=crops)
 
 
+def test_the_items_that_a_candidate_lost_are_named_the_worst_first(items):
+    """Striped ones are below 50 under nearly every distortion, blocky ones under few, reals under none."""
+    of_live = Judge(Dark(50), GATE, ("real", "blocky", "striped"))
+    found, _ = measure_robustness(judge(Dark(10)), of_live, items, seed=0, max_s=1e9)
+    families = dict(zip(items.ids, items.families, strict=True))
+    named = [families[item] for item in found.lost.items]
+    assert named == ["striped"] * 4 + ["blocky"] * (len(named) - 4)
+    unknown_to_live, _ = measure_robustness(judge(Dark(10)), judge(Dark(50)), items, seed=0, max_s=1e9)
+    assert {families[item] for item in unknown_to_live.lost.items} == {"blocky"}
+
+
 def judge(session):
     return Judge(session, GATE, ("real", "blocky"))
 

@@ -5,7 +5,8 @@ import pytest
 
 from detector.model.scores import SCORES
 from detector.release.manifest import GateParameters, Term
-from updater.candidate.calibrate import GateInputs, fit_gate, labels_of, unknown_scores
+from updater.candidate.calibrate import fit_gate, labels_of, unknown_scores
+from updater.candidate.gate_inputs import GateInputs
 from updater.candidate.source_thresholds import source_thresholds
 from updater.candidate.thresholds import TARGETS, LiveCalls
 
@@ -45,30 +46,53 @@ def test_a_source_has_its_own_from_twenty_groups_of_reals_on_and_an_unnamed_one_
     # Pieces of one photograph are one witness, and a forgery says nothing of reals.
     assert own(np.linspace(-1, 1, 60), groups=[f"photograph-{i % 19}" for i in range(60)]) == {}
     assert own(scores, families=["real"] * 19 + ["blend"]) == {}
-    found = own(scores, np.linspace(0, 0.2, 20))["camera"]
-    assert (found.groups, found.unknown_threshold, found.unknown_below) == (20, 1, None)
-    assert found.fake_threshold == pytest.approx(0.2)
+    found = own(scores)["camera"]
+    assert (found.groups, found.unknown_below) == (20, None)
+    assert found.unknown_threshold == pytest.approx(1)
 
 
-def test_of_a_sources_fresh_reals_as_few_are_above_as_the_largest_of_its_groups_promises() -> None:
-    above = []
+def drawn(seed: int, count: int, mean: float = -2.0) -> tuple[np.ndarray, np.ndarray]:
+    """Unknown scores and fake probabilities of reals, that have nothing to do with each other."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(mean, 1, count), rng.beta(1, 9, count)
+
+
+@pytest.mark.parametrize(("count", "share"), [(20, 1 / 21), (64, 3 / 65)])
+def test_of_an_ordinary_sources_fresh_reals_no_more_are_unknown_or_fake_together_than_promised(
+    count: int, share: float
+) -> None:
+    lost, as_pooled = [], []
     for seed in range(400):
-        rng = np.random.default_rng(seed)
-        found = own(rng.normal(-2, 1, 20))["camera"]
-        above.append((rng.normal(-2, 1, 200) > found.unknown_threshold).mean())
-    assert np.mean(above) == pytest.approx(1 / 21, abs=0.01)
+        found = own(*drawn(seed, count))["camera"]
+        unknown, fake = drawn(1000 + seed, 200)
+        lost.append(((unknown > found.unknown_threshold) | (fake > found.fake_threshold)).mean())
+        as_pooled.append(((unknown > POOLED.unknown_threshold) | (fake > POOLED.fake_threshold)).mean())
+    assert np.mean(lost) == pytest.approx(share, abs=0.008)
+    assert np.mean(as_pooled) < 0.01
 
 
-def test_more_groups_leave_out_the_oddest() -> None:
-    scores = np.concatenate([np.linspace(-1, 1, 199), [3.0]])
-    assert own(scores[-64:])["camera"].unknown_threshold == 3
-    assert own(scores)["camera"].unknown_threshold < 1
+def test_one_odd_group_of_twenty_raises_nothing_and_a_tenth_a_clipped_score_at_most() -> None:
+    ordinary, fake = np.linspace(-2, 2, 20), np.linspace(0.1, 0.3, 20)
+    odd = ordinary.copy()
+    odd[-1] = 1000
+    found = own(odd, fake)["camera"]
+    pooled = POOLED.unknown_threshold, POOLED.fake_threshold
+    assert (found.unknown_threshold, found.fake_threshold) == pooled
+    odd[-2] = 4
+    assert own(odd, fake)["camera"].unknown_threshold == 4
+    odd[-2] = 1000
+    assert own(odd, fake)["camera"].unknown_threshold == POOLED.unknown_threshold + POOLED.clip
 
 
-def test_one_odd_group_does_not_open_a_source_to_all_that_is_forged() -> None:
-    found = own(np.array([0.0] * 19 + [1000.0]), np.array([0.1] * 19 + [1.0]))["camera"]
-    assert found.unknown_threshold == POOLED.unknown_threshold + POOLED.clip
-    assert found.fake_threshold == pytest.approx(10 / 11)
+def test_a_source_whose_reals_look_fake_has_a_higher_fake_threshold_within_ten_times_the_odds() -> None:
+    scores, fake = np.linspace(-2, 2, 30), np.linspace(0.1, 0.3, 30)
+    fake[-3:] = 0.8
+    found = own(scores, fake)["camera"]
+    assert found.fake_threshold == pytest.approx(0.8)
+    fake[-3:] = 0.999
+    assert own(scores, fake)["camera"].fake_threshold == pytest.approx(10 / 11)
+    # What is fake anyway leaves the unknown threshold no share to be lowered by.
+    assert own(scores, fake)["camera"].unknown_threshold == POOLED.unknown_threshold
 
 
 def test_what_the_live_release_names_of_a_source_is_not_lost_to_its_reals_being_ordinary() -> None:

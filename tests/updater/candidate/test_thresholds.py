@@ -9,12 +9,8 @@ from detector.model.graph import Surroundings, leaning
 from detector.model.scores import NetworkOutput, fused
 from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters
-from updater.candidate.calibrate import (
-    fake_probabilities_around,
-    fit_gate,
-    gate_inputs,
-    unknown_scores,
-)
+from updater.candidate.calibrate import fake_probabilities_around, fit_gate, unknown_scores
+from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.reference_set import make_reference
 from updater.candidate.thresholds import (
     LiveCalls,
@@ -222,7 +218,7 @@ def test_of_many_items_only_the_nearest_exemplars_are_kept(monkeypatch: pytest.M
     gate, reference = fitted(80)
     asked = output(old(40, 6), new(30, 7))
     whole = gate_inputs(asked, reference).around
-    monkeypatch.setattr("updater.candidate.calibrate._ITEMS_AT_ONCE", 16)
+    monkeypatch.setattr("updater.candidate.gate_inputs._ITEMS_AT_ONCE", 16)
     parts = gate_inputs(asked, reference).around
     assert whole is not None
     assert parts is not None

@@ -9,7 +9,7 @@ import torch
 
 from detector.model.backbone import shown_to
 from detector.release.manifest import Picture
-from updater.training import frozen
+from updater.training import frozen, kept_rows
 from updater.training.frozen import (
     SHARES,
     digest_of,
@@ -86,7 +86,7 @@ def test_rows_are_the_models_own_to_the_precision_that_is_kept_with_a_folder_and
 
 
 def test_what_was_done_before_an_interruption_is_not_done_again(branch, pictures, kept, looked, monkeypatch):
-    monkeypatch.setattr(frozen, "_ROWS_A_FILE", 3)
+    monkeypatch.setattr(kept_rows, "_ROWS_A_FILE", 3)
 
     def stop(done, total):
         if done >= 6:

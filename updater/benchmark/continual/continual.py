@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.rehearsal import herd
-from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
+from updater.benchmark.continual.judged_items import JudgedItems
+from updater.benchmark.continual.scoring import Judge, calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
@@ -217,12 +218,16 @@ def _apart(
 def rejection_scores(known: Sequence[JudgedItems], unseen: JudgedItems, name: str) -> RejectionScores:
     """Return the scores of known test items and of items never trained on, whose reals are the control."""
     real = reals(unseen.families)
+    energies = np.concatenate([one.energy for one in known])
     return RejectionScores(
         known=np.concatenate([_score(one, name) for one in known]),
         unknown=_score(unseen, name)[~real],
         control=_score(unseen, name)[real],
-        known_energy=np.concatenate([one.energy for one in known]),
+        known_energy=energies,
         unknown_energy=unseen.energy[~real],
+        known_own_energy=energies,
+        unknown_own_energy=unseen.energy[~real],
+        control_own_energy=unseen.energy[real],
     )
 
 

@@ -14,7 +14,8 @@ from detector.release.artifact import Reference
 from detector.release.manifest import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
+from updater.benchmark.continual.judged_items import JudgedItems
+from updater.benchmark.continual.scoring import Judge, calibrated, energy_of
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.learners.methods import LEARNERS
@@ -103,7 +104,8 @@ def leave_out(
     for name in setup.rejection:
         scores = rejection_scores(known, of_family, name)
         if source_known:
-            scores = replace(scores, control=rejection_scores(known, own[0], name).control)
+            of_own = rejection_scores(known, own[0], name)
+            scores = replace(scores, control=of_own.control, control_own_energy=of_own.control_own_energy)
         threshold = judge.gate.unknown_threshold if name == "fused" else None
         nothing = np.zeros(0, np.float32)
         known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])

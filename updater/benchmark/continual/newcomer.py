@@ -33,6 +33,7 @@ from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.plan import Parent, load_network, make_plan
 from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops, Splits
+from updater.experts.look import Expert, digests_of, picture_plan_of
 from updater.measures import auroc
 from updater.progress import Progress
 from updater.settings import UpdaterSettings
@@ -68,24 +69,33 @@ class Judged:
     """the forgery family that each is likest"""
     unknown_score: NDArray[np.float32]
     """higher means less familiar"""
+    energy: NDArray[np.float32]
+    """the one term of it that the gate is named for; higher means less familiar"""
 
 
 def newcomer_benchmark(
-    data: Path | None, cache: Path, settings: UpdaterSettings, progress: Progress, reals: int, each: int
+    data: Path | None,
+    cache: Path,
+    settings: UpdaterSettings,
+    progress: Progress,
+    reals: int,
+    each: int,
+    experts: tuple[Expert, ...] = (),
 ) -> Benchmark[Media]:
     """Return the newcomer's way as it is run, with a library of so many reals and so many of each family.
 
-    The own media that nothing is trained on are a quarter of that. Raises LayoutError, also where no data is
-    given, and what `load_sources` raises.
+    The own media that nothing is trained on are a quarter of that. experts: what both releases carry. Raises
+    LayoutError, also where no data is given, and what `load_sources` raises.
     """
     if data is None:
         raise LayoutError("newcomer needs the folder of its data, and there is no --data")
-    with CropReader(cache=cache, progress=progress) as reader:
+    shown = picture_plan_of(experts)
+    with CropReader(cache=cache, progress=progress, picture=shown) as reader:
         newcomers = LabelledCrops.join(load_sources(data, reader))
     lines = (f"{family} {item}\n" for family, item in zip(newcomers.families, newcomers.ids, strict=True))
 
     def prepare(progress: Progress) -> Media:
-        with CropReader(cache=cache, progress=progress) as reader:
+        with CropReader(cache=cache, progress=progress, picture=shown) as reader:
             library = load_library(reader, "train", reals, each)
             fresh = load_library(reader, "after", reals // 4, each // 4)
         parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
@@ -100,15 +110,16 @@ def newcomer_benchmark(
             "each": each,
             "without_kinds": [*sorted(settings.without_kinds)],  # a set has another order each time
             **settings.model_dump(mode="json", include=_OF_TRAINING),
+            **digests_of(experts),
         },
         (str(reals), str(each)),
         prepare,
-        lambda media, seed: measure(media, settings, seed),
+        lambda media, seed: measure(media, settings, seed, experts),
         keeps_parts=True,
     )
 
 
-def measure(media: Media, settings: UpdaterSettings, seed: Seed) -> Outcome:
+def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[Expert, ...] = ()) -> Outcome:
     """Go the newcomer's way once. The seed decides what is dealt where, and both trainings.
 
     Groups stay whole: in the halves of the photographs, and on the sides of both releases' data.
@@ -119,11 +130,11 @@ def measure(media: Media, settings: UpdaterSettings, seed: Seed) -> Outcome:
     forgeries = media.newcomers.take(np.flatnonzero(~real))
     to_name, others = hold_back(photographs, 0.5, seed.number)
     asked = LabelledCrops.join([media.fresh, others, forgeries])
-    release = _release(settings, None, _dealt([media.library], seed), seed, "before")
+    release = _release(settings, None, _dealt([media.library], seed), seed, "before", experts)
     both = _dealt([media.library, replace(to_name, families=(REAL,) * len(to_name))], seed)
     held = release.manifest
     parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
-    candidate = _release(settings, parent, both, seed, "after")
+    candidate = _release(settings, parent, both, seed, "after", experts)
     judged = {name: _judged(of, asked, seed) for name, of in (("before", release), ("after", candidate))}
     every = LabelledCrops.join([media.fresh, media.newcomers])
     return outcome((held.gate, candidate.manifest.gate), judged["before"], judged["after"], draws_of(every))
@@ -157,7 +168,10 @@ def outcome(
         families={
             source: {name: v for name, v in of(source).items() if v.value is not None} for source in sources
         },
-        about={"unknown_thresholds": [gate.unknown_threshold for gate in gates]},
+        about={
+            "unknown_thresholds": [gate.unknown_threshold for gate in gates],
+            "own_thresholds": [sorted(gate.sources) for gate in gates],
+        },
     )
 
 
@@ -180,7 +194,8 @@ def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Valu
         "not_real": judged.labels != REAL,
         "named": (judged.labels == "fake") & (judged.named == judged.families),
     }
-    counts, scores = draws.of(_groups(judged)), judged.unknown_score
+    counts = draws.of(_groups(judged))
+    scores = {"forgeries_auc": judged.unknown_score, "forgeries_energy_auc": judged.energy}
     found: Values = {}
     for part, said in (
         ("others", ("unknown", "fake", "not_real")),
@@ -196,9 +211,10 @@ def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Valu
             found[f"{part}_{name}"] = Value(value=share, n=n, drawn=drawn)
         if part == "forgeries":
             of = items["others"]
-            drawn = tuple(aurocs(scores[chosen], scores[of], counts[:, chosen], counts[:, of]).tolist())
             n += int(of.sum())
-            found["forgeries_auc"] = Value(value=auroc(scores[chosen], scores[of]), n=n, drawn=drawn)
+            for name, values in scores.items():
+                drawn = tuple(aurocs(values[chosen], values[of], counts[:, chosen], counts[:, of]).tolist())
+                found[name] = Value(value=auroc(values[chosen], values[of]), n=n, drawn=drawn)
     return found
 
 
@@ -217,10 +233,16 @@ def _dealt(parts: Sequence[LabelledCrops], seed: Seed) -> Splits:
 
 
 def _release(
-    settings: UpdaterSettings, parent: Parent | None, splits: Splits, seed: Seed, name: str
+    settings: UpdaterSettings,
+    parent: Parent | None,
+    splits: Splits,
+    seed: Seed,
+    name: str,
+    experts: tuple[Expert, ...],
 ) -> Artifact:
     """Make a release as an update does, up to its manifest."""
-    plan = make_plan(settings, parent, splits)
+    planned = make_plan(settings, parent, splits)
+    plan = replace(planned, experts=experts, picture_plan=picture_plan_of(experts))
     draft = Draft(seed.parts / name, plan, settings, seed.progress)
     build(draft, [stage for stage in STAGES if stage.name in ("learn", "calibrate", "export")])
     return Artifact(draft.artifact, draft.manifest(), identity_of(plan, 0))
@@ -238,4 +260,5 @@ def _judged(release: Artifact, items: LabelledCrops, seed: Seed) -> Judged:
         labels=labels,
         named=named,
         unknown_score=scored["unknown_score"],
+        energy=scored["energy"],
     )

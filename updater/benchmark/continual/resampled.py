@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from updater.benchmark.continual.judged_items import JudgedItems
 from updater.benchmark.continual.left_out import LeftOut
-from updater.benchmark.continual.scoring import JudgedItems
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.report.bootstrap import (
     ROUNDS,
@@ -96,12 +96,16 @@ def _within_source(stream: Stream, left_out: Sequence[LeftOut], images: Resample
     found, not_real = [], []
     for one in left_out:
         (left,) = (task for task in stream.tasks if task.name == one.family)
-        unknown = images.of(_forgeries(left))
-        found.append(
-            _rejection_of(
-                one.scores.unknown, one.scores.control, unknown, images.of(_groups(left.test, fake=False))
-            )
+        unknown, own, scores = (
+            images.of(_forgeries(left)),
+            images.of(_groups(left.test, fake=False)),
+            one.scores,
         )
+        values = _rejection_of(scores.unknown, scores.control, unknown, own)
+        energies = scores.unknown_own_energy, scores.control_own_energy
+        if all(map(len, energies)):
+            values["own_energy_auc"] = aurocs(*energies, unknown, own)
+        found.append(values)
         not_real.append(shares(one.not_real, unknown))
     if not left_out:
         return {}

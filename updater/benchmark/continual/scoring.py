@@ -10,22 +10,23 @@ from numpy.typing import NDArray
 from detector.model.scores import NetworkOutput, energy
 from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters
+from updater.benchmark.continual.judged_items import JudgedItems, joined_items
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
-    GateInputs,
     common_scales,
     fake_probabilities_around,
     fit_gate,
-    gate_inputs,
     labels_of,
     reals,
     unknown_scores,
 )
+from updater.candidate.gate_inputs import GateInputs, gate_inputs
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import TARGETS
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
+from updater.experts.calibrate import ExpertsSay, calibrated_experts
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
 from updater.training.frozen import Vote, vote_beside
@@ -73,28 +74,36 @@ class Judge:
     """the setup's scores of evidence, fitted, by name"""
     vote: Vote | None
     """of a model on whole pictures: in whatever real, fake and family are told by, and in no score"""
+    experts: ExpertsSay | None
+    """what the setup's experts say of the calibration items"""
 
     @property
     def fake(self) -> torch.Tensor:
         """Which logits stand for fakes, bool [K]."""
         return schemes.fake_columns(schemes.columns(self.learnt.classes, self.setup.options))
 
-    def judged(self, items: LabelledCrops) -> "JudgedItems":
+    def judged(self, items: LabelledCrops) -> JudgedItems:
         """Judge whole items."""
         parts, done = [], 0
         vote = None if self.vote is None else self.vote.on(items)
+        experts = self.experts and self.experts.of(items)
         for output in outputs_of(self.learnt, items, self.setup.torch_device):
             some = slice(done, done + len(output.logits))
             of_some = None if vote is None else vote[some]
-            parts.append(self._judged(output, of_some, items, some))
+            parts.append(self._judged(output, of_some, experts and experts.take(some), items, some))
             done += len(output.logits)
         judged = joined_items(parts)
         return replace(judged, rejection=judged.rejection | self._odin(items))
 
     def _judged(
-        self, output: NetworkOutput, vote: torch.Tensor | None, items: LabelledCrops, some: slice
-    ) -> "JudgedItems":
-        measured = _measured(output, self.reference, self.fake, vote)
+        self,
+        output: NetworkOutput,
+        vote: torch.Tensor | None,
+        experts: ExpertsSay | None,
+        items: LabelledCrops,
+        some: slice,
+    ) -> JudgedItems:
+        measured = _measured(output, self.reference, self.fake, vote, experts)
         logits = torch.from_numpy(measured.logits)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
@@ -117,46 +126,6 @@ class Judge:
         from updater.benchmark.rejection.logits import odin_scores
 
         return {ODIN: odin_scores(self.learnt.network, items, device=self.setup.torch_device)}
-
-
-@dataclass(frozen=True)
-class JudgedItems:
-    """n items judged; scores are higher for less familiar items."""
-
-    families: NDArray[np.str_]
-    """[n], the class that each is of"""
-    groups: NDArray[np.str_]
-    column: NDArray[np.int64]
-    """[n], the highest logit"""
-    right: NDArray[np.bool_]
-    """[n], whether that is right, the gate aside: as `rightly_told` counts it"""
-    fake_probability: NDArray[np.float32]
-    fake_by_maxima: NDArray[np.float32]
-    """[n], CDDB's p_F, which its mAP is of"""
-    energy: NDArray[np.float32]
-    unknown_score: NDArray[np.float32]
-    """[n], by the gate"""
-    labels: NDArray[np.str_]
-    """[n], real, fake or unknown, at the deployed thresholds"""
-    features: NDArray[np.float32]
-    """[n, F], the raw forensic ones; F is 0 where there are none"""
-    rejection: dict[str, NDArray[np.float64]]
-
-    def take(self, rows: slice) -> "JudgedItems":
-        """Return these items."""
-        parts = {name: values[rows] for name, values in vars(self).items() if name != "rejection"}
-        return JudgedItems(**parts, rejection={name: v[rows] for name, v in self.rejection.items()})
-
-
-def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
-    """Return the items of all parts, of which there is at least one."""
-    names = [name for name in vars(parts[0]) if name != "rejection"]
-    return JudgedItems(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
-        rejection={
-            name: np.concatenate([part.rejection[name] for part in parts]) for name in parts[0].rejection
-        },
-    )
 
 
 def calibrated(
@@ -195,7 +164,12 @@ def calibrated(
     vote = None
     if setup.architecture.picture is not None:
         vote = vote_beside(held.logits, train, calibration, learnt.classes, setup.options)
-    measured = _measured(held, reference, fake, None if vote is None else vote.on(calibration))
+    said, experts = None if vote is None else vote.on(calibration), None
+    if setup.experts:
+        logits = held.logits if said is None else held.logits + said
+        contracts = [expert.contract for expert in setup.experts]
+        experts = calibrated_experts(contracts, calibration, logits, learnt.classes, setup.options)
+    measured = _measured(held, reference, fake, said, experts)
     gate = _gate(measured, calibration)
     evidence = known_of(
         learnt.network,
@@ -213,6 +187,7 @@ def calibrated(
         reference,
         {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names},
         vote,
+        experts,
     )
 
 
@@ -276,10 +251,14 @@ def _columns(items: LabelledCrops, learnt: Learnt, setup: Setup) -> NDArray[np.i
 
 
 def _measured(
-    output: NetworkOutput, reference: Reference | None, fake: torch.Tensor, vote: torch.Tensor | None
+    output: NetworkOutput,
+    reference: Reference | None,
+    fake: torch.Tensor,
+    vote: torch.Tensor | None,
+    experts: ExpertsSay | None,
 ) -> GateInputs:
     """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
-    measured = gate_inputs(output, reference, vote)
+    measured = gate_inputs(output, reference, vote, experts)
     probability = schemes.fake_probability(torch.from_numpy(measured.logits), fake).numpy()
     return replace(measured, fake_probability=probability)
 

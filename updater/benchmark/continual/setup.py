@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from detector.release.manifest import NO_BACKBONE, Architecture
 from ingest.records import PicturePlan
+from updater.experts.look import Expert, digests_of
 from updater.training.step import Augment, Optimizer, Options, Recipe, Schedule
 from updater.training.weights import Weights
 
@@ -45,11 +46,13 @@ class Setup:
     """how whole pictures are shown to the architecture's model of them, where it has one"""
     picture_from: Weights | None = None
     """what that model begins as"""
+    experts: tuple[Expert, ...] = ()
+    """networks with a real/fake head of their own, beside the one that is trained"""
 
     def described(self) -> dict[str, JsonValue]:
         """Return every option by name, for the record; weights by their digest, where there are some."""
-        whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None))
-        for name in ("start_from", "picture_plan", "picture_from"):
+        whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None, experts=()))
+        for name in ("start_from", "picture_plan", "picture_from", "experts"):
             del whole[name]
         if self.start_from is not None:
             whole["start_from"] = self.start_from.digest
@@ -59,7 +62,8 @@ class Setup:
         whole |= {"architecture": self.architecture.model_dump(mode="json")}
         whole["rates"] = None if self.rates is None else list(self.rates)
         # Each of several processes has a GPU of its own number.
-        return whole | {"rejection": list(self.rejection), "device": self.torch_device.type}
+        more = {"rejection": list(self.rejection), "device": self.torch_device.type}
+        return whole | more | digests_of(self.experts)
 
     def recipe(self, items: int, *, first: bool) -> Recipe:
         """Return the recipe for so many items: equal steps an item, whether all at once or task by task."""

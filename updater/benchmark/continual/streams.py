@@ -18,6 +18,7 @@ from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, read_layout
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
+from updater.experts.look import with_expert_logits
 from updater.progress import Progress
 from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.pools import with_crop_features
@@ -97,6 +98,14 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
         "forensic features",
         progress,
     )
+    if setup.experts:
+        with_crops = _in_every_part(
+            with_crops,
+            lambda part, say: with_expert_logits(part, setup.experts, frozen, lambda _, *at: say(*at)),
+            lambda part: len(part.crops),
+            "experts",
+            progress,
+        )
     picture, weights = setup.architecture.picture, setup.picture_from
     if picture is None or weights is None:
         return with_crops

@@ -25,7 +25,7 @@ from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.networks import videos
 from updater.benchmark.networks.images import NetworkError
 from updater.benchmark.report.harness import Seed
-from updater.candidate.calibrate import output_of
+from updater.candidate.gate_inputs import output_of
 from updater.data.layouts.entries import DataError, Entry
 from updater.data.training_data import LabelledCrops
 from updater.distortions.distortion import Step as Distortion

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from detector.model.scores import SCORES, NetworkOutput
 from detector.release.artifact import Reference
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Fit, Known, Score, as_score, float64
-from updater.candidate.calibrate import common_scales, gate_inputs, unknown_scores
+from updater.candidate.calibrate import common_scales, unknown_scores
+from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
 from updater.measures import balanced_weights, within_class_whitening
 

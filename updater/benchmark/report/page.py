@@ -22,7 +22,8 @@ _LEAD_OF_STREAMS = (
 )
 _LEAD_OF_NEWCOMERS = (
     "Shares and AUCs are of 1: before and after half of the new sources' reals were named. The others are the"
-    " other half, known fakes and own reals are of the own stream, and auc is the unknown score's."
+    " other half, known fakes and own reals are of the own stream, auc is the unknown score's, and energy_auc"
+    " the energy's alone."
 )
 _LEAD = (
     "Shares and AUCs are of 1. acc is a mean over classes; map_ovr is what the paper calls mAP, a mean of"

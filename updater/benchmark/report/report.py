@@ -152,6 +152,7 @@ def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "seeds": len(runs),
         "unknown_thresholds": [outcome.about["unknown_thresholds"] for outcome in outcomes],
+        "own_thresholds": [outcome.about.get("own_thresholds", [[], []]) for outcome in outcomes],
         "whole": both([outcome.figures for outcome in outcomes]),
         "by_source": {source: both([o.families.get(source, {}) for o in outcomes]) for source in sources},
     }

@@ -11,7 +11,7 @@ rows of CDDB's table 3, ten print another AA than the mean of their tasks.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Self
 
 import numpy as np
@@ -27,6 +27,9 @@ def _no_nan(value: object) -> object:
 
 # JSON has no nan; a figure without a value is null there and None here.
 Number = Annotated[float | None, BeforeValidator(_no_nan)]
+
+
+_OWN_ENERGY = "AUC of the same by the energy alone of the very network, which is one term of its gate"
 
 
 class Unseen(BaseModel):
@@ -45,6 +48,7 @@ class Unseen(BaseModel):
     caught_deployed: Number = Field(None, description="share of unknowns caught at the deployed threshold")
     ap: Number = Field(None, description="average precision of unknown (positive) against known")
     energy_auc: Number = Field(None, description="AUC of the same by the energy of a plain classifier alone")
+    own_energy_auc: Number = Field(None, description=_OWN_ENERGY)
     control_auc: Number = Field(
         None,
         description="AUC of the unknown sources' reals (positive) against known: a new source, no forgery",
@@ -63,6 +67,7 @@ class WithinSource(BaseModel):
     caught_at_5: Number = Field(
         None, description="share of them caught, threshold picked on the test: 5 % of these reals above it"
     )
+    own_energy_auc: Number = Field(None, description=_OWN_ENERGY)
 
 
 class Power(BaseModel):
@@ -166,6 +171,10 @@ class RejectionScores:
     """of the same items as known, by the classifier's energy"""
     unknown_energy: NDArray[np.float32]
     """of the same items as unknown, by the classifier's energy"""
+    known_own_energy: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    """of the same items as known, by the energy of the network that is measured; empty in older runs"""
+    unknown_own_energy: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    control_own_energy: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 def measure_unseen(scores: RejectionScores, threshold: float | None = None) -> Unseen:
@@ -180,6 +189,7 @@ def measure_unseen(scores: RejectionScores, threshold: float | None = None) -> U
         caught_deployed=caught,
         ap=average_precision(unknown, known),
         energy_auc=auroc(scores.unknown_energy, scores.known_energy),
+        own_energy_auc=auroc(scores.unknown_own_energy, scores.known_own_energy),
         control_auc=auroc(scores.control, known),
     )
 
@@ -187,7 +197,9 @@ def measure_unseen(scores: RejectionScores, threshold: float | None = None) -> U
 def measure_within(scores: RejectionScores) -> WithinSource:
     """Return the figures within a source: `control` holds reals of the unknowns' source, held back."""
     return WithinSource(
-        auc=auroc(scores.unknown, scores.control), caught_at_5=caught_at(scores.unknown, scores.control)
+        auc=auroc(scores.unknown, scores.control),
+        caught_at_5=caught_at(scores.unknown, scores.control),
+        own_energy_auc=auroc(scores.unknown_own_energy, scores.control_own_energy),
     )
 
 

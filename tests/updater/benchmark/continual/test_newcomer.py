@@ -31,6 +31,7 @@ def judged(*items: tuple[str, str, str, str, float]) -> Judged:
         labels=np.array(labels),
         named=np.array(named),
         unknown_score=np.array(scores, np.float32),
+        energy=np.abs(np.array(scores, np.float32) - 5),
     )
 
 
@@ -79,6 +80,7 @@ def test_each_share_is_of_its_own_items() -> None:
         "others_not_real": (pytest.approx(2 / 3), pytest.approx(1 / 3)),
         "forgeries_not_real": (0.5, 0),
         "forgeries_auc": (0.5, pytest.approx(0.5)),
+        "forgeries_energy_auc": (pytest.approx(1 / 3), pytest.approx(0.5)),
         "own_reals_unknown": (0, 0.5),
         "own_reals_fake": (0.5, 0),
         "known_fakes_not_real": (1, 1),
@@ -93,7 +95,10 @@ def test_a_source_has_its_own_figures_of_what_it_holds() -> None:
     assert set(of["phone"]) == {"others_unknown", "others_fake", "others_not_real"}
     assert of["phone"]["others_not_real"]["after"]["mean"] == 0.5
     assert of["gan"]["others_not_real"]["after"]["mean"] == 0
-    assert of["gan"]["forgeries_auc"]["after"]["items"] == 3
+    for name in ("forgeries_auc", "forgeries_energy_auc"):
+        assert of["gan"][name]["after"]["items"] == 3
+    aucs = [of["gan"][name]["before"]["mean"] for name in ("forgeries_auc", "forgeries_energy_auc")]
+    assert aucs == [0.5, 1]
 
 
 def test_the_page_has_a_table_of_sources() -> None:

@@ -38,7 +38,7 @@ def test_families_left_out_give_figures_for_both_settings_and_scores_of_each(who
 def test_figures_on_images_drawn_anew_lie_around_those_on_all_of_them(whole):
     one = whole[0]
     drawn = {name: value.drawn for name, value in one.outcome.figures.items() if value.drawn}
-    assert set(drawn) == {"aa", "real_fake_auc", "power.share"} | {
+    assert set(drawn) == {"aa", "real_fake_auc", "power.share", "within_source.own_energy_auc"} | {
         f"{part}.{name}"
         for part in ("unseen", "source_known", "within_source")
         for name in ("auc", "caught_at_5")

@@ -14,13 +14,8 @@ from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
 from updater.benchmark.rejection.methods import POST_HOC
-from updater.candidate.calibrate import (
-    GateInputs,
-    common_scales,
-    fit_gate,
-    gate_inputs,
-    unknown_scores,
-)
+from updater.candidate.calibrate import common_scales, fit_gate, unknown_scores
+from updater.candidate.gate_inputs import GateInputs, gate_inputs
 from updater.candidate.reference_set import CalibrationError, make_reference
 from updater.measures import balanced_weights, weighted_quantile, within_class_whitening
 

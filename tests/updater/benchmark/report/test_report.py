@@ -39,10 +39,10 @@ HOSTILE = "<script>alert(1)</script>[red]|`$\\frac$"
 
 def scores(seed: int, knowns=60, unknowns=40) -> RejectionScores:
     rng = np.random.default_rng(seed)
-    draw = lambda mean, n: rng.normal(mean, 1, n).astype(np.float32)  # noqa: E731
-    return RejectionScores(
-        draw(0, knowns), draw(1.5, unknowns), draw(0.8, 20), draw(-3, knowns), draw(-2.8, unknowns)
-    )
+    means = (0, 1.5, 0.8, -3, -2.8, -3, -2.5, -2)
+    counts = (knowns, unknowns, 20, knowns, unknowns, knowns, unknowns, 20)
+    drawn = (rng.normal(mean, 1, n) for mean, n in zip(means, counts, strict=True))
+    return RejectionScores(*(part.astype(np.float32) for part in drawn))
 
 
 def run(seed: int, aa: float = 80.0, **changes) -> Run:
@@ -93,6 +93,8 @@ def test_the_figures_of_rejection_are_scikit_learns_with_the_positive_class_that
         roc_auc_score(truth, np.r_[one.unknown_energy, one.known_energy])
     )
     assert measure_unseen(one).caught_deployed is None
+    own = roc_auc_score(truth, np.r_[one.unknown_own_energy, one.known_own_energy])
+    assert found.own_energy_auc == pytest.approx(own)
 
 
 def test_the_report_has_the_fields_that_were_promised(tmp_path):

@@ -1,0 +1,127 @@
+"""An expert is calibrated on held-back reals, each source weighing the same, and votes where it can."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from updater.experts.calibrate import (
+    BASE_WEIGHT,
+    PROVEN_WEIGHT,
+    calibrated_experts,
+    log_odds,
+    scale_of_reals,
+    term_weight,
+)
+
+CLASSES = ("real", "blocky")
+
+
+@pytest.fixture
+def held(labelled):
+    """Items of two sources, 40 reals of a, 10 of b, and as many forgeries of each."""
+    items = labelled({"real": 50, "blocky": 50})
+    sources = (("a",) * 40 + ("b",) * 10) * 2
+    return replace(items, sources=sources)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def reals_of(items, source=None):
+    real = np.array(items.families) == "real"
+    return real if source is None else real & (np.array(items.sources) == source)
+
+
+def test_one_cameras_offset_widens_nothing_and_each_source_weighs_the_same(held, rng):
+    logits = rng.normal(0, 1, 100).astype(np.float32)
+    shifted = logits + 20 * (np.array(held.sources) == "b")
+    (median, scale, sources), (moved, after, _) = (
+        scale_of_reals(values.astype(np.float32), held) for values in (logits, shifted)
+    )
+    assert sources == 2
+    assert after == pytest.approx(scale)
+    assert moved == pytest.approx(median + 10)
+
+
+def test_forgeries_have_no_say_in_it(held, rng):
+    logits = rng.normal(0, 1, 100).astype(np.float32)
+    other = np.where(reals_of(held), logits, 50).astype(np.float32)
+    assert scale_of_reals(logits, held) == scale_of_reals(other, held)
+
+
+def test_sources_of_few_groups_are_taken_together(held, rng):
+    alone = replace(held, sources=tuple(str(number) for number in range(100)))
+    logits = rng.normal(0, 1, 100).astype(np.float32)
+    _, scale, sources = scale_of_reals(logits, alone)
+    assert sources == 1
+    assert scale == pytest.approx(1, abs=0.4)
+
+
+def test_log_odds_are_those_of_two_normal_distributions(held, rng):
+    logits = rng.normal(0, 1, 100).astype(np.float32) + 2 * ~reals_of(held)
+    slope, offset = log_odds(logits.astype(np.float32), held)
+    assert slope == pytest.approx(2, rel=0.4)
+    assert -offset / slope == pytest.approx(1, abs=0.3)
+
+
+@pytest.fixture
+def said(held, contract):
+    """What an expert of these logits says of the held-back items beside a network's logits."""
+
+    def said(logits, network):
+        items = replace(held, expert_logits=logits.astype(np.float32)[:, None])
+        return calibrated_experts([contract], items, network, CLASSES)
+
+    return said
+
+
+def test_an_expert_that_knows_nothing_has_no_vote(held, said, rng):
+    for logits in (rng.normal(0, 1, 100), rng.normal(0, 1, 100) - 3 * ~reals_of(held)):
+        found = said(logits, torch.zeros(100, 2))
+        assert found.experts[0].slope == pytest.approx(0, abs=0.3)
+    assert found.experts[0].slope == 0
+    assert not found.vote.any()
+
+
+def test_one_that_knows_them_votes_beside_a_network_that_does_not(held, said, rng):
+    logits = rng.normal(0, 1, 100) + 4 * ~reals_of(held)
+    found = said(logits, torch.zeros(100, 2))
+    votes = found.vote
+    assert (votes[:, 0] == 0).all()
+    assert ((votes[:, 1] > 0).numpy() == ~reals_of(held)).mean() > 0.9
+
+
+def test_a_forgery_that_the_network_knows_is_no_surprise(held, said, rng):
+    logits = rng.normal(0, 1, 100) + 6 * ~reals_of(held)
+    forged = torch.from_numpy(~reals_of(held))
+    sure = torch.stack([torch.zeros(100), torch.where(forged, 12.0, -12.0)], 1)
+    blind = torch.stack([torch.zeros(100), torch.full((100,), -12.0)], 1)
+    found = said(logits, sure)
+    (of_sure,), (of_blind,) = (list(found.scores(network).values()) for network in (sure, blind))
+    assert of_sure[~reals_of(held)].max() < 0.01
+    assert np.median(of_blind[~reals_of(held)]) > 3
+    assert np.allclose(of_sure[reals_of(held)], of_blind[reals_of(held)], atol=1e-3)
+
+
+def test_no_real_is_an_error(held):
+    items = held.take(np.flatnonzero(~reals_of(held)))
+    with pytest.raises(ValueError, match="no held-back item is real"):
+        scale_of_reals(np.zeros(50, np.float32), items)
+
+
+def test_what_is_proven_on_known_forgeries_weighs_more_and_nothing_proven_keeps_a_part(held, rng):
+    noise = rng.normal(0, 1, 100)
+    weights = [
+        term_weight((noise + apart * ~reals_of(held)).astype(np.float32), held) for apart in (0, 1, 2, 20)
+    ]
+    assert weights[0] == BASE_WEIGHT
+    assert weights == sorted(weights)
+    assert weights[-1] == BASE_WEIGHT + PROVEN_WEIGHT
+    few = held.take([0, 1, 50, 51])
+    logits = np.array([0, 1, 1, 2], np.float32)
+    assert term_weight(logits, few) == BASE_WEIGHT
+    assert term_weight(logits[:2], held.take([0, 1])) == BASE_WEIGHT

@@ -1,0 +1,110 @@
+"""What is registered is carried by the next release to its verdicts; what is removed is not."""
+
+import re
+
+import numpy as np
+import pytest
+import timm
+import torch
+from handler_calls import verdicts_on
+from safetensors.torch import save_file
+from update_processes import approve
+
+from detector.release.artifact import MODEL_CARD, sha256_of, verify
+from detector.release.experts import ExpertContract
+from updater.experts.build import Recipe, build
+from updater.experts.registry import ExpertRegistry, RegisteredExpert, SourceWorth, Worth
+from updater.worker import run_once
+
+NAME, SIDE = "test_efficientnet", 64
+WORTH = Worth(
+    everywhere=SourceWorth(source="all", reals=1, fakes=1, auc=0.9, low=0.7, high=1.0),
+    sources=(),
+    seconds=0.1,
+    detector_seconds=0.1,
+)
+
+
+@pytest.fixture
+def register(tmp_path):
+    """Registers an expert with random weights in an updater's work folder."""
+
+    def register(settings, name="small", view="crop"):
+        torch.manual_seed(0)
+        checkpoint, model = tmp_path / f"{name}.safetensors", tmp_path / f"{name}.onnx"
+        save_file(timm.create_model(NAME, num_classes=1).state_dict(), checkpoint)
+        wanted = ExpertContract(
+            name=name, input=view, side_px=SIDE, digest="", checkpoint="", licence="CC0-1.0"
+        )
+        contract = build(Recipe(checkpoint, architecture=NAME), wanted, model)
+        registry = ExpertRegistry(settings.work_dir)
+        registry.add(RegisteredExpert(contract=contract, worth=WORTH), model)
+        return registry, contract
+
+    return register
+
+
+def test_a_registered_expert_is_carried_and_a_removed_one_is_not(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server, register
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, artifacts):
+        settings = make_settings(url, backbone="none")
+        registry, contract = register(settings)
+        first = run_once(settings, memory_settings)
+        assert (first.state, first.error) == ("proposed", None)
+        release_0 = verify(artifacts / first.candidate, first.candidate)
+        approve(url, release_0.digest)
+        remember("striped", 50)
+        second = run_once(settings, memory_settings)
+        assert (second.state, second.error) == ("proposed", None)
+        release_1 = verify(artifacts / second.candidate, second.candidate)
+        approve(url, release_1.digest)
+        registry.remove("small")
+        remember("posterised", 50)
+        third = run_once(settings, memory_settings)
+        assert (third.state, third.error) == ("proposed", None)
+        release_2 = verify(artifacts / third.candidate, third.candidate)
+
+    for release in (release_0, release_1):
+        (carried,) = release.manifest.experts
+        assert carried.digest == contract.digest
+        assert carried.licence == "CC0-1.0"
+        assert carried.reals > 0
+        assert "It carries the expert small: small.safetensors" in (release.folder / MODEL_CARD).read_text()
+    assert release_2.manifest.experts == ()
+    # Two families can be left out, and the live release judges with its expert, which is registered no more.
+    picture = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8)
+    for release, parts in ((release_1, {"expert_small"}), (release_2, set())):
+        (verdict,) = verdicts_on(release.folder, picture)
+        assert {name for name in verdict["unknown_parts"] if name.startswith("expert_")} == parts
+
+
+@pytest.mark.parametrize(
+    ("view", "damage", "said"),
+    [
+        ("crop", True, "expert small .* is damaged: remove it, and add it anew"),
+        ("resize", False, "the memory keeps no pictures for expert small: set FORGEWATCH_MEMORY_PICTURE_PX"),
+    ],
+)
+def test_an_expert_that_cannot_be_carried_refuses_the_update_in_one_line(
+    scant_recipes, make_settings, remember, memory_settings, deploy_server, register, view, damage, said
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, _):
+        settings = make_settings(url, backbone="none")
+        registry, _ = register(settings, view=view)
+        if damage:
+            (registry.folder / "small" / "expert.onnx").write_bytes(b"no graph")
+        run = run_once(settings, memory_settings)
+    assert run.state == "refused"
+    assert re.search(said, run.error)
+    assert len(run.error.splitlines()) == 1
+
+
+def test_the_registered_file_is_the_one_that_was_proven(make_settings, register):
+    registry, contract = register(make_settings("http://127.0.0.1:1"))
+    (expert,) = registry.experts()
+    assert sha256_of(expert.path) == contract.digest

@@ -1,0 +1,98 @@
+"""What a gate decides items by, of a network that is not exported yet: scores, logits and surroundings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from detector.model.graph import Around, around
+from detector.model.network import Network
+from detector.model.scores import NetworkOutput, fitted
+from detector.release.artifact import Reference
+from updater.data.training_data import LabelledCrops
+from updater.experts.calibrate import ExpertsSay
+from updater.progress import Progress, unsaid
+from updater.training.pools import backbone_rows, classify_items, crop_features
+
+_ITEMS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class GateInputs:
+    """What a gate decides n whole items by."""
+
+    scores: dict[str, NDArray[np.float32]]
+    """[n] each, by the names of detector/model/scores.py; higher means less familiar"""
+    fake_probability: NDArray[np.float32]
+    """[n], by the logits alone"""
+    logits: NDArray[np.float32]
+    """[n, K]"""
+    around: Around | None = None
+    """None where there is no reference set"""
+    expert_weights: Mapping[str, float] = field(default_factory=dict)
+    """of the terms of those scores that are experts'"""
+
+
+def score(
+    network: Network,
+    reference: Reference | None,
+    items: LabelledCrops,
+    device: torch.device,
+    progress: Progress = unsaid,
+    vote: Tensor | None = None,
+    experts: ExpertsSay | None = None,
+) -> GateInputs:
+    """Score whole items with a network that is not exported yet, beside a picture branch and experts."""
+    return gate_inputs(output_of(network, items, device, "calibration", progress), reference, vote, experts)
+
+
+def output_of(
+    network: Network,
+    items: LabelledCrops,
+    device: torch.device,
+    stage: str,
+    progress: Progress,
+) -> NetworkOutput:
+    """Return what the network says of each whole item, on the CPU."""
+    features = crop_features(network, items, device, lambda *at: progress(stage, *at))
+    seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
+    return NetworkOutput(*(item.cpu() for item in classify_items(network, seen, features, items.starts)))
+
+
+def gate_inputs(
+    output: NetworkOutput,
+    reference: Reference | None,
+    vote: Tensor | None = None,
+    experts: ExpertsSay | None = None,
+) -> GateInputs:
+    """Score what a network says of n whole items, by every score that this reference set allows.
+
+    vote: float32 [n, K], added to the logits by which an item is called real or fake, and by no score.
+    experts: what they say of the items: scores of their own, and a vote.
+    """
+    output = NetworkOutput(*(one.cpu() for one in output))
+    logits = output.logits if vote is None else output.logits + vote
+    if experts is not None:
+        logits = logits + experts.vote
+    return GateInputs(
+        scores={
+            name: np.concatenate([score(part).numpy() for part in _in_parts(output)])
+            for name, score in fitted(reference).items()
+        }
+        | ({} if experts is None else experts.scores(output.logits)),
+        fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
+        logits=logits.numpy(),
+        around=None if reference is None else around(reference, _in_parts(output)),
+        expert_weights={} if experts is None else experts.weights,
+    )
+
+
+def _in_parts(output: NetworkOutput) -> list[NetworkOutput]:
+    """Split what is said of n items: all their distances to the reference set would fill the memory."""
+    return [
+        NetworkOutput(*part)
+        for part in zip(*(torch.split(one, _ITEMS_AT_ONCE) for one in output), strict=True)
+    ]

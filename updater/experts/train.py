@@ -1,0 +1,199 @@
+"""An expert of one's own, trained on labelled folders; it stops by whole sources and generators held back.
+
+Each family weighs the same, and within it reals and forgeries do. What is kept is the network with the
+highest mean AUC on the families held back, which are never trained on.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from detector.model.backbone import make_backbone, shown_to
+from detector.model.network import PlainFrontEnd
+from ingest.durable import file_aside
+from updater.draws import RandomStream
+from updater.experts.augment import augmented
+from updater.experts.build import classifier_of
+from updater.experts.folders import Family, crops_of, families_in, pixels_of, split_families
+from updater.measures import auroc
+from updater.progress import Progress, unsaid
+from updater.training.crop_rows import as_images, in_turn
+from updater.training.fit import Checkpoint, Descent, Stage, fit
+from updater.training.weights import Weights, put_backbone
+
+MEASURED_EVERY = 100
+"""steps"""
+_RATE, _RATE_OF_WEIGHTS, _DECAY = 1e-3, 3e-4, 0.01
+_HELD_ITEMS = 200
+"""of a family and kind, that the network is measured on"""
+_CPU = torch.device("cpu")
+_WARM_UP = 0.1
+"""of the steps, in which the rate rises"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How an expert is trained."""
+
+    architecture: str
+    steps: int
+    batch: int = 32
+    side_px: int = 128
+    seed: int = 0
+    hold: tuple[str, ...] = ()
+    """families held back; empty: one in five"""
+    device: torch.device = _CPU
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of it: the AUC of each family held back, and the step that it is of."""
+
+    step: int
+    aucs: dict[str, float]
+
+    @property
+    def mean(self) -> float:
+        """Of the families."""
+        return float(np.mean([*self.aucs.values()]))
+
+
+class _Network(nn.Module):
+    def __init__(self, architecture: str, side_px: int, begun: Weights | None) -> None:
+        super().__init__()
+        shown = shown_to(architecture)
+        self.front = PlainFrontEnd(shown.mean, shown.deviation)
+        self.backbone, width = make_backbone(architecture, 3, side_px)
+        self.head = nn.Linear(width, 1)
+        if begun is not None:
+            prefix = classifier_of(self.backbone)
+            state = {name: v for name, v in begun.tensors.items() if not name.startswith(prefix)}
+            put_backbone(self.backbone, architecture, side_px, Weights(begun.origin, state))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.backbone(self.front(images)))[:, 0]
+        return logits
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state as timm names it, with the head in the classifier's place."""
+        head = {classifier_of(self.backbone) + k: v for k, v in self.head.state_dict().items()}
+        state = self.backbone.state_dict() | head
+        return {name: value.detach().cpu().contiguous() for name, value in state.items()}
+
+
+def train_expert(
+    folder: Path, out: Path, training: Training, begun: Weights | None = None, progress: Progress = unsaid
+) -> Trained:
+    """Train an expert on a folder, write it to out, and return how it fares on what is held back.
+
+    begun: weights to begin with; None: at random. What lies beside out of an interrupted training of the same
+    is gone on from. Raises ExpertError, WeightsError and BackboneError.
+    """
+    trained, held = split_families(families_in(folder), training.hold, training.seed)
+    torch.manual_seed(training.seed)
+    network = _Network(training.architecture, training.side_px, begun).to(training.device)
+    shown = [(family.name, [*crops_of(family, training.side_px, _HELD_ITEMS)]) for family in held]
+    identity = _identity(folder, [*trained, *held], training, begun)
+    checkpoint = Checkpoint(out.with_suffix(".training"), identity, ("expert",))
+    rate = _RATE if begun is None else _RATE_OF_WEIGHTS
+    optimiser = torch.optim.AdamW(network.parameters(), rate, weight_decay=_DECAY)
+    best = _best(out, identity)
+
+    def set_rate(step: int) -> None:
+        done = step / training.steps
+        rises, falls = done / _WARM_UP, 0.5 * (1 + math.cos(math.pi * done))
+        for group in optimiser.param_groups:
+            group["lr"] = rate * min(rises, falls)
+
+    def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
+        crops, targets = batch
+        return F.binary_cross_entropy_with_logits(network(crops), targets)
+
+    for end in [*range(MEASURED_EVERY, training.steps, MEASURED_EVERY), training.steps]:
+        descent = Descent(optimiser, end, set_rate, longest=1.0)
+        network.train()
+        fit(
+            network,
+            lambda steps: _batches(trained, training, steps),
+            loss,
+            descent,
+            Stage(checkpoint, "expert"),
+            lambda done, _: progress("train the expert", done, training.steps),
+        )
+        found = Trained(end, {name: _auc(network, crops, training.device) for name, crops in shown})
+        progress(f"held back {found.mean:.3f} at step {end}", end, training.steps)
+        if best is None or (found.mean > best.mean and found.step > best.step):
+            best = found
+            about = {"architecture": training.architecture, "px": str(training.side_px), "identity": identity}
+            about |= {"held_back": json.dumps([best.step, best.aucs])}
+            if begun is not None and begun.licence:
+                about["license"] = begun.licence
+            with file_aside(out) as aside:
+                save_file(network.tensors(), aside, about)
+    checkpoint.remove()
+    assert best is not None
+    return best
+
+
+def _batches(
+    families: Sequence[Family], training: Training, steps: range
+) -> Generator[tuple[Tensor, Tensor], None, None]:
+    def made(step: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        rng = RandomStream.EXPERT_BATCHES.generator(training.seed, step)
+        targets = rng.permutation(np.arange(training.batch) % 2)
+        crops = []
+        for forged in targets:
+            files = families[int(rng.integers(len(families)))].files[forged]
+            crops.append(augmented(rng, pixels_of(files[int(rng.integers(len(files)))]), training.side_px))
+        return np.stack(crops), targets.astype(np.float32)
+
+    with ThreadPoolExecutor(2) as pool:
+        for crops, targets in in_turn(pool, made, steps, 4):
+            yield as_images(crops, training.device), torch.from_numpy(targets).to(training.device)
+
+
+def _auc(network: _Network, items: list[tuple[bool, NDArray[np.uint8]]], device: torch.device) -> float:
+    network.eval()
+    with torch.inference_mode():
+        logits = [float(network(as_images(crops, device)).mean()) for _, crops in items]
+    forged = np.array([kind for kind, _ in items], bool)
+    return auroc(np.array(logits)[forged], np.array(logits)[~forged])
+
+
+def _identity(folder: Path, families: Sequence[Family], training: Training, begun: Weights | None) -> str:
+    """Return a SHA-256 of all that a training follows from; files by name and size."""
+    files = [
+        [path.relative_to(folder).as_posix(), path.stat().st_size]
+        for family in families
+        for kind in family.files
+        for path in kind
+    ]
+    made: dict[str, Any] = {name: v for name, v in vars(training).items() if name != "device"}
+    said = json.dumps([made, files, begun and begun.digest], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _best(out: Path, identity: str) -> Trained | None:
+    """Return what an interrupted training of the same has kept as its best."""
+    try:
+        with safe_open(out, "pt") as file:
+            about = file.metadata() or {}
+    except (OSError, SafetensorError):
+        return None
+    if about.get("identity") != identity:
+        return None
+    step, aucs = json.loads(about["held_back"])
+    return Trained(step, aucs)

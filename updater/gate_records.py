@@ -1,0 +1,68 @@
+"""The records of a candidate's gates: each condition, what was forgotten, the items that count against it."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Gate(BaseModel):
+    """One condition on a candidate. One that does not hold is a finding, which an approver accepts or not.
+
+    A bound counts as broken only beyond the interval, and where nothing was measured.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    value: float | None = Field(description="None where it could not be measured")
+    bound: float
+    holds: bool
+    low: float | None = Field(
+        None,
+        description="lower end of the value's interval, 95 % confidence in either end; None of an older one",
+    )
+    high: float | None = Field(None, description="upper end of it")
+    groups: int | None = Field(None, description="n: groups that the interval rests on")
+    measured: str | None = Field(
+        None, description="figure, interval and n, where the value is the end of an interval"
+    )
+    items: tuple[str, ...] = Field(
+        (), description="exemplars behind a finding, by id, the worst first; not all of them"
+    )
+    mends: str | None = Field(None, description="what mends a finding, for a person; None where it holds")
+
+    def said(self, number: str) -> str:
+        """Return the value for a person with its interval and n, its numbers formatted so."""
+        if self.value is None:
+            return "not measured"
+        value = f"{self.value:{number}}"
+        if self.measured:
+            return f"{value} ({self.measured})"
+        if self.low is None or self.high is None:
+            return value
+        return f"{value} [{self.low:{number}} to {self.high:{number}}] of {self.groups} groups"
+
+
+class Forgotten(BaseModel):
+    """By how much the share named of the live release's families fell, as a fraction; negative: it rose."""
+
+    model_config = ConfigDict(frozen=True)
+
+    low: float = Field(description="it fell at least so far, by 95 % confidence; -1..1")
+    high: float = Field(description="it fell at most so far, by 95 % confidence; -1..1")
+    groups: int = Field(description="of these families' held-back items")
+    by_family: dict[str, float] = Field(description="by how much each fell")
+
+
+class Behind(BaseModel):
+    """The held-back items behind a gate's value: those that it counts against the candidate."""
+
+    model_config = ConfigDict(frozen=True)
+
+    items: tuple[str, ...] = Field(description="some of them by id, the worst first")
+    sources: dict[str, int] = Field(description="how many there are of each source, the most first")
+
+
+def said_of_findings(findings: Sequence[Gate]) -> str:
+    """Return the findings for a person: each gate with its value, interval, n and bound."""
+    return "; ".join(f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}" for gate in findings)
