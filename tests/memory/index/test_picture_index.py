@@ -17,20 +17,20 @@ SHOWN = [hashes_of(drawn(seed)) for seed in range(60)]
 
 
 @pytest.fixture(scope="module")
-def index() -> PictureIndex:
-    filled = PictureIndex()
-    filled.add(SHOWN, range(60))
-    return filled
+def filled() -> PictureIndex:
+    index = PictureIndex()
+    index.add(SHOWN, range(60))
+    return index
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 59), st.sampled_from(sorted(COPIES.keys() - FAR)))
-def test_a_copy_is_found_however_it_was_made(index, seed, copy):
-    assert index.nearest(hashes_of(COPIES[copy](drawn(seed)))) == seed
+def test_a_copy_is_found_however_it_was_made(filled, seed, copy):
+    assert filled.nearest(hashes_of(COPIES[copy](drawn(seed)))) == seed
 
 
-def test_other_pictures_are_not_found(index):
-    assert [index.nearest(hashes_of(drawn(seed))) for seed in range(100, 160)] == [None] * 60
+def test_other_pictures_are_not_found(filled):
+    assert [filled.nearest(hashes_of(drawn(seed))) for seed in range(100, 160)] == [None] * 60
 
 
 def test_the_original_is_found_where_its_trimmed_copy_came_first():
@@ -57,8 +57,8 @@ def test_a_video_is_found_where_more_than_half_of_its_frames_are_shown():
     assert index.nearest(b"".join(SHOWN[20:28])) is None
 
 
-def test_what_left_is_found_no_more(index):
-    codes, places = index.content
+def test_what_left_is_found_no_more(filled):
+    codes, places = filled.content
     left = PictureIndex()
     left.put(codes, places)
     left.remove(np.array([5]))
