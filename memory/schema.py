@@ -111,10 +111,11 @@ clustering = Table(
 watched = Table(
     "watched",
     metadata,
-    # A source whose items are called real, by one release: its test, and what it saw last.
+    # A source whose items are called real, by one release: its test, and what it saw last. The number is its
+    # test's among those of the release that have bet, which says its share of the budget; 0 while it gathers.
     Column("release", String(64), primary_key=True),
     Column("source", String(1000), primary_key=True),
-    Column("number", Integer, nullable=False),  # of its test among all of the release, which says its share
+    Column("number", Integer, nullable=False),
     Column("test", LargeBinary, nullable=False),  # memory.shift.shift_test.ShiftTest, as safetensors
     Column("seen", Text, nullable=False),  # JSON list of the newest items, oldest first
     Column("seen_ms", BigInteger, nullable=False, index=True),
@@ -124,7 +125,7 @@ watched_releases = Table(
     "watched_releases",
     metadata,
     Column("release", String(64), primary_key=True),
-    Column("tests", Integer, nullable=False),  # how many were begun, those that are no more among them
+    Column("tests", Integer, nullable=False),  # how many have bet, those that are no more among them
 )
 
 alarms = Table(

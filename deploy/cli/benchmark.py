@@ -174,17 +174,31 @@ def shift(
     seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
-    """Simulate how many items of a shifted source raise an alarm, for how far single items shift."""
-    from updater.benchmark.shift_power import AUCS, SIGMAS, bar, measure, power_json
+    """Simulate how many items of a shifted source raise an alarm, and how many sources of reals raise one.
+
+    By how far forged items shift and what share of the items they are; by how reals come in bursts.
+    """
+    from updater.benchmark import shift_bursts
+    from updater.benchmark.shift_power import AUCS, SHARES, SIGMAS, bar, measure, shift_json
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
-        found = list(measure(before, streams, seed, AUCS, progress))
+        bursts = list(shift_bursts.measure(streams, seed, progress))
+        power = list(measure(before, streams, seed, SHARES, AUCS, progress))
+    print_table(
+        f"false alarms among {streams} sources of {shift_bursts.ITEMS} reals that come in bursts",
+        ("items of a burst", "correlation", "with an alarm", "95 % interval"),
+        (
+            (b.length, b.correlation, f"{b.alarms / b.streams:.1%}", f"{b.low:.1%} to {b.high:.1%}")
+            for b in bursts
+        ),
+    )
     print_table(
         f"items until the alarm, after {before} of the source's own",
-        ("item AUC", f"closed form, {SIGMAS:.0f} sigma", "10 %", "median", "90 %", "median, drawn"),
+        ("forged", "item AUC", f"closed form, {SIGMAS:.0f} sigma", "10 %", "median", "90 %", "median, drawn"),
         (
             (
+                f"{p.share:.0%}",
                 f"{p.item_auc:.2f}",
                 f"{p.closed_form:.0f}",
                 p.low,
@@ -192,11 +206,11 @@ def shift(
                 p.high,
                 bar(p.median),
             )
-            for p in found
+            for p in power
         ),
     )
     if report:
-        report.write_text(power_json(found, before, streams, seed))
+        report.write_text(shift_json(power, bursts, before, streams, seed))
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:

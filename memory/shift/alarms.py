@@ -37,7 +37,10 @@ class Seen(BaseModel):
 
 @dataclass
 class Watched:
-    """A source and its test. number is the test's among all of its release; seen are the newest items."""
+    """A source and its test. seen are the newest items.
+
+    number is the test's among all of its release that have bet; 0 while it gathers, which costs no budget.
+    """
 
     release: str
     source: str
@@ -57,25 +60,31 @@ class Alarm:
 
 
 def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
-    """Return a watched source, with a test that begins where it was not watched."""
+    """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
     here = (watched.c.release == release) & (watched.c.source == source)
     row = connection.execute(select(watched).where(here)).first()
-    if row is None:
-        return begin(connection, release, source, settings)
+    test = None if row is None else ShiftTest.from_bytes(row.test)
+    if row is None or test is None:
+        return begin(release, source, settings)
     seen = [Seen.model_validate(entry) for entry in json.loads(row.seen)]
-    return Watched(release, source, row.number, ShiftTest.from_bytes(row.test), seen)
+    return Watched(release, source, row.number, test, seen)
 
 
-def begin(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
-    """Begin a source's test: it gets the next number of its release, and gathers first."""
+def begin(release: str, source: str, settings: MemorySettings) -> Watched:
+    """Begin a source's test, which gathers first."""
+    test = ShiftTest(secrets.randbits(62), settings.min_reference, MAX_REFERENCE)
+    return Watched(release, source, 0, test, [])
+
+
+def next_number(connection: Connection, release: str) -> int:
+    """Return the next number of a release's tests, which says what share of the budget one gets."""
     here = watched_releases.c.release == release
     begun = connection.scalar(select(watched_releases.c.tests).where(here))
     if begun is None:
         connection.execute(insert(watched_releases).values(release=release, tests=1))
     else:
         connection.execute(update(watched_releases).where(here).values(tests=begun + 1))
-    test = ShiftTest(secrets.randbits(62), settings.min_reference, MAX_REFERENCE)
-    return Watched(release, source, (begun or 0) + 1, test, [])
+    return (begun or 0) + 1
 
 
 def save(connection: Connection, entry: Watched) -> None:
@@ -92,15 +101,19 @@ def save(connection: Connection, entry: Watched) -> None:
 
 
 def drop_beyond(connection: Connection, most: int) -> int:
-    """Let go of the sources that were unseen for longest, beyond so many; return how many."""
-    over = (connection.scalar(select(func.count()).select_from(watched)) or 0) - most
-    if over <= 0:
-        return 0
-    oldest = select(watched.c.release, watched.c.source).order_by(watched.c.seen_ms).limit(over)
-    for row in connection.execute(oldest).all():
-        here = (watched.c.release == row.release) & (watched.c.source == row.source)
-        connection.execute(delete(watched).where(here))
-    return over
+    """Let go of the sources that were unseen for longest; return how many.
+
+    So many of those that bet are kept, and as many that gather: sources of one record each push out no test.
+    """
+    dropped = 0
+    for some in (watched.c.number == 0, watched.c.number > 0):
+        over = (connection.scalar(select(func.count()).select_from(watched).where(some)) or 0) - most
+        oldest = select(watched.c.release, watched.c.source).where(some).order_by(watched.c.seen_ms)
+        for row in connection.execute(oldest.limit(max(over, 0))).all():
+            here = (watched.c.release == row.release) & (watched.c.source == row.source)
+            connection.execute(delete(watched).where(here))
+            dropped += 1
+    return dropped
 
 
 def put_raised(

@@ -5,6 +5,13 @@ Algorithmic Learning in a Random World, 2005, section 2.5). While the scores are
 the p-values are independent and uniform, so that what a bet on small ones wins is a martingale that begins
 at 1. It reaches 1 / a with a chance of at most a, however long the stream (Ville's inequality): an alarm may
 be looked for after each item.
+
+Pictures of one scene come in bursts of items that score alike. Then sums of normal scores vary V times as
+much as those of independent ones, and n items say as much as n / V. So the logarithm of each pay is divided
+by V. Of a bet on normal scores that is the likelihood ratio of so many fewer items. In general, pays of at
+most V items that depend on each other, each to the power of 1 / V, pay together at most 1 on average
+(Hölder's inequality). V is estimated from the items before the bet, and is at least 1. So the bound is a
+theorem for independent scores (Jensen's inequality). For bursts it holds as far as the estimate of V does.
 """
 
 from dataclasses import dataclass, field
@@ -16,9 +23,34 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from scipy.special import ndtri
 
-SHIFTS = (0.25, 0.5, 1.0, 1.5, 2.0)
-"""Shifts of a normal score that are bet on, in standard deviations; each gets an equal part of the capital.
-At an item AUC of A the shift is sqrt(2) * ndtri(A): 0.60 has 0.36 and 0.90 has 1.8."""
+BETS = (
+    (1, 0.25),
+    (1, 0.5),
+    (1, 1.0),
+    (1, 1.5),
+    (1, 2.0),
+    (0.3, 1.0),
+    (0.3, 2.0),
+    (0.1, 1.5),
+    (0.1, 2.5),
+)
+"""What is bet on, each with an equal part of the capital: a share of the items, and by how many standard
+deviations their normal scores shift. At an item AUC of A that is sqrt(2) * ndtri(A): 0.60 has 0.36, 0.90 has
+1.8."""
+
+_SHARES, _SHIFTS = np.array(BETS).T
+
+_WINDOW = 30
+"""Items in the sums that V is estimated from: more than the longest burst that the test allows for, 20."""
+
+_MARGIN = 1.75
+"""V - 1 over what differences of such sums show of it: 0.65 of bursts of 20. The rest is for chance."""
+
+_PRIOR = 10.0
+"""V before anything was seen: about that of bursts of 20 with a correlation of 0.5. It weighs as much as
+an eighth of the items that a source gathers."""
+
+_FORMAT = 2
 
 _LATER = 1 / 8
 """How the capital is dealt over the times at which the shift may begin: n ** -_LATER of it is left for those
@@ -40,7 +72,7 @@ class ShiftTest:
     seed: of what is drawn, which whoever sends items must not know. gather: how many scores are kept before
     the first bet; most: how many are kept at all, at least as many. Of more, one is left out at random, the
     newest like any other: so what is kept stays a draw of the same distribution whatever the p-values were,
-    and older ones are forgotten, on average after `most` items.
+    and older ones are forgotten, on average after `most` items. So is what V is estimated from.
     """
 
     seed: int
@@ -50,20 +82,25 @@ class ShiftTest:
     """[n], in no order"""
     seen: int = 0
     bets: int = 0
-    log_capital: NDArray[np.float64] = field(default_factory=lambda: np.full(len(SHIFTS), -np.inf))
-    """[len(SHIFTS)], of what each has bet so far; what is left for later beginnings is not in it"""
+    log_capital: NDArray[np.float64] = field(default_factory=lambda: np.full(len(BETS), -np.inf))
+    """[len(BETS)], of what each has bet so far; what is left for later beginnings is not in it"""
+    recent: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """[at most 3 * _WINDOW], the newest normal scores, oldest first"""
+    variance: float = _PRIOR
+    """of sums of adjacent normal scores, over that of independent ones, as far as differences show it"""
 
     def observe(self, score: float) -> float | None:
         """Take the next score in; return its p-value in (0, 1), small for a high one; None: only gathered."""
         uniform, place = self._draw()
         self.seen += 1
-        p = None
-        if len(self.kept) >= self.gather:
-            above, equal = int((self.kept > score).sum()), int((self.kept == score).sum())
-            p = (above + uniform * (equal + 1)) / (len(self.kept) + 1)
+        above, equal = int((self.kept > score).sum()), int((self.kept == score).sum())
+        p = (above + uniform * (equal + 1)) / (len(self.kept) + 1)
+        bets = len(self.kept) >= self.gather
+        if bets:
             self._bet(p)
+        self._estimate(p)
         self._keep(score, place)
-        return p
+        return p if bets else None
 
     def _draw(self) -> tuple[float, int]:
         """Return a number in (0, 1) and one in 0..most: a keyed digest, a tenth of a generator's cost."""
@@ -74,7 +111,20 @@ class ShiftTest:
     def _bet(self, p: float) -> None:
         self.bets += 1
         begins = self.bets**-_LATER - (self.bets + 1) ** -_LATER
-        self.log_capital = np.logaddexp(self.log_capital, np.log(begins / len(SHIFTS))) + log_bets(p)
+        self.log_capital = np.logaddexp(self.log_capital, np.log(begins / len(BETS)))
+        self.log_capital += log_bets(p) / max(1.0, 1 + _MARGIN * (self.variance - 1))
+
+    def _estimate(self, p: float) -> None:
+        """Take a p-value into V, by the difference of two adjacent sums: a shift that stays adds little.
+
+        The newest sum waits, so that V knows nothing yet of a shift when the first bets on it are placed.
+        """
+        self.recent = np.append(self.recent, -ndtri(p))[-3 * _WINDOW :]
+        count = self.seen - 3 * _WINDOW + 1
+        if count > 0:
+            before, after, _ = self.recent.reshape(3, _WINDOW).sum(1)
+            weight = 1 / min(self.gather / 8 + count, self.most)
+            self.variance += weight * float((after - before) ** 2 / (2 * _WINDOW) - self.variance)
 
     def _keep(self, score: float, place: int) -> None:
         if len(self.kept) < self.most:
@@ -90,24 +140,34 @@ class ShiftTest:
 
     def to_bytes(self) -> bytes:
         """Return all of it as safetensors."""
-        numbers = np.array([self.seed, self.gather, self.most, self.seen, self.bets], np.int64)
-        return save({"numbers": numbers, "kept": self.kept, "log_capital": self.log_capital})
+        return save(
+            {
+                "format": np.array(_FORMAT),
+                "numbers": np.array([self.seed, self.gather, self.most, self.seen, self.bets], np.int64),
+                "kept": self.kept,
+                "log_capital": self.log_capital,
+                "recent": self.recent,
+                "variance": np.array(self.variance),
+            }
+        )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Return what `to_bytes` gave."""
+    def from_bytes(cls, data: bytes) -> Self | None:
+        """Return what `to_bytes` gave; None where a version with other bets wrote it."""
         arrays = load(data)
+        if arrays.get("format", 1) != _FORMAT:
+            return None
         seed, gather, most, seen, bets = (int(number) for number in arrays["numbers"])
-        return cls(seed, gather, most, arrays["kept"].copy(), seen, bets, arrays["log_capital"].copy())
+        kept, log_capital, recent = (arrays[name].copy() for name in ("kept", "log_capital", "recent"))
+        return cls(seed, gather, most, kept, seen, bets, log_capital, recent, float(arrays["variance"]))
 
 
 def log_bets(p: float) -> NDArray[np.float64]:
-    """Return for each of SHIFTS the log of the bet's pay at a p-value: its mean pay over uniform ones is 1.
+    """Return for each of BETS the log of its pay at a p-value: its mean pay over uniform ones is 1.
 
-    It is the likelihood ratio of a normal score that is shifted by so much.
+    It is the likelihood ratio of normal scores of which a share is shifted.
     """
-    shifts = np.array(SHIFTS)
-    return np.asarray(shifts * -ndtri(p) - shifts**2 / 2)
+    return np.asarray(np.log1p(_SHARES * np.expm1(_SHIFTS * -ndtri(p) - _SHIFTS**2 / 2)))
 
 
 def began(p_values: NDArray[np.float64]) -> int:

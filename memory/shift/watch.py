@@ -24,7 +24,7 @@ from ingest.settings import IngestSettings
 from memory import metrics
 from memory.records import Raised
 from memory.settings import MemorySettings
-from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, put_raised, save
+from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, next_number, put_raised, save
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
@@ -38,7 +38,7 @@ MAX_OTHERS = 60
 """Items of a source that suspects are compared with: chosen by the same limit before the shift began."""
 
 MAX_SOURCES = 1000
-"""Sources that are watched at once, some 50 MB; the one unseen for longest leaves."""
+"""Sources that are bet on at once, some 50 MB, and as many that gather; the one unseen for longest leaves."""
 
 _MOST = 500
 _TRANSACTION_INTERVAL_S = 1.0
@@ -113,12 +113,13 @@ class Watch:
             for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
                 watched = load(connection, release, source, self._settings)
                 for _, _, item in items:
-                    if observe(watched, item) and (
-                        alarm := crossed(watched, self._settings.max_false_alarms)
-                    ):
+                    if not observe(watched, item) or watched.test.bets == 0:
+                        continue
+                    watched.number = watched.number or next_number(connection, release)
+                    if alarm := crossed(watched, self._settings.max_false_alarms):
                         put_raised(connection, alarm, *suspects_and_others(watched, alarm.since))
                         log.warning("source has shifted", **alarm.model_dump(exclude={"at"}))
-                        watched = begin(connection, release, source, self._settings)
+                        watched = begin(release, source, self._settings)
                         raised += 1
                 save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
@@ -164,7 +165,7 @@ def observe(watched: Watched, item: Seen) -> bool:
 
 
 def crossed(watched: Watched, budget: float) -> Raised | None:
-    """Return what is to be said where a test's evidence has reached its limit."""
+    """Return what is to be said where the evidence of a test that has bet has reached its limit."""
     limit = -math.log(budget * share_of_budget(watched.number))
     if watched.test.log_e < limit:
         return None

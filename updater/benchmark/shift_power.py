@@ -5,16 +5,22 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from memory.settings import MemorySettings
 from memory.shift.alarms import MAX_REFERENCE
 from memory.shift.shift_test import ShiftTest, share_of_budget
+from updater.benchmark.shift_bursts import FalseAlarms
 from updater.progress import Progress
 
 AUCS = (0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90)
+
+SHARES = (1.0, 0.3, 0.1)
+"""Of a source's items, how many are forged once it has shifted."""
 
 SIGMAS = 4.0
 """What a test of one group of known size and beginning is asked for, with which ours is compared."""
@@ -24,12 +30,14 @@ _MOST = 3000
 
 @dataclass(frozen=True)
 class Power:
-    """Items until the alarm, all of them shifted; item_auc: of telling a shifted item from the source's own.
+    """Items until the alarm, of which a share is forged; item_auc: of telling these from the source's own.
 
-    closed_form: (SIGMAS / d')^2 with d' = sqrt(2) * ndtri(item_auc), of normal scores. low, median and high
-    are the 10 %, 50 % and 90 % quantiles over the streams; one without an alarm counts as infinitely many.
+    closed_form: (SIGMAS / (share * d'))^2 with d' = sqrt(2) * ndtri(item_auc), of normal scores. low, median
+    and high are the 10 %, 50 % and 90 % quantiles over the streams; one without an alarm within _MOST items
+    counts as infinitely many.
     """
 
+    share: float
     item_auc: float
     closed_form: float
     low: float
@@ -38,10 +46,16 @@ class Power:
 
 
 def measure(
-    before: int, streams: int, seed: int, aucs: Sequence[float], progress: Progress
+    before: int,
+    streams: int,
+    seed: int,
+    shares: Sequence[float],
+    aucs: Sequence[float],
+    progress: Progress,
 ) -> Iterator[Power]:
-    """Yield the power at each AUC for sources that have sent `before` items of their own, normal scores.
+    """Yield the power at each share and AUC for sources that have sent `before` items of their own.
 
+    Scores are normal and independent, and so is which items are forged.
     Each test is the first of its release, and all its settings are the defaults.
     """
     rng, settings = np.random.default_rng(seed), MemorySettings()
@@ -53,16 +67,21 @@ def measure(
         tests.append(test)
         progress("the sources' own items", stream + 1, streams)
     limit = -math.log(settings.max_false_alarms * share_of_budget(1))
-    for auc in aucs:
+    for share, auc in product(shares, aucs):
         shift = math.sqrt(2) * float(ndtri(auc))
-        taken = [_items_needed(copy.deepcopy(test), shift, limit, rng) for test in tests]
+        taken = []
+        for stream, test in enumerate(tests):
+            scores = rng.normal(size=_MOST) + shift * (rng.random(_MOST) < share)
+            taken.append(_items_needed(copy.deepcopy(test), scores, limit))
+            progress(f"{share:.0%} forged, item AUC {auc:.2f}", stream + 1, streams)
         low, median, high = np.quantile(taken, (0.1, 0.5, 0.9), method="inverted_cdf")
-        yield Power(auc, (SIGMAS / shift) ** 2, float(low), float(median), float(high))
+        closed_form = (SIGMAS / (share * shift)) ** 2
+        yield Power(share, auc, closed_form, float(low), float(median), float(high))
 
 
-def _items_needed(test: ShiftTest, shift: float, limit: float, rng: np.random.Generator) -> float:
-    for taken in range(1, _MOST + 1):
-        test.observe(float(rng.normal() + shift))
+def _items_needed(test: ShiftTest, scores: NDArray[np.float64], limit: float) -> float:
+    for taken, score in enumerate(scores, start=1):
+        test.observe(float(score))
         if test.log_e >= limit:
             return taken
     return math.inf
@@ -73,7 +92,15 @@ def bar(items: float) -> str:
     return "█" * max(1, round(min(items, 300) / 5))
 
 
-def power_json(found: Sequence[Power], before: int, streams: int, seed: int) -> str:
+def shift_json(
+    power: Sequence[Power], bursts: Sequence[FalseAlarms], before: int, streams: int, seed: int
+) -> str:
     """Return what was measured as JSON."""
-    facts = {"before": before, "streams": streams, "seed": seed, "power": [asdict(one) for one in found]}
+    facts = {
+        "before": before,
+        "streams": streams,
+        "seed": seed,
+        "power": [asdict(row) for row in power],
+        "false_alarms": [asdict(row) for row in bursts],
+    }
     return json.dumps(facts, indent=2) + "\n"

@@ -22,7 +22,7 @@ BASE_WEIGHT, PROVEN_WEIGHT = 3.0, 9.0
 """of an expert's term beside 9 of the other scores: what it always has, and what skill on known forgeries
 adds; chosen on cddb-mini with small experts and with a simulated one of AUC .94"""
 LEAST_GROUPS = 5
-"""of reals, by which a source has a median of its own; smaller sources are taken together"""
+"""of reals, by which a source says something of the spread"""
 _LEAST_SCALE = 1e-3
 
 
@@ -110,13 +110,14 @@ def scale_of_reals(logits: NDArray[np.float32], items: LabelledCrops) -> tuple[f
         raise ValueError("no held-back item is real: an expert is calibrated on reals")
     values, groups, sources = logits[real], np.array(items.groups)[real], np.array(items.sources)[real]
     names, of = np.unique(sources, return_inverse=True)
-    few = [len(np.unique(groups[of == place])) < LEAST_GROUPS for place in range(len(names))]
-    of = np.where(np.array(few)[of], len(names), of)  # the small ones are one
+    enough = np.array([len(np.unique(groups[of == place])) >= LEAST_GROUPS for place in range(len(names))])
     weights = balanced_weights(of, groups)
-    medians = {place: weighted_quantile(values[of == place], weights[of == place], 0.5) for place in set(of)}
-    over = values - np.array([medians[place] for place in of])
-    scale = max(weighted_quantile(over, weights, 0.84), _LEAST_SCALE)
-    return float(np.mean([*medians.values()])), scale, len(medians)
+    medians = np.array([weighted_quantile(values[of == k], weights[of == k], 0.5) for k in range(len(names))])
+    # Of few reals a source's own median leaves next to no spread.
+    told = enough[of] if enough.any() else np.ones(len(values), bool)
+    over = values - (medians[of] if enough.any() else medians.mean())
+    scale = max(weighted_quantile(over[told], weights[told], 0.84), _LEAST_SCALE)
+    return float(medians.mean()), scale, len(names)
 
 
 def term_weight(logits: NDArray[np.float32], items: LabelledCrops) -> float:

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 from scipy.integrate import quad
 from scipy.special import ndtri
 
-from memory.shift.shift_test import SHIFTS, ShiftTest, began, log_bets, share_of_budget
+from memory.shift.shift_test import BETS, ShiftTest, began, log_bets, share_of_budget
 
 
 def test_a_p_value_is_the_rank_among_the_kept_scores_with_the_new_one():
@@ -31,15 +32,14 @@ def test_ties_are_broken_at_random_over_all_that_tie():
     assert min(p for p in p_values if p is not None) < 0.05
 
 
-@pytest.mark.parametrize("place", range(len(SHIFTS)))
+@pytest.mark.parametrize("place", range(len(BETS)))
 def test_a_bet_pays_on_average_what_it_cost(place):
     paid, _ = quad(lambda z: math.exp(log_bets_of_normal(z)[place]) * normal(z), -12, 12)
     assert paid == pytest.approx(1, abs=1e-6)
 
 
 def log_bets_of_normal(z: float) -> np.ndarray:
-    shifts = np.array(SHIFTS)
-    return np.asarray(shifts * z - shifts**2 / 2)
+    return np.array([math.log(1 - share + share * math.exp(d * z - d * d / 2)) for share, d in BETS])
 
 
 def normal(z: float) -> float:
@@ -48,7 +48,10 @@ def normal(z: float) -> float:
 
 def test_a_bet_is_the_likelihood_ratio_of_a_shifted_normal_score():
     # At p = 0.1 the score lies 1.2816 deviations up; a shift of 1 makes it exp(1.2816 - 0.5) times as likely.
-    assert log_bets(0.1)[SHIFTS.index(1.0)] == pytest.approx(1.2815516 - 0.5)
+    assert log_bets(0.1)[BETS.index((1, 1.0))] == pytest.approx(1.2815516 - 0.5)
+    # Of a share of 0.3 the pay is 0.7 + 0.3 of that: the others pay what they cost.
+    pay = 0.7 + 0.3 * math.exp(1.2815516 - 0.5)
+    assert log_bets(0.1)[BETS.index((0.3, 1.0))] == pytest.approx(math.log(pay))
     assert log_bets(0.1) == pytest.approx(log_bets_of_normal(float(-ndtri(0.1))))
 
 
@@ -58,7 +61,8 @@ def test_the_capital_after_one_bet_by_hand():
     p = test.observe(1.0)
     assert p is not None
     left = 2 ** (-1 / 8)
-    won = (1 - left) * np.exp(log_bets(p)).mean()
+    # Before anything was seen, sums are taken to vary tenfold, and the margin is 1.75.
+    won = (1 - left) * np.exp(log_bets(p) / (1 + 1.75 * 9)).mean()
     assert test.log_e == pytest.approx(math.log(won + left))
 
 
@@ -71,16 +75,73 @@ def test_the_shares_of_all_tests_together_are_the_budget(tests):
         assert first == pytest.approx(1 - (tests + 1) ** -0.5)
 
 
-@given(st.lists(st.floats(-1e6, 1e6, width=32), max_size=40), st.integers(0, 40))
+@given(st.lists(st.floats(-1e6, 1e6, width=32), max_size=140), st.integers(0, 140))
 def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(scores, stop):
     straight, interrupted = ShiftTest(7, 5, 8), ShiftTest(7, 5, 8)
     for score in scores[:stop]:
         assert straight.observe(score) == interrupted.observe(score)
-    interrupted = ShiftTest.from_bytes(interrupted.to_bytes())
+    taken_up = ShiftTest.from_bytes(interrupted.to_bytes())
+    assert taken_up is not None
+    interrupted = taken_up
     for score in scores[stop:]:
         assert straight.observe(score) == interrupted.observe(score)
     assert straight.log_e == interrupted.log_e
     assert len(straight.kept) == min(len(scores), 8)
+
+
+def test_a_state_that_bet_otherwise_is_told_from_todays():
+    # As the state was before bursts were allowed for.
+    old = {"numbers": np.arange(5), "kept": np.zeros(3, np.float32), "log_capital": np.zeros(5)}
+    assert ShiftTest.from_bytes(save(old)) is None
+
+
+def in_bursts(items: int, length: int, correlation: float, rng: np.random.Generator) -> np.ndarray:
+    """Normal scores in bursts of a length, of which the first may have begun before."""
+    of_burst = np.repeat(rng.normal(size=items // length + 2), length)[rng.integers(length) :][:items]
+    return math.sqrt(correlation) * of_burst + math.sqrt(1 - correlation) * rng.normal(size=items)
+
+
+def variance_after(scores: np.ndarray) -> float:
+    test = ShiftTest(3, gather=100, most=1000)
+    for score in scores:
+        test.observe(float(score))
+    return test.variance
+
+
+@pytest.mark.parametrize(
+    ("length", "correlation", "low", "high"),
+    # Sums vary 1 + (length - 1) * correlation times as much: 1, 3.5 and 10.5; 0.65 of the last excess shows.
+    [(1, 0.0, 0.7, 1.5), (6, 0.5, 2.2, 4.2), (20, 0.5, 5, 11)],
+)
+def test_the_variance_of_sums_tells_how_many_items_count_as_one(length, correlation, low, high):
+    scores = in_bursts(2000, length, correlation, np.random.default_rng(length))
+    assert low < variance_after(scores) < high
+
+
+def test_a_shift_that_stays_is_not_taken_for_a_burst():
+    scores = np.random.default_rng(4).normal(size=1300)
+    assert variance_after(scores + 0.5 * (np.arange(1300) >= 1000)) < variance_after(scores) + 0.5
+
+
+def alarms_in_bursts(streams: int, items: int, length: int, correlation: float) -> int:
+    """How many streams of reals in bursts raise an alarm, held to the limit of a first test."""
+    budget = 0.05 * share_of_budget(1)
+    made = (in_bursts(items, length, correlation, np.random.default_rng(s)) for s in range(streams))
+    tests = (ShiftTest(s, gather=100, most=1000) for s in range(streams))
+    return sum(raised(test, scores, budget) is not None for test, scores in zip(tests, made, strict=True))
+
+
+@pytest.mark.parametrize("length", [6, 20])
+def test_bursts_raise_no_alarm_and_would_if_items_counted_as_independent(length, monkeypatch):
+    assert alarms_in_bursts(10, 500, length, 0.5) == 0
+    monkeypatch.setattr("memory.shift.shift_test._MARGIN", 0.0)
+    assert alarms_in_bursts(10, 500, length, 0.5) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "correlation"), [(1, 0.0), (6, 0.2), (6, 0.5), (20, 0.5)])
+def test_at_most_one_stream_in_twenty_raises_an_alarm_by_bursts(length, correlation):
+    assert alarms_in_bursts(200, 3000, length, correlation) <= 0.05 * 200
 
 
 def false_alarms(streams: int, items: int, budget: float) -> float:
@@ -116,8 +177,9 @@ def test_ranks_without_the_new_score_among_them_would_raise_false_alarms(monkeyp
         if len(self.kept) < self.gather:
             self.kept = np.append(self.kept, np.float32(score))
         else:
-            self._bet(max(float((self.kept > score).mean()), 1e-3))
+            self._bet(float(np.clip((self.kept > score).mean(), 1e-3, 1 - 1e-3)))
 
+    monkeypatch.setattr("memory.shift.shift_test._MARGIN", 0.0)  # else what never was estimated holds it back
     monkeypatch.setattr(ShiftTest, "observe", naive)
     assert false_alarms(100, items=150, budget=0.2) > 0.3
 

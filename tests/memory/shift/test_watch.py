@@ -3,10 +3,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
+from sqlalchemy import update
 from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
 from memory import metrics
+from memory.schema import watched
 from memory.settings import MemorySettings
 from memory.shift import watch
 from memory.shift.alarms import SEEN, Alarm, load, to_shelve
@@ -153,9 +156,7 @@ def test_the_same_media_sent_again_and_again_is_one_item(watcher, store, setting
     assert len(alarms(store)) == 1
 
 
-def test_the_source_unseen_for_longest_leaves_and_its_next_test_has_a_smaller_share(
-    watcher, store, settings, monkeypatch
-):
+def test_the_source_unseen_for_longest_leaves(watcher, store, settings, monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr("memory.shift.alarms.now_ms", lambda: next(clock))
     before = metrics.SOURCES_DROPPED._value.get()
@@ -165,10 +166,42 @@ def test_the_source_unseen_for_longest_leaves_and_its_next_test_has_a_smaller_sh
     with store.note() as connection:
         seen = {name: load(connection, "a" * 64, name, settings) for name in "bcd"}
         anew = load(connection, "a" * 64, "a", settings)
-    assert {name: one.number for name, one in seen.items()} == {"b": 2, "c": 3, "d": 4}
     assert [one.test.seen for one in seen.values()] == [2, 1, 1]
-    assert (anew.number, anew.test.seen) == (5, 0)
-    assert share_of_budget(5) < share_of_budget(1)
+    assert anew.test.seen == 0
+
+
+def test_only_a_test_that_bets_takes_a_share_of_the_budget(watcher, store, settings):
+    watcher.take([said(n, 0.0, source=f"key-{n}") for n in range(50)])
+    for begin, source in ((100, "camera"), (200, "door")):
+        watcher.take([said(begin + n, score, source=source) for n, score in enumerate(scores(40))])
+        assert number(store, source, settings) == 0  # it has gathered, and nothing is bet yet
+        watcher.take([said(begin + 60, 0.0, source=source)])
+    assert (number(store, "camera", settings), number(store, "door", settings)) == (1, 2)
+    assert share_of_budget(2) < share_of_budget(1)
+
+
+def number(store: Store, source: str, settings: MemorySettings) -> int:
+    with store.read() as connection:
+        return load(connection, "a" * 64, source, settings).number
+
+
+def test_sources_of_one_record_each_push_out_no_source_that_is_bet_on(watcher, store, settings):
+    watcher.take([said(n, score) for n, score in enumerate(scores(60))])
+    watcher.take([said(100 + n, 0.0, source=f"key-{n}") for n in range(50)])
+    assert number(store, "camera", settings) == 1
+
+
+def test_a_test_of_an_earlier_form_begins_anew(watcher, store, settings):
+    watcher.take([said(n, score) for n, score in enumerate(scores(60))])
+    before = {"numbers": np.arange(5), "kept": np.zeros(3, np.float32), "log_capital": np.zeros(5)}
+    with store.note() as connection:
+        connection.execute(update(watched).values(test=save(before)))
+    watcher.take([said(100, 0.0)])
+    with store.read() as connection:
+        found = load(connection, "a" * 64, "camera", settings)
+    assert (found.number, found.test.seen) == (0, 1)
+    watcher.take(shifted(begin=200))
+    assert len(alarms(store)) == 1
 
 
 def test_another_release_begins_anew_and_what_is_kept_is_bounded(watcher, store, settings):
@@ -179,7 +212,7 @@ def test_another_release_begins_anew_and_what_is_kept_is_bounded(watcher, store,
         old = load(connection, "a" * 64, "camera", settings)
         new = load(connection, "b" * 64, "camera", settings)
     assert (len(old.seen), len(old.test.kept)) == (SEEN, 200)
-    assert (new.number, new.test.seen) == (1, 5)
+    assert (old.number, new.number, new.test.seen) == (1, 0, 5)
 
 
 def test_after_an_alarm_the_source_gathers_anew(watcher, store, settings):

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from updater.benchmark import shift_power
+from updater.benchmark import shift_bursts, shift_power
 from updater.benchmark.memory_costs import costs_json, generated, measure_all
 
 
@@ -43,10 +43,33 @@ def _nearest(rows: np.ndarray) -> float:
 
 
 def test_what_shifts_further_takes_fewer_items_and_the_closed_form_is_dprime_squared() -> None:
-    found = list(shift_power.measure(200, 6, 0, (0.7, 0.9), lambda *at: None))
+    found = list(shift_power.measure(200, 6, 0, (1.0,), (0.7, 0.9), lambda *at: None))
     # At 0.90 d' is sqrt(2) * 1.2816 = 1.812, so (4 / 1.812) ** 2 = 4.87; at 0.70 it is 0.7416.
     assert [round(one.closed_form, 1) for one in found] == [29.1, 4.9]
     weak, strong = found
     assert strong.median < weak.median
     assert strong.low <= strong.median <= strong.high
-    assert json.loads(shift_power.power_json(found, 200, 6, 0))["power"][1]["item_auc"] == 0.9
+    assert json.loads(shift_power.shift_json(found, [], 200, 6, 0))["power"][1]["item_auc"] == 0.9
+
+
+@pytest.mark.slow
+def test_the_smaller_the_forged_share_the_more_items_it_takes() -> None:
+    shares = (1.0, 0.3, 0.1)
+    all_forged, some, few = shift_power.measure(600, 8, 0, shares, (0.9,), lambda *at: None)
+    assert all_forged.median < some.median < few.median
+    # A tenth is shifted by 0.181 on average, so (4 / 0.181) ** 2 = 487.
+    assert few.closed_form == pytest.approx(487, abs=1)
+
+
+def test_bursts_of_scores_are_correlated_within_and_only_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = shift_bursts.in_bursts(60_000, 6, 0.5, np.random.default_rng(0))
+    assert scores.std() == pytest.approx(1, abs=0.02)
+    # Of neighbours five of six are of one burst; of items three apart, three of six.
+    for lag, of_one_burst in ((1, 5 / 6), (3, 3 / 6), (6, 0)):
+        lagged = np.corrcoef(scores[:-lag], scores[lag:])[0, 1]
+        assert lagged == pytest.approx(0.5 * of_one_burst, abs=0.02)
+    monkeypatch.setattr(shift_bursts, "BURSTS", ((20, 0.5),))
+    monkeypatch.setattr(shift_bursts, "ITEMS", 150)
+    (found,) = shift_bursts.measure(4, 0, lambda *at: None)
+    assert (found.alarms, found.low) == (0, 0.0)
+    assert found.high == pytest.approx(1 - 0.025**0.25)  # Clopper and Pearson where none of four did

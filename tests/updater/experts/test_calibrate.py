@@ -53,12 +53,16 @@ def test_forgeries_have_no_say_in_it(held, rng):
     assert scale_of_reals(logits, held) == scale_of_reals(other, held)
 
 
-def test_sources_of_few_groups_are_taken_together(held, rng):
-    alone = replace(held, sources=tuple(str(number) for number in range(100)))
+def test_sources_of_few_groups_say_nothing_of_the_spread_unless_there_are_no_others(held, rng):
     logits = rng.normal(0, 1, 100).astype(np.float32)
+    alone = replace(held, sources=tuple(str(number) for number in range(100)))
     _, scale, sources = scale_of_reals(logits, alone)
-    assert sources == 1
+    assert sources == 50
     assert scale == pytest.approx(1, abs=0.4)
+    names = np.array(held.sources)
+    names[:4] = [f"few-{number // 2}" for number in range(4)]
+    far = logits + np.where(np.char.startswith(names, "few"), 30, 0)
+    assert scale_of_reals(far.astype(np.float32), replace(held, sources=tuple(names)))[1] < 2
 
 
 def test_log_odds_are_those_of_two_normal_distributions(held, rng):

@@ -1,7 +1,7 @@
 """Published settings of continual learners, each under one name, as options of the benchmark.
 
 A preset is a set of options and of what no option says; what is given beside it counts. `differs` is how a
-run then still is not the published one.
+run then still is not the published one: the command says it, and this is the one place that has it.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,12 @@ _SMALL: Mapping[str, object] = {
 _OPENCIL_TRAINING = (
     "items are drawn with replacement and small classes oftener, and labels are smoothed; there they are not",
     "a linear layer, a norm and a GELU stand between the pooled features and the head; there nothing does",
-    "the first step is trained for as long as later ones; there for 200 epochs, with a weight decay of 5e-4",
+    "BER, VOS, NPOS and RegMixup mix embeddings; there pictures are mixed, old exemplars among them",
+    "rejection heads train for 300 steps, gradients clipped to a length of 5; there ten epochs, not clipped",
+    "VOS and NPOS draw from all items of the new classes; there from queues of 1,000 that must fill first",
+)
+_OPENCIL_FIRST = (
+    "the first step is trained for as long as later ones; there for 200 epochs, with a weight decay of 5e-4"
 )
 _LIKE_CIFAR = "brightness is not changed at random; there it is, by a quarter"
 _LIKE_IMAGENET = "native crops of 224 px, several an image; there one of random size, resized"
@@ -83,13 +88,13 @@ _OPENCIL_PAPER = "Miao et al. 2024 (OpenCIL), section 4.1, and its published cod
 _PAPER = "Li et al. 2023 (CDDB), sections 4 and 5, appendix A.2, and its published code"
 
 
-def _opencil(learner: str, *differs: str, **options: object) -> dict[str, Preset]:
+def _opencil(name: str, *differs: str, **options: object) -> dict[str, Preset]:
     """On CIFAR-100 and on ImageNet: what differs is only the network, the input and the memory."""
-    both = {**_OPENCIL, "learner": learner, **options}
+    both = {**_OPENCIL, "learner": name, **options}
     common = (*_OPENCIL_TRAINING, *differs)
     return {
-        f"opencil-{learner}": Preset({**both, **_SMALL}, _OPENCIL_PAPER, (*common, _LIKE_CIFAR)),
-        f"opencil-imagenet-{learner}": Preset(
+        f"opencil-{name}": Preset({**both, **_SMALL}, _OPENCIL_PAPER, (*common, _LIKE_CIFAR)),
+        f"opencil-imagenet-{name}": Preset(
             both, _OPENCIL_PAPER, (*common, _LIKE_IMAGENET, "give the steps by --base and --increment")
         ),
     }
@@ -137,12 +142,38 @@ PRESETS: dict[str, Preset] = {
             "the auxiliary classifier reads the newest task's normed embedding, without a norm of its own",
         ),
     ),
-    **_opencil("icarl", "the rate falls three times; there at 80 and 120 epochs"),
-    **_opencil("bic", "two numbers are fitted until they stand still; there for 170 epochs"),
-    **_opencil("wa"),
+    # Its code has softmax in place of iCaRL's sigmoids: cross-entropy plus distillation at T = 2, of which
+    # ours is T^2 times as much. Its scores read the trained head, not the class means.
+    **_opencil(
+        "icarl",
+        _OPENCIL_FIRST,
+        "the rate falls three times; there at 80 and 120 epochs",
+        "the nearest class mean is not measured beside the trained head; there it is",
+        learner="softmax-rehearsal",
+        distillation=0.25,
+    ),
+    **_opencil(
+        "bic",
+        "alpha and beta are fitted by L-BFGS until they stand still, with a faint pull to 1 and 0; there by "
+        "SGD for 170 epochs, with a weight decay of 2e-4",
+        "they minimise the cross-entropy of the logits; there that of their softmax, as if it were logits",
+        "they are folded into the head, on which later steps train; there each step's correction is kept "
+        "beside it, and only the newest is fitted",
+        "what they are fitted on is held out by groups of near-duplicates; there by items",
+    ),
+    **_opencil(
+        "wa",
+        _OPENCIL_FIRST,
+        "biases of new classes are scaled with their weights; there only the weights are",
+    ),
     **_opencil(
         "foster",
+        _OPENCIL_FIRST,
         "compression is as long as boosting; there it has 130 epochs",
+        "the old head stays fixed and new classes read the new features alone; there (oofc: ft) one head on "
+        "both is trained, from the old one's weights",
+        "compression's loss is multiplied by T^2 = 4 and its weights decay; there neither",
+        "scores read the compressed network; there the boosted one",
         schedule="cosine",
         weight_decay=5e-4,
     ),

@@ -7,7 +7,8 @@ correction is folded, and heed every option; "bc" has no new logit, and nothing 
 BiC: Wu et al. 2019, "Large scale incremental learning". Training, eq. 1-4. Bias correction, eq. 5-6: logits
 of new classes become alpha * o + beta, with alpha and beta minimising the cross-entropy over items that were
 held out of training, a tenth of each class's exemplars and as many of each new one; the rest of the network
-is fixed. A later step distils corrected logits, as in the paper. The fit differs in two points. Held out are
+is fixed. A later step distils corrected logits, as in the paper. OpenCIL's code has another fit, which
+presets.py describes. The fit differs from the paper's in two points. Held out are
 whole groups, since near-duplicates on both sides would hide the bias; and a faint pull to the identity keeps
 alpha finite where the few items can be separated.
 

@@ -9,7 +9,8 @@ Feature boosting (`Boosted`): L = L_LA + L_FE + L_KD.
   L_FE, feature enhancement: the cross-entropy of a head that reads the new embedding alone.
   L_KD: KL(softmax(old logits / T) || softmax(joint logits of old classes / T)), times
     options.distillation.
-The old head is fixed, as boosting has it; the published code trains a copy of it.
+The old head is fixed, as boosting has it; the published code trains a copy of it, and in OpenCIL's
+configuration its block from the old embedding to new classes too.
 
 Feature compression: one network, begun as the old one, learns from the boosted one by balanced
 distillation, T^2 KL(w softmax(teacher / T) / sum || softmax(student / T)) with w(beta_2), and nothing else:

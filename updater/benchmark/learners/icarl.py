@@ -15,6 +15,7 @@ classify by themselves. "mt" mixes the binary loss with the labels' part (CDDB e
 distillation, as the paper says; its published code drops it there. The class of pseudo-forgeries is one more
 logit, always asked for its label. Label smoothing is not used. Heeds every option, but what is distilled
 only with "bc": what else a new item's old logits are asked for is the previous network's answer.
+OpenCIL's code calls softmax with rehearsal iCaRL, and so does the preset `opencil-icarl`.
 """
 
 import torch

@@ -11,7 +11,8 @@ outliers. E = -logsumexp f. Only the head f trains; it begins as the classifier;
 margins are m_in = -27 and m_out = -5. `margins_of` takes them from the items instead: a network with few
 classes has no energies near -27.
 
-The code mixes crops and passes them through the frozen backbone; here the frozen embeddings are mixed.
+The code mixes crops and passes them through the frozen backbone; here the frozen embeddings are mixed. It
+clips no gradients; here they are clipped to a length of 5 (heads.py).
 
 BER's own outliers (eq. 1) are u = s x + (1 - s) x', s ~ Beta(1, 1): mixtures of new items. As published, x
 and x' are of any classes. Ours takes the margins from the items and mixes different classes only: of two
