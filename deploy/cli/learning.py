@@ -34,7 +34,7 @@ class Learning:
 
     preset: Annotated[
         str | None,
-        _option(_METHOD, "a published run, such as cddb-lucir; options given beside it count"),
+        _option(_METHOD, "a published run, such as cddb-lucir; says what differs; options beside it count"),
     ] = None
     learner: Annotated[str, _option(_METHOD, "how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, _option(_METHOD, "exemplars of earlier tasks, all together", min=0)] = 500
