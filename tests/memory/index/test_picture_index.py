@@ -39,8 +39,8 @@ def test_the_original_is_found_where_its_trimmed_copy_came_first():
     assert index.nearest(SHOWN[1]) == 7
 
 
-def test_what_has_no_hash_is_like_nothing(index):
-    assert index.nearest(b"") is None
+def test_what_has_no_hash_is_like_nothing(filled):
+    assert filled.nearest(b"") is None
     assert PictureIndex().nearest(SHOWN[0]) is None
     blank = PictureIndex()
     blank.add([b"", SHOWN[1]], [0, 1])
