@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from pictures import drawn, hashes_of
 
 from detector.release.manifest import FEATURE_VERSION
+from ingest.picture_hash import picture_hashes
 from memory import rows
 from memory.index.index import Index
 from memory.index.picture_index import PictureIndex
@@ -82,3 +83,15 @@ def test_what_shows_the_same_is_found_after_a_start_with_a_snapshot_and_without(
         index.catch_up(connection)
     found = {f"media-0-{i}" for i in range(30) if index.showing(shown[i]) == f"media-0-{i}"}
     assert found == set(index.ids) == {f"media-0-{i}" for i in range(25)} - {"media-0-3"}
+
+
+def test_photographs_of_one_camera_are_not_taken_for_one_another():
+    down, across = np.mgrid[-1:1:200j, -1:1:240j]
+    vignette = (1 - 0.4 * (down**2 + across**2) / 2)[..., None]
+    index = PictureIndex()
+    for seed in range(120):
+        photograph = np.asarray(drawn(seed)) * vignette
+        photograph[-16:-4, -80:-4] = 255  # where it writes the date
+        hashes = picture_hashes(photograph.astype(np.uint8))
+        assert index.nearest(hashes) is None
+        index.add([hashes], [seed])
