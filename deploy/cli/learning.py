@@ -67,11 +67,9 @@ class Learning:
         str | None, _option(_NETWORK, "highest learning rate of that training; or FIRST,LATER of the tasks")
     ] = None
     checkpoint: Annotated[
-        Path | None, _option(_NETWORK, "begin with own weights: safetensors of a backbone or of a network")
+        Path | None,
+        _option(_NETWORK, "safetensors of a backbone or a network to begin with; timm: its own, downloaded"),
     ] = None
-    pretrained: Annotated[
-        bool, _option(_NETWORK, "begin with timm's weights, which are downloaded", "--pretrained")
-    ] = False
     picture_backbone: Annotated[
         str | None, _option(_NETWORK, "a timm model that looks at whole pictures, stays as it is, and votes")
     ] = None
@@ -234,14 +232,13 @@ def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
     Raises UsageError, and WeightsError for a file or a download that gives no fitting weights.
     """
     from updater.experts.adding import experts_of
-    from updater.settings import UpdaterSettings
+    from updater.settings import TIMM, UpdaterSettings
     from updater.training.weights import chosen as chosen_weights
 
-    if chosen.checkpoint and chosen.pretrained:
-        raise UsageError("--checkpoint and --pretrained are two ways to begin: choose one")
     # It tells of each try to reach the hub; what came of them is told once.
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
-    begun = chosen_weights(setup.architecture.backbone, chosen.checkpoint, chosen.pretrained)
+    own = chosen.checkpoint
+    begun = chosen_weights(setup.architecture.backbone, None if own == TIMM else own, own == TIMM)
     experts = experts_of(chosen.expert or (), UpdaterSettings().work_dir, chosen.crop_px)
     return _with_pictures(replace(setup, start_from=begun, experts=experts), chosen)
 

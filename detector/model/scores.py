@@ -197,6 +197,25 @@ def fit_trace_novelty(reference: Reference | None) -> Score | None:
     return score
 
 
+def fit_discriminant(reference: Reference | None) -> Score | None:
+    """The log odds of a forgery of any kind, in nats: linear discriminants of the forensic features.
+
+    s(x) = (w(x) - (m_f + m_r) / 2) . (m_f - m_r), with w the forensic features whitened by their within-class
+    covariance, m_r the mean of the classes of reals and m_f that of the families (Fisher 1936, "The use of
+    multiple measurements in taxonomic problems"; the covariance is shrunk). A distance cannot tell a forgery
+    that looks more ordinary than its source's reals; what all known families have in common can.
+    """
+    if reference is None or reference.forged.all() or not reference.forged.any():
+        return None
+    families = np.array(reference.families)
+    names = np.unique(families)
+    means = np.stack([reference.features[families == name].mean(0) for name in names])
+    forged = np.array([reference.forged[families == name][0] for name in names])
+    real, fake = (torch.from_numpy(means[of].mean(0)).float() for of in (~forged, forged))
+    centre, matrix = (torch.from_numpy(part).float() for part in (reference.mean, reference.whitening))
+    return lambda output: ((output.features - centre) @ matrix - (fake + real) / 2) @ (fake - real)
+
+
 def _groups(reference: Reference) -> tuple[Tensor, ...]:
     widths = [int(width) for width in reference.trace_widths]
     return torch.split(torch.from_numpy(reference.traces).float(), widths, 1)
@@ -228,6 +247,7 @@ SCORES: dict[str, Entry] = {
         weight=3.0,
         own=lambda known: torch.stack([own_novelty(group) for group in _groups(known)]).mean(0),
     ),
+    "discriminant": Entry(fit_discriminant, weight=1.0),
 }
 """The scores of the gate by name."""
 

@@ -146,7 +146,6 @@ def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
         (("--backbone", "lcnet_050.nothing"), "timm knows no weights nothing of lcnet_050"),
         (("--device", "gpu"), "--device gpu is none: choose of cpu, cuda, auto"),
         (("--device", "cuda:77"), "GPUs that torch can use"),
-        (("--checkpoint", "file", "--pretrained"), "choose one"),
     ],
 )
 def test_a_value_that_an_option_never_takes_is_one_line_and_ends_with_2(
@@ -166,7 +165,7 @@ def test_a_value_that_an_option_never_takes_is_one_line_and_ends_with_2(
         (("--report", "empty"), "empty is a folder: name a file"),
         (("--checkpoint", "absent"), "absent cannot be read"),
         (("--checkpoint", "file"), "file is no safetensors file"),
-        (("--backbone", "none", "--pretrained"), "name one"),
+        (("--backbone", "none", "--checkpoint", "timm"), "name one"),
         (("--sequence", "hard"), "lacks gaugan, biggan"),
         pytest.param(("--sequence", "gan"), "one task cannot be left out", marks=pytest.mark.slow),
         (("--data", "absent"), "absent is none"),
