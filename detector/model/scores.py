@@ -198,12 +198,13 @@ def fit_trace_novelty(reference: Reference | None) -> Score | None:
 
 
 def fit_discriminant(reference: Reference | None) -> Score | None:
-    """The log odds of a forgery of any kind, in nats: linear discriminants of the forensic features.
+    """The log odds of a forgery of any kind, in nats, as far as the network does not say so: a surprise.
 
-    s(x) = (w(x) - (m_f + m_r) / 2) . (m_f - m_r), with w the forensic features whitened by their within-class
-    covariance, m_r the mean of the classes of reals and m_f that of the families (Fisher 1936, "The use of
-    multiple measurements in taxonomic problems"; the covariance is shrunk). A distance cannot tell a forgery
-    that looks more ordinary than its source's reals; what all known families have in common can.
+    s(x) = min(d, 0) + P(real) max(d, 0), with d(x) = (w(x) - (m_f + m_r) / 2) . (m_f - m_r), w the forensic
+    features whitened by their within-class covariance, m_r the mean of the classes of reals and m_f that of
+    the families: linear discriminants (Fisher 1936, "The use of multiple measurements in taxonomic problems";
+    the covariance is shrunk). A distance cannot tell a forgery that looks more ordinary than its source's
+    reals; what the known families have in common can. A known family's own item is no surprise.
     """
     if reference is None or reference.forged.all() or not reference.forged.any():
         return None
@@ -213,7 +214,12 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
     forged = np.array([reference.forged[families == name][0] for name in names])
     real, fake = (torch.from_numpy(means[of].mean(0)).float() for of in (~forged, forged))
     centre, matrix = (torch.from_numpy(part).float() for part in (reference.mean, reference.whitening))
-    return lambda output: ((output.features - centre) @ matrix - (fake + real) / 2) @ (fake - real)
+
+    def score(output: NetworkOutput) -> Tensor:
+        odds = ((output.features - centre) @ matrix - (fake + real) / 2) @ (fake - real)
+        return odds.clamp_max(0) + torch.softmax(output.logits, -1)[:, 0] * odds.clamp_min(0)
+
+    return score
 
 
 def _groups(reference: Reference) -> tuple[Tensor, ...]:
@@ -247,7 +253,7 @@ SCORES: dict[str, Entry] = {
         weight=3.0,
         own=lambda known: torch.stack([own_novelty(group) for group in _groups(known)]).mean(0),
     ),
-    "discriminant": Entry(fit_discriminant, weight=1.0),
+    "discriminant": Entry(fit_discriminant, weight=2.0),
 }
 """The scores of the gate by name."""
 

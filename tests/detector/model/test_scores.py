@@ -158,7 +158,7 @@ def test_the_published_gate_weighs_its_scores_so():
         "novelty": 2,
         "embedding_novelty": 2,
         "trace_novelty": 3,
-        "discriminant": 1,
+        "discriminant": 2,
     }
 
 
@@ -179,9 +179,22 @@ def test_the_discriminant_agrees_with_scikit_learns_on_one_family():
     found = fit_discriminant(of_families(names, features.astype(np.float32), tuple(map(str, range(400)))))
     oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0).fit(features, np.repeat([0, 1], 200))
     fresh = (rng.normal(size=(50, 5)) @ mixed).astype(np.float32)
-    scores = found(OUTPUT._replace(features=torch.from_numpy(fresh))).numpy()
+    sure = OUTPUT._replace(logits=torch.tensor([[30.0, 0]]).expand(50, 2), features=torch.from_numpy(fresh))
+    scores = found(sure).numpy()
     # Its covariance is shrunk, the oracle's is not: the direction is nearly the same, the length less so.
     assert np.corrcoef(scores, oracle.decision_function(fresh))[0, 1] > 0.99
+
+
+def test_what_the_network_calls_fake_is_no_surprise_to_the_discriminant():
+    features = 5 * torch.randn(50, 5, generator=torch.Generator().manual_seed(1))
+    real, fake = (
+        fit_discriminant(reference())(
+            OUTPUT._replace(logits=torch.tensor([logits]).expand(50, 2), features=features)
+        )
+        for logits in ([30.0, 0], [0, 30.0])
+    )
+    assert (real > 0).any()
+    assert torch.allclose(fake, real.clamp_max(0), atol=1e-4)
 
 
 @pytest.mark.parametrize("names", [("real", "camera/real"), ("gan", "blended")])
