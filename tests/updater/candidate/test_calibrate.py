@@ -135,7 +135,7 @@ def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
     def measured(reals: int, blended: int, seed: int) -> tuple[GateInputs, np.ndarray]:
         families = np.array(["real"] * reals + ["blended"] * blended)
         found = scored(families, seed)
-        found.scores["novelty"][families == "blended"] += 6
+        found.scores["trace_novelty"][families == "blended"] += 5
         return found, families
 
     inputs, families = measured(900, 60, 0)
