@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from pydantic import JsonValue
@@ -52,8 +53,8 @@ def report_json(runs: Sequence[Run]) -> str:
     """Return every figure over the seeds, those of each seed, and what to repeat them by.
 
     Of a stream the figures stand as numbers, a mean under its name, and by the same names under `sd` and
-    `interval`; of the newcomer's way each is {items, mean, low, high} before and after, `items` of all seeds;
-    of other benchmarks each is {mean, sd, n}.
+    `interval`; of the newcomer's way each is {items, mean, low, high} before and after, `items` of all seeds,
+    and `between_sources` has {sources, mean, sd}; of other benchmarks each is {mean, sd, n}.
     """
     first = runs[0]
     about: dict[str, Any] = first.model_dump(mode="json", include={"benchmark", "command", "options"})
@@ -149,13 +150,29 @@ def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
         return found
 
     sources = sorted({source for outcome in outcomes for source in outcome.families})
+    by_source = {source: both([o.families.get(source, {}) for o in outcomes]) for source in sources}
     return {
         "seeds": len(runs),
         "unknown_thresholds": [outcome.about["unknown_thresholds"] for outcome in outcomes],
         "own_thresholds": [outcome.about.get("own_thresholds", [[], []]) for outcome in outcomes],
         "whole": both([outcome.figures for outcome in outcomes]),
-        "by_source": {source: both([o.families.get(source, {}) for o in outcomes]) for source in sources},
+        "by_source": by_source,
+        "between_sources": _spread(by_source),
     }
+
+
+def _spread(by_source: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return how figures differ between sources: another source is another draw, which no interval tells."""
+    each: dict[tuple[str, str], list[float]] = {}
+    for figures in by_source.values():
+        for name, of in figures.items():
+            for when, figure in of.items():
+                each.setdefault((name, when), []).append(figure["mean"])
+    spread: dict[str, dict[str, Any]] = {}
+    for (name, when), means in each.items():
+        sd = stdev(means) if len(means) > 1 else None
+        spread.setdefault(name, {})[when] = {"sources": len(means), "mean": fmean(means), "sd": sd}
+    return spread
 
 
 def _described(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, JsonValue]]:

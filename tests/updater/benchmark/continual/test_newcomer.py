@@ -101,6 +101,16 @@ def test_a_source_has_its_own_figures_of_what_it_holds() -> None:
     assert aucs == [0.5, 1]
 
 
+def test_how_far_sources_lie_apart_stands_beside_what_images_say() -> None:
+    found = report((BEFORE, AFTER))
+    means = [of["others_not_real"]["after"]["mean"] for of in found["by_source"].values()]
+    assert found["between_sources"]["others_not_real"]["after"] == {
+        "sources": len(means),
+        "mean": pytest.approx(np.mean(means)),
+        "sd": pytest.approx(np.std(means, ddof=1)),
+    }
+
+
 def test_the_page_has_a_table_of_sources() -> None:
     page = report_page(runs_of((BEFORE, AFTER)), [])
     assert "by source" in page
