@@ -198,13 +198,14 @@ def fit_trace_novelty(reference: Reference | None) -> Score | None:
 
 
 def fit_discriminant(reference: Reference | None) -> Score | None:
-    """The log odds of a forgery of any kind, in nats, as far as the network does not say so: a surprise.
+    """The log odds of a forgery of any kind, as far as the network does not say so: a surprise.
 
-    s(x) = min(d, 0) + P(real) max(d, 0), with d(x) = (w(x) - (m_f + m_r) / 2) . (m_f - m_r), w the forensic
-    features whitened by their within-class covariance, m_r the mean of the classes of reals and m_f that of
-    the families: linear discriminants (Fisher 1936, "The use of multiple measurements in taxonomic problems";
-    the covariance is shrunk). A distance cannot tell a forgery that looks more ordinary than its source's
-    reals; what the known families have in common can. A known family's own item is no surprise.
+    s(x) = min(z, 0) + P(real) max(z, 0), with z(x) = w(x) . (m_f - m_r) in units of the reference set's
+    reals: their median is 0, their 84 % quantile 1. w are the forensic features whitened by their
+    within-class covariance, m_r is the mean of the classes of reals and m_f that of the families: linear
+    discriminants (Fisher 1936, "The use of multiple measurements in taxonomic problems"; the covariance is
+    shrunk). A distance cannot tell a forgery that looks more ordinary than its source's reals; what the known
+    families have in common can. A known family's own item is no surprise.
     """
     if reference is None or reference.forged.all() or not reference.forged.any():
         return None
@@ -212,11 +213,14 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
     names = np.unique(families)
     means = np.stack([reference.features[families == name].mean(0) for name in names])
     forged = np.array([reference.forged[families == name][0] for name in names])
-    real, fake = (torch.from_numpy(means[of].mean(0)).float() for of in (~forged, forged))
-    centre, matrix = (torch.from_numpy(part).float() for part in (reference.mean, reference.whitening))
+    direction = means[forged].mean(0) - means[~forged].mean(0)
+    median, high = np.quantile(reference.features[~reference.forged] @ direction, [0.5, 0.84])
+    towards, centre = (
+        torch.from_numpy(part).float() for part in (reference.whitening @ direction, reference.mean)
+    )
 
     def score(output: NetworkOutput) -> Tensor:
-        odds = ((output.features - centre) @ matrix - (fake + real) / 2) @ (fake - real)
+        odds = ((output.features - centre) @ towards - float(median)) / max(float(high - median), 1e-6)
         return odds.clamp_max(0) + torch.softmax(output.logits, -1)[:, 0] * odds.clamp_min(0)
 
     return score
@@ -235,6 +239,8 @@ class Entry:
     weight: float
     own: Own | None = None
     """of a score that measures a distance to the reference set"""
+    standard: bool = False
+    """whether it is in units of reals already, and so a term as it is"""
 
 
 SCORES: dict[str, Entry] = {
@@ -253,7 +259,7 @@ SCORES: dict[str, Entry] = {
         weight=3.0,
         own=lambda known: torch.stack([own_novelty(group) for group in _groups(known)]).mean(0),
     ),
-    "discriminant": Entry(fit_discriminant, weight=2.0),
+    "discriminant": Entry(fit_discriminant, weight=2.0, standard=True),
 }
 """The scores of the gate by name."""
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from detector.model.network import Network
-from detector.model.scores import SCORES, fused
+from detector.model.scores import SCORES, Entry, fused
 from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term, decide
 from updater.candidate.gate_inputs import GateInputs, output_of, score
@@ -163,7 +163,7 @@ def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GatePar
     """
     return GateParameters(
         terms={
-            name: _term(values, weights, SCORES[name].weight)
+            name: _term(values, weights, SCORES[name])
             for name, values in measured.scores.items()
             if name in SCORES
         }
@@ -215,10 +215,12 @@ def labels_of(
     )
 
 
-def _term(values: NDArray[np.float32], weights: NDArray[np.float64], weight: float) -> Term:
+def _term(values: NDArray[np.float32], weights: NDArray[np.float64], entry: Entry) -> Term:
+    if entry.standard:
+        return Term(median=0.0, scale=1.0, weight=entry.weight)
     median = weighted_quantile(values, weights, 0.5)
     scale = max(weighted_quantile(values, weights, 0.84) - median, 1e-6)
-    return Term(median=median, scale=scale, weight=weight)
+    return Term(median=median, scale=scale, weight=entry.weight)
 
 
 def _figures(

@@ -99,8 +99,8 @@ def fit_fused(known: Known) -> Score:
     -6..6, both quantiles of calibration items, every class weighing the same; less the level around the item
     (detector/model/graph.py). Scores, weights and the sum are those of detector/model/scores.py, the
     scales and the reference set those of updater/candidate, so that a benchmark measures what a stream uses;
-    only here every calibration item is its own group. Without forensic features the scores that search the
-    reference set are not among them.
+    only here every calibration item is its own group, and `discriminant` is no part. Without forensic
+    features the scores that search the reference set are not among them.
 
     Fit the reference set on the training items and the scales on the calibration items.
 
@@ -130,7 +130,8 @@ def fit_score(name: str, known: Known) -> Score:
     return as_score(lambda evidence: score(_output(evidence)))
 
 
-FITS: dict[str, Fit] = {name: partial(fit_score, name) for name in SCORES}
+FITS: dict[str, Fit] = {name: partial(fit_score, name) for name in SCORES if name != "discriminant"}
+"""That one reads which classes are real, and targets have no names: it is not here, nor a part of `fused`."""
 
 
 def _output(evidence: Evidence) -> NetworkOutput:
