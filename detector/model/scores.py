@@ -197,11 +197,15 @@ def fit_trace_novelty(reference: Reference | None) -> Score | None:
     return score
 
 
+_MOST_REAL = -2.0
+"""What lies further on the side of reals than reals do is no more familiar than they are."""
+
+
 def fit_discriminant(reference: Reference | None) -> Score | None:
     """The log odds of a forgery of any kind, as far as the network does not say so: a surprise.
 
-    s(x) = min(z, 0) + P(real) max(z, 0), with z(x) = w(x) . (m_f - m_r) in units of the reference set's
-    reals: their median is 0, their 84 % quantile 1. w are the forensic features whitened by their
+    s(x) = max(-2, min(z, 0)) + P(real) max(z, 0), with z(x) = w(x) . (m_f - m_r) in units of the reference
+    set's reals: their median is 0, their 84 % quantile 1. w are the forensic features whitened by their
     within-class covariance, m_r is the mean of the classes of reals and m_f that of the families: linear
     discriminants (Fisher 1936, "The use of multiple measurements in taxonomic problems"; the covariance is
     shrunk). A distance cannot tell a forgery that looks more ordinary than its source's reals; what the known
@@ -220,8 +224,8 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
     )
 
     def score(output: NetworkOutput) -> Tensor:
-        odds = ((output.features - centre) @ towards - float(median)) / max(float(high - median), 1e-6)
-        return odds.clamp_max(0) + torch.softmax(output.logits, -1)[:, 0] * odds.clamp_min(0)
+        z = ((output.features - centre) @ towards - float(median)) / max(float(high - median), 1e-6)
+        return z.clamp(_MOST_REAL, 0) + torch.softmax(output.logits, -1)[:, 0] * z.clamp_min(0)
 
     return score
 
