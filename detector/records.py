@@ -129,9 +129,6 @@ class Verdict(Prediction):
     thresholds_of: str | None = Field(
         None, description="the source whose own reals these were set on; None: they are pooled over all"
     )
-    unknown_below: float | None = Field(
-        None, description="what would be real is unknown below this unknown_score; None: no score is too low"
-    )
     unknown_parts: dict[str, float] | None = Field(
         None,
         description="what each score adds to unknown_score, by the score's name, and surroundings, which is"

@@ -115,7 +115,6 @@ def build(
                 unknown_threshold=gate.unknown_above(video=of_video[i], source=sources[i]),
                 fake_threshold=gate.fake_above(sources[i]),
                 thresholds_of=sources[i] if sources[i] in gate.sources else None,
-                unknown_below=gate.unknown_below(sources[i]),
                 unknown_parts=parts[i] if parts else None,
                 neighbours=neighbours[i],
                 regions=regions,

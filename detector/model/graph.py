@@ -8,7 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from detector.model.network import Network, PictureBranch
-from detector.model.scores import NEIGHBOURS, SCORES, NetworkOutput, fitted, fused, nearest_rows, search
+from detector.model.scores import (
+    NEIGHBOURS,
+    SCORES,
+    NetworkOutput,
+    fitted,
+    fused,
+    nearest_rows,
+    search,
+    surprise,
+)
 from detector.release.artifact import Reference as Reference
 from detector.release.experts import CarriedExpert
 from detector.release.manifest import GateParameters
@@ -121,14 +130,12 @@ def expert_scores(
     """Return each expert's score of M items by its name, float32 [M]; higher means less familiar.
 
     logits: float32 [M] of each expert; real: how probably each item is real by the network alone, [M]. It
-    is the logit in units of held-back reals. Above their median it counts as far as the network calls the
-    item real: a forgery of a known family is no surprise.
+    is the `surprise` in the logit, in units of held-back reals.
     """
-    scores = {}
-    for expert, logit in zip(experts, logits, strict=True):
-        standard = (logit - expert.median) / expert.scale
-        scores[expert.score] = standard.clamp_max(0) + real * standard.clamp_min(0)
-    return scores
+    return {
+        expert.score: surprise((logit - expert.median) / expert.scale, real)
+        for expert, logit in zip(experts, logits, strict=True)
+    }
 
 
 def expert_lean(experts: Sequence[CarriedExpert], logits: Sequence[Tensor]) -> Tensor:

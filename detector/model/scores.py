@@ -197,19 +197,28 @@ def fit_trace_novelty(reference: Reference | None) -> Score | None:
     return score
 
 
+def surprise(standard: Tensor, real: Tensor) -> Tensor:
+    """Return float32 [M] evidence of forgery, in units of reals, as far as the network does not say so.
+
+    standard: [M], 0 for the median real; real: how probably each item is real by the network, [M]. What is
+    above 0 counts as far as the network calls the item real: a forgery of a known family is no surprise.
+    """
+    return standard.clamp_max(0) + real * standard.clamp_min(0)
+
+
 _MOST_REAL = -2.0
 """What lies further on the side of reals than reals do is no more familiar than they are."""
 
 
 def fit_discriminant(reference: Reference | None) -> Score | None:
-    """The log odds of a forgery of any kind, as far as the network does not say so: a surprise.
+    """How far linear discriminants take an item for a forgery of any kind: the `surprise` in it.
 
-    s(x) = max(-2, min(z, 0)) + P(real) max(z, 0), with z(x) = w(x) . (m_f - m_r) in units of the reference
+    s(x) = min(max(z, -2), 0) + P(real) max(z, 0), with z(x) = w(x) . (m_f - m_r) in units of the reference
     set's reals: their median is 0, their 84 % quantile 1. w are the forensic features whitened by their
     within-class covariance, m_r is the mean of the classes of reals and m_f that of the families: linear
     discriminants (Fisher 1936, "The use of multiple measurements in taxonomic problems"; the covariance is
     shrunk). A distance cannot tell a forgery that looks more ordinary than its source's reals; what the known
-    families have in common can. A known family's own item is no surprise.
+    families have in common can.
     """
     if reference is None or reference.forged.all() or not reference.forged.any():
         return None
@@ -225,7 +234,7 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
 
     def score(output: NetworkOutput) -> Tensor:
         z = ((output.features - centre) @ towards - float(median)) / max(float(high - median), 1e-6)
-        return z.clamp(_MOST_REAL, 0) + torch.softmax(output.logits, -1)[:, 0] * z.clamp_min(0)
+        return surprise(z.clamp_min(_MOST_REAL), torch.softmax(output.logits, -1)[:, 0])
 
     return score
 

@@ -118,17 +118,6 @@ class SourceThresholds(BaseModel):
     groups: int = Field(gt=0, description="of held-back reals that they were set on")
     unknown_threshold: float = Field(description="unknown above this unknown score")
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
-    unknown_below: float | None = Field(
-        None,
-        description="unknown below this unknown score, where it is not fake: more ordinary than the"
-        " source's reals are; None: nothing is too ordinary",
-    )
-
-    @model_validator(mode="after")
-    def _something_is_real(self) -> Self:
-        if self.unknown_below is not None and self.unknown_below > self.unknown_threshold:
-            raise ValueError("the lower bound of the unknown score is above the upper one")
-        return self
 
 
 class GateParameters(BaseModel):
@@ -177,11 +166,6 @@ class GateParameters(BaseModel):
             return max(above, self.video_unknown_threshold)
         return above
 
-    def unknown_below(self, source: str) -> float | None:
-        """Return the unknown score below which what would be real is unknown; None: there is none such."""
-        own = self.sources.get(source)
-        return None if own is None else own.unknown_below
-
     def fake_above(self, source: str) -> float:
         """Return the fake probability above which an item of a source is fake."""
         own = self.sources.get(source)
@@ -205,10 +189,9 @@ def decide(
     fake = fake_probability > gate.fake_above(source)
     if unknown_score > gate.unknown_above(video=video, source=source):
         return "unknown"
-    if fake:
-        return "unknown" if unknown_score > gate.unknown_above(source=source) else "fake"
-    below = gate.unknown_below(source)
-    return "unknown" if below is not None and unknown_score < below else "real"
+    if not fake:
+        return "real"
+    return "unknown" if unknown_score > gate.unknown_above(source=source) else "fake"
 
 
 FORMAT = 7

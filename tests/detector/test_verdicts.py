@@ -86,21 +86,18 @@ def test_a_video_and_its_frames_are_unknown_from_the_threshold_of_videos(untrain
 
 
 def test_a_verdict_says_whose_thresholds_it_was_judged_by(untrained_artifact):
-    own = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.25, unknown_below=-4)
+    own = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.25)
     gate = untrained_artifact.manifest.gate.model_copy(update={"sources": {"camera": own}})
     artifact = replace(
         untrained_artifact, manifest=untrained_artifact.manifest.model_copy(update={"gate": gate})
     )
-    said = says([[4, 0, 0]] * 5, [1.5, 1.5, -4.5, 1.5, 1.5])
-    named = [replace(origin(i), item=make_item(i, source=s)) for i, s in enumerate(["camera", "", "camera"])]
-    shown = [make_decoded(1, ((0,),)), make_decoded(1, ((0,),)), make_decoded(1)]
-    judged, pooled, ordinary = build(named, shown, said, artifact)
+    said = says([[4, 0, 0]] * 4, [1.5] * 4)
+    named = [replace(origin(i), item=make_item(i, source=s)) for i, s in enumerate(["camera", ""])]
+    judged, pooled = build(named, [make_decoded(1, ((0,),)), make_decoded(1, ((0,),))], said, artifact)
     assert (judged.label, judged.thresholds_of) == ("unknown", "camera")
-    bounds = (judged.unknown_threshold, judged.fake_threshold, judged.unknown_below)
-    assert bounds == (1, 0.25, -4)
+    assert (judged.unknown_threshold, judged.fake_threshold) == (1, 0.25)
     assert [region.label for region in judged.regions] == ["unknown"]
-    assert (ordinary.label, ordinary.family) == ("unknown", "blend")
-    assert (pooled.label, pooled.thresholds_of, pooled.unknown_below) == ("real", None, None)
+    assert (pooled.label, pooled.thresholds_of) == ("real", None)
     assert (pooled.unknown_threshold, pooled.fake_threshold) == (gate.unknown_threshold, gate.fake_threshold)
     assert [region.label for region in pooled.regions] == ["real"]
 

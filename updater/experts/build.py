@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from detector.model.backbone import make_backbone, shown_to
@@ -170,8 +171,6 @@ def _read(path: Path) -> Weights:
 
 
 def _metadata(path: Path) -> Mapping[str, str]:
-    from safetensors import safe_open
-
     with safe_open(path, "pt") as file:
         return dict(file.metadata() or {})
 

@@ -132,7 +132,7 @@ def test_a_video_that_is_less_familiar_than_a_picture_may_be_is_not_called_fake(
     assert decide(4.1, 0.0, own, video=True) == "real"
 
 
-STRICT = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.2, unknown_below=-5)
+STRICT = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.2)
 OWN = GATE.model_copy(update={"sources": {"camera": STRICT}})
 FINITE = st.floats(-20, 20)
 
@@ -152,15 +152,7 @@ def test_a_sources_own_thresholds_take_the_place_of_the_pooled_ones(unknown_scor
         update={"unknown_threshold": STRICT.unknown_threshold, "fake_threshold": STRICT.fake_threshold}
     )
     expected = decide(unknown_score, fake_probability, pooled)
-    if expected == "real" and unknown_score < -5:
-        expected = "unknown"
     assert decide(unknown_score, fake_probability, OWN, source="camera") == expected
-
-
-def test_what_is_more_ordinary_than_its_sources_reals_is_unknown_but_a_named_family_stays_named():
-    assert decide(-5.1, 0.0, OWN, source="camera") == "unknown"
-    assert decide(-5.0, 0.0, OWN, source="camera") == "real"
-    assert decide(-5.1, 0.9, OWN, source="camera") == "fake"
 
 
 def test_a_sources_videos_are_unknown_no_sooner_than_all_videos():
@@ -192,7 +184,7 @@ def test_a_gate_survives_its_manifest():
         {"unknown_threshold": math.nan},
         {"video_unknown_threshold": 3.9},
         {"fake_threshold": 1.5},
-        {"sources": {"camera": STRICT.model_dump() | {"unknown_below": 1.5}}},
+        {"sources": {"camera": STRICT.model_dump() | {"fake_threshold": 1.5}}},
         {"terms": {}},
         {"terms": {"energy": {"median": 0, "scale": 1, "weight": 0}}},
         {"terms": {"energy": {"median": 0, "scale": 1, "weight": -1}}},

@@ -47,7 +47,7 @@ def test_a_source_has_its_own_from_twenty_groups_of_reals_on_and_an_unnamed_one_
     assert own(np.linspace(-1, 1, 60), groups=[f"photograph-{i % 19}" for i in range(60)]) == {}
     assert own(scores, families=["real"] * 19 + ["blend"]) == {}
     found = own(scores)["camera"]
-    assert (found.groups, found.unknown_below) == (20, None)
+    assert found.groups == 20
     assert found.unknown_threshold == pytest.approx(1)
 
 

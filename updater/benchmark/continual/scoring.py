@@ -177,6 +177,7 @@ def calibrated(
         _columns(train, learnt, setup),
         evidence_of(learnt.network, held),
         _columns(calibration, learnt, setup),
+        tuple(schemes.columns(learnt.classes, setup.options)),
         _augmented(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
     names = [name for name in setup.rejection if name != ODIN]

@@ -63,6 +63,8 @@ class Known:
     """known items that neither the network nor the training evidence holds; only `fused` reads them"""
     calibration_targets: NDArray[np.int64] | None = None
     """as `targets`, of the calibration items"""
+    names: tuple[str, ...] = ()
+    """of the classes, by column, which say what is real; () where that is not known"""
     versions: tuple[Evidence, ...] = ()
     """the training items again, their crops changed as AugMix changes them; only its head reads them"""
 
@@ -97,6 +99,7 @@ def known_of(
     targets: NDArray[np.int64],
     calibration: Evidence | None = None,
     calibration_targets: NDArray[np.int64] | None = None,
+    names: tuple[str, ...] = (),
     versions: tuple[Evidence, ...] = (),
 ) -> Known:
     """Return what scores are fitted on, the head being this network's."""
@@ -104,7 +107,7 @@ def known_of(
     weight = head.scale * F.normalize(head.weight, dim=1) if isinstance(head, CosineHead) else head.weight
     bias = torch.zeros(len(weight)) if isinstance(head, CosineHead) else head.bias
     return Known(
-        evidence, targets, _float32(weight), _float32(bias), calibration, calibration_targets, versions
+        evidence, targets, _float32(weight), _float32(bias), calibration, calibration_targets, names, versions
     )
 
 

@@ -24,7 +24,7 @@ def reference_of(known: Known) -> Reference:
     """
     if not known.evidence.features.shape[1]:
         raise EvidenceError("this score reads forensic features, and the network has none")
-    names = [str(target) for target in known.targets]
+    names = [known.names[target] if known.names else str(target) for target in known.targets]
     # A release orders a class's items by their digests. Here their order is the caller's.
     places = [f"{place:08d}" for place in range(len(names))]
     chosen = equal_shares(np.array(names), np.array(places), REFERENCE_ROWS)
@@ -99,8 +99,8 @@ def fit_fused(known: Known) -> Score:
     -6..6, both quantiles of calibration items, every class weighing the same; less the level around the item
     (detector/model/graph.py). Scores, weights and the sum are those of detector/model/scores.py, the
     scales and the reference set those of updater/candidate, so that a benchmark measures what a stream uses;
-    only here every calibration item is its own group, and `discriminant` is no part. Without forensic
-    features the scores that search the reference set are not among them.
+    only here every calibration item is its own group. Without forensic features the scores that search the
+    reference set are not among them.
 
     Fit the reference set on the training items and the scales on the calibration items.
 
@@ -126,12 +126,12 @@ def fit_score(name: str, known: Known) -> Score:
     features, CalibrationError where it does and there are fewer than 10 items.
     """
     score = SCORES[name].fit(None) or SCORES[name].fit(reference_of(known))
-    assert score is not None
+    if score is None:
+        raise EvidenceError(f"{name} tells forgeries from reals, and not both are among the known classes")
     return as_score(lambda evidence: score(_output(evidence)))
 
 
-FITS: dict[str, Fit] = {name: partial(fit_score, name) for name in SCORES if name != "discriminant"}
-"""That one reads which classes are real, and targets have no names: it is not here, nor a part of `fused`."""
+FITS: dict[str, Fit] = {name: partial(fit_score, name) for name in SCORES}
 
 
 def _output(evidence: Evidence) -> NetworkOutput:
