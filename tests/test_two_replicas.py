@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 ROOMS = ("memory", "updater", "deploy")
 PACKAGES = ("memory.migrations", "updater.migrations", "deploy.releases.migrations")
-LAYOUTS = {"memory": "0005", "updater": "0001", "deploy": "0002"}
+LAYOUTS = {"memory": "0006", "updater": "0002", "deploy": "0003"}
 
 
 @pytest.fixture
@@ -100,9 +100,7 @@ def test_migrate_says_what_it_did_and_does_nothing_the_second_time(
     assert main(["migrate"]) == 0
     second = capsys.readouterr().out.splitlines()
     assert [line.split(" (")[0] for line in first] == [
-        "memory: layout 0005 made from 0001",
-        "updater: layout 0001 is there already",
-        "deploy: layout 0002 made from 0001",
+        f"{room}: layout {layout} made from 0001" for room, layout in LAYOUTS.items()
     ]
     assert [line.split(" (")[0] for line in second] == [
         f"{room}: layout {layout} is there already" for room, layout in LAYOUTS.items()
