@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
@@ -86,6 +86,18 @@ class LedgerEntry(BaseModel):
     accepted: dict[str, str] | None = Field(
         None, description="of an approval: the findings that it took, and why"
     )
+
+
+class RecordEntry(BaseModel):
+    """One act of the record of all rooms."""
+
+    sequence: int = Field(description="its place in the record: 1, 2, 3, … without a gap")
+    at: AwareDatetime = Field(description="when it was done")
+    actor: str
+    action: str = Field(description="what was done, in a word or two: `label`, `approve`, `revoke token`")
+    subject: str = Field(description="to what: a release's digest, `label 7`, a person's or a source's name")
+    details: dict[str, Any] = Field(description="what else the act says; it depends on the action")
+    hash: str = Field(description="SHA-256 over this act and the hash of the one before")
 
 
 class ReleaseDetail(Release):

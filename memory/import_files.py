@@ -15,6 +15,7 @@ from detector.release.contract import PICTURE
 from ingest.records import Decoded, MediaPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
+from memory import acts
 from memory.contradictions import near_duplicates
 from memory.crops.crop_store import CropStore
 from memory.crops.scans import Measure, RealVideo, is_scanned, measured, scans
@@ -185,6 +186,9 @@ def write(
             else:
                 opened[family] = open_label(connection, family, actor)
             extend_label(connection, opened[family], ids)
+            source = arrivals[ids[0]][2].source
+            details = {"label": opened[family], "what": family, "source": source, **acts.about(ids)}
+            acts.append(connection, actor, "import", f"label {opened[family]}", details)
         for family, ids in by_family.items():
             done.contradicted += near_duplicates(connection, ids, family)
         # Another import was quicker with these bytes.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
+from memory import acts
 from memory.contradictions import same_media
 from memory.records import IGNORE, REAL, Exemplar, LabelledCount, Split, shelf_of, split_of
 from memory.rows import exemplars_of, now_ms
@@ -64,6 +65,8 @@ def label(store: Store, ids: Sequence[str], what: str, actor: str) -> int:
     with store.write() as connection:
         number = open_label(connection, what, actor)
         extend_label(connection, number, ids)
+        details = {"label": number, "what": what, **acts.about(ids)}
+        acts.append(connection, actor, "label", f"label {number}", details)
     return number
 
 
@@ -151,6 +154,8 @@ def undo(store: Store, number: int, actor: str) -> int:
                 for e in now
             ],
         )
+        details = {"label": undoing, "undoes": number, **acts.about(items)}
+        acts.append(connection, actor, "undo", f"label {number}", details)
     return undoing
 
 

@@ -75,6 +75,19 @@ labelled = Table(
     Column("split_before", String(20)),
 )
 
+acts = Table(
+    "acts",
+    metadata,
+    # What people did here, for deploy's record. Only ever appended to.
+    Column("id", Integer, primary_key=True),
+    Column("uid", String(32), nullable=False, unique=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("action", String(40), nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("details", Text, nullable=False),  # JSON
+)
+
 offsets = Table(
     "offsets",
     metadata,

@@ -17,6 +17,7 @@ import updater.schema
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Ledger
 from memory import database as module
+from memory.acts import acts_after
 from memory.database import UnknownLayoutError, migrate, open_engine
 from memory.rows import stream_features
 from memory.store import Store, StoreUnavailableError, load_offsets
@@ -198,3 +199,27 @@ def test_exemplars_of_before_pictures_were_hashed_have_none(engine):
         migrate(connection, "memory.migrations", "exemplars")
         (block,) = stream_features(connection, "1")
     assert (block.ids, block.picture_hashes) == (("old",), (b"",))
+
+
+def test_labels_of_before_there_were_acts_are_acts_now(engine):
+    columns = "id, at_ms, actor, what, undoes"
+    with engine.begin() as connection:
+        command.upgrade(module._config(connection, "memory.migrations"), "0006")
+        for values in ("1, 1000, 'ada', 'gan', NULL", "2, 2000, 'bo', NULL, 1"):
+            connection.execute(text(f"INSERT INTO labels ({columns}) VALUES ({values})"))
+        migrate(connection, "memory.migrations", "exemplars")
+        first, undone = acts_after(connection, 0, 10)
+    assert (first.actor, first.action, first.subject, first.details["what"]) == (
+        "ada",
+        "label",
+        "label 1",
+        "gan",
+    )
+    assert (undone.actor, undone.action, undone.subject, undone.details["label"]) == (
+        "bo",
+        "undo",
+        "label 1",
+        2,
+    )
+    assert first.at.timestamp() == 1
+    assert first.uid != undone.uid

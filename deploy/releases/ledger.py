@@ -3,15 +3,15 @@
 The state of a release is never stored: it is the fold of deploy.releases.approval over these rows. Its
 tables are the same on SQLite and PostgreSQL; changes are in migrations/. Triggers of the database hold
 append-only, so that a slip of the hand in a SQL shell fails too. Each row's hash covers the row and the hash
-before: who drops a trigger and changes a row makes every later hash wrong. Each reading proves the chain, so
-no changed row is ever acted upon. What it cannot show is that the newest rows are missing: the releases
-topic then names a later rollout than the ledger (see deploy.releases.epoch).
+before: who drops a trigger and changes a row makes every later hash wrong. A process proves the chain as it
+opens the ledger, every new row before it is acted upon, and the old rows again bit by bit (`look_back`).
+What the chain cannot show is that the newest rows are missing: the releases topic then names a later rollout
+than the ledger (see deploy.releases.epoch), and the record's topic a longer record.
 """
 
-import hashlib
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -21,18 +21,28 @@ from sqlalchemy import (
     Column,
     Connection,
     Integer,
-    MetaData,
     String,
     Table,
     Text,
 )
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
+from deploy.record.acts import Act, append
+from deploy.record.chain import (
+    RESTORE,
+    BrokenChainError,
+    Head,
+    head_of,
+    identity,
+    linked,
+    look_back,
+    metadata,
+    prove,
+)
 from deploy.records import Action
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 from updater.records import Candidate
 
-metadata = MetaData()
 ledger = Table(
     "deploy_ledger",
     metadata,
@@ -48,19 +58,6 @@ ledger = Table(
     Column("hash", String(64), nullable=False),
     Column("accepted", Text),
 )
-identity = Table("deploy_ledger_identity", metadata, Column("id", String(32), primary_key=True))
-"""One row: the ledger's id, drawn at random when its tables were made. The hash chain begins with it."""
-
-
-def link(before: str, row: Mapping[str, Any]) -> str:
-    """The hash of a row, SHA-256 in hexadecimal digits.
-
-    before is the hash of the row before, for the first row the ledger's id. Columns that are null are
-    left out, so that a column which is added later changes no hash.
-    """
-    told = {name: value for name, value in row.items() if value is not None and name != "hash"}
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(f"{before}{text}".encode()).hexdigest()
 
 
 class LedgerError(Exception):
@@ -98,9 +95,20 @@ class Event:
     move: Move
 
 
-_RESTORE = "stop the deploy server and restore its database from a backup"
-
 Decide = Callable[[tuple[Event, ...]], Sequence[Move]]
+
+
+_PROVEN_ANEW = 100
+"""Of the newest rows at least so many are proven again at each reading, and twice as many at most."""
+
+
+@dataclass(frozen=True)
+class _Proven:
+    """What a process has read and proven so far: up to a head, and what the next reading starts from."""
+
+    events: tuple[Event, ...]
+    head: Head
+    start: Head
 
 
 class Ledger:
@@ -111,12 +119,16 @@ class Ledger:
 
     def __init__(self, database_url: str) -> None:
         """Open or create the ledger at a SQLAlchemy URL and prove its chain; raises LedgerError."""
+        self._lock = threading.Lock()
+        self._damage: BrokenChainError | None = None
         try:
             self._engine = open_engine(database_url)
             with self._engine.begin() as connection:
                 migrate(connection, "deploy.releases.migrations", "deploy_ledger")
                 self.id = _id(connection)
-                _read(connection, self.id)
+                self._looked_back = Head(0, self.id)
+                self._proven = _Proven((), self._looked_back, self._looked_back)
+                self._read(connection, self._proven)
         except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
             raise LedgerError(f"cannot open the ledger: {cause_of(error)}") from error
 
@@ -125,10 +137,30 @@ class Ledger:
         self._engine.dispose()
 
     def events(self) -> tuple[Event, ...]:
-        """Every event in order; raises LedgerError, and DamagedLedgerError where one was changed."""
+        """Every event in order; raises LedgerError, and DamagedLedgerError where one was changed.
+
+        The newest rows are proven each time, the others once: what is changed in those is noticed by
+        `look_back`, and not acted upon before.
+        """
+        proven = self._proven  # before the transaction begins, which then sees at least as much
         try:
             with self._engine.connect().execution_options(**{READS: True}) as connection:
-                return _read(connection, self.id)[0]
+                return self._read(connection, proven)
+        except SQLAlchemyError as error:
+            raise LedgerError(f"cannot read the ledger: {cause_of(error)}") from error
+
+    def look_back(self, rows: int) -> None:
+        """Prove so many old rows once more, from where the last call ended, and begin again at the end.
+
+        Raises LedgerError, and DamagedLedgerError where one was changed; then every later reading does.
+        """
+        proven = self._proven.head
+        try:
+            with self._engine.connect().execution_options(**{READS: True}) as connection:
+                self._looked_back = look_back(connection, ledger, "ledger", self._looked_back, proven, rows)
+        except BrokenChainError as error:
+            self._damage = error
+            raise DamagedLedgerError(str(error)) from error
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot read the ledger: {cause_of(error)}") from error
 
@@ -138,57 +170,71 @@ class Ledger:
         No other writer comes between the look and the writing. What `decide` raises passes
         through and nothing is written. Returns the appended events; raises LedgerError.
         """
-        for _ in range(8):
-            # Two writers that took the same next sequence: the primary key lets one through, the
-            # other looks again. (SQLite never comes here: BEGIN IMMEDIATE already queues them.)
-            with suppress(IntegrityError):
-                return self._append(decide)
-        raise LedgerError("cannot write the ledger: too many writers at once")
-
-    def _append(self, decide: Decide) -> tuple[Event, ...]:
+        proven = self._proven
         try:
             with self._engine.begin() as connection:
-                history, before = _read(connection, self.id)
+                head = head_of(connection, ledger)
+                history = self._read(connection, proven)
                 at = datetime.now(UTC)
-                start = len(history) + 1
-                appended = tuple(Event(start + i, at, move) for i, move in enumerate(decide(history)))
+                moves = decide(history)
+                appended = tuple(Event(head.size + i, at, move) for i, move in enumerate(moves, 1))
                 if appended:
-                    rows = [_to_row(event) for event in appended]
-                    for row in rows:
-                        row["hash"] = before = link(before, row)
+                    rows = linked(head, map(_to_row, appended))
                     connection.execute(ledger.insert(), rows)
+                    append(connection, *map(_to_act, appended, rows))
                 return appended
-        except IntegrityError:
-            raise
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot write the ledger: {cause_of(error)}") from error
+
+    def _read(self, connection: Connection, proven: _Proven) -> tuple[Event, ...]:
+        """Every event that the transaction sees, which began after `proven` was known."""
+        if self._damage is not None:
+            raise DamagedLedgerError(str(self._damage))
+        try:
+            rows = list(prove(connection, ledger, "ledger", proven.start))
+            known = proven.head.size - proven.start.size
+            if len(rows) < known:
+                raise BrokenChainError("ledger", proven.start.size + len(rows) + 1, "is gone")
+            if known and rows[known - 1]["hash"] != proven.head.hash:
+                raise BrokenChainError("ledger", proven.head.size, "was changed")
+        except BrokenChainError as error:
+            raise DamagedLedgerError(str(error)) from error
+        if len(rows) == known:
+            return proven.events
+        events = proven.events + tuple(map(_from_row, rows[known:]))
+        start = _head(rows[-1 - _PROVEN_ANEW]) if len(rows) > 2 * _PROVEN_ANEW else proven.start
+        with self._lock:
+            if len(events) > len(self._proven.events):
+                self._proven = _Proven(events, _head(rows[-1]), start)
+        return events
+
+
+def _head(row: Mapping[str, Any]) -> Head:
+    return Head(row["sequence"], row["hash"])
 
 
 def _id(connection: Connection) -> str:
     ids = connection.execute(identity.select()).scalars().all()
     if len(ids) != 1:
-        raise DamagedLedgerError(f"the ledger has {len(ids)} ids where it must have one; {_RESTORE}")
+        raise DamagedLedgerError(f"the ledger has {len(ids)} ids where it must have one; {RESTORE}")
     return str(ids[0])
 
 
-def _read(connection: Connection, ledger_id: str) -> tuple[tuple[Event, ...], str]:
-    """Every event, and the hash that the next one's is linked to."""
-    found = connection.execute(ledger.select().order_by(ledger.c.sequence)).mappings()
-    rows = [dict(row) for row in found]
-    before = ledger_id
-    for expected, row in enumerate(rows, 1):
-        if row["sequence"] != expected:
-            raise DamagedLedgerError(f"row {expected} of the ledger is gone; {_RESTORE}")
-        if row["hash"] != link(before, row):
-            raise DamagedLedgerError(f"row {expected} of the ledger was changed; {_RESTORE}")
-        before = row["hash"]
-    return tuple(_from_row(row) for row in rows), before
+def _to_act(event: Event, row: Mapping[str, Any]) -> Act:
+    move = event.move
+    details = {
+        "ledger": event.sequence,
+        "ledger_hash": row["hash"],
+        "reason": move.reason,
+        "accepted": dict(move.accepted) if move.accepted else None,
+    }
+    given = {name: value for name, value in details.items() if value is not None}
+    return Act(move.actor, move.action, move.digest, given, at=event.at)
 
 
 def _to_row(event: Event) -> dict[str, Any]:
     candidate = event.move.candidate
     return vars(event.move) | {
-        "sequence": event.sequence,
         "at": event.at.isoformat(),
         "candidate": candidate and candidate.model_dump_json(),
         "accepted": json.dumps(event.move.accepted) if event.move.accepted else None,

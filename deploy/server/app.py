@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownReleaseError, fold
 from deploy.releases.artifacts import (
@@ -20,7 +21,7 @@ from deploy.releases.artifacts import (
 )
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
-from deploy.server import memory, releases, status
+from deploy.server import memory, record, releases, status
 from deploy.server.services import LOOPBACK_NAMES, Services, authorised
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -49,6 +50,7 @@ _STATUS: dict[type[Exception], int] = {
     ArtifactTooLargeError: 413,
     ArtifactsUnavailableError: 503,
     LedgerError: 503,
+    RecordError: 503,
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,
     UnknownClusterError: 404,
@@ -69,7 +71,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     if settings.token is None:
         # A page of another origin whose name was made to resolve to loopback is no loopback caller.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))
-    for router in (releases.router, memory.router, status.router):
+    for router in (releases.router, memory.router, record.router, status.router):
         app.include_router(router, dependencies=[Depends(authorised)])
 
     @app.get("/healthz", tags=["status"])

@@ -11,6 +11,7 @@ import uvicorn
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import REGISTRY
 
+from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.ledger import LedgerError
 from deploy.server.app import create_app
@@ -37,7 +38,7 @@ def work(process: Process) -> None:
         require_openable(f"{room.model_config['env_prefix']}DATABASE_URL", room.database_url)
     require_files("FORGEWATCH_DEPLOY_ARTIFACTS_URL", settings.artifacts_url)
     require_files("FORGEWATCH_MEMORY_CROPS_URL", MemorySettings().crops_url)
-    with failing_on(ServicesError, LedgerError, OSError), ExitStack() as opened:
+    with failing_on(ServicesError, LedgerError, RecordError, OSError), ExitStack() as opened:
         address = opened.enter_context(
             serve_health(
                 process.metrics_host,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from deploy.record.acts import Act
 from deploy.records import Approve, Because, LedgerEntry, Release, ReleaseDetail
 from deploy.releases import approval, metrics
 from deploy.releases.approval import fold
@@ -184,7 +185,10 @@ def get_outlook(services: Opened) -> Outlook:
 @router.post("/updates", tags=["updates"], status_code=202)
 def request_update(services: Opened, actor: Actor) -> UpdateRun:
     """Ask for an update now. A runner takes it up; follow it at /updates/{id}."""
-    run, _ = services.runs.request(f"manual/{secrets.token_hex(8)}", "manual", actor)
+    slot = f"manual/{secrets.token_hex(8)}"
+    # The run is in another database. So its request is on record first: none trains without one.
+    services.record.append(Act(actor, "request update", slot))
+    run, _ = services.runs.request(slot, "manual", actor)
     log.info("update requested", run=run.id, actor=actor)
     return run
 

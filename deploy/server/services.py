@@ -22,6 +22,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 
+from deploy.record.record import Record
+from deploy.record.rooms import MemoryActs
 from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
@@ -121,6 +123,8 @@ class Services:
     """What one deploy server has open."""
 
     ledger: Ledger
+    record: Record
+    memory_acts: MemoryActs
     artifacts: ArtifactStore
     publisher: Publisher
     memory: Store
@@ -137,13 +141,15 @@ class Services:
 def open_services(settings: DeploySettings) -> Iterator[Services]:
     """Open what this and the other packages' settings name. Publishing begins when `publisher` is entered.
 
-    Raises ServicesError, LedgerError.
+    Raises ServicesError, LedgerError, RecordError.
     """
     ingest, detector = IngestSettings(), DetectorSettings()
     memory, updater = MemorySettings(), UpdaterSettings()
     with ExitStack() as stack:
         ledger = Ledger(settings.database_url)
         stack.callback(ledger.close)
+        record = Record(settings.database_url)
+        stack.callback(record.close)
         try:
             store = Store(memory.database_url)
             stack.callback(store.close)
@@ -164,7 +170,19 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             timeout_s=settings.kafka_timeout_s,
         )
         yield Services(
-            ledger, artifacts, publisher, store, memory, crops, runs, importer, ingest, detector, updater
+            ledger,
+            record,
+            MemoryActs(store, record),
+            artifacts,
+            publisher,
+            store,
+            memory,
+            crops,
+            runs,
+            importer,
+            ingest,
+            detector,
+            updater,
         )
 
 

@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from memory import rows
+from memory.acts import about, acts_after
 from memory.labels import LabelError, history, label, labelled_counts, undo
 from memory.records import Exemplar, split_of
 from memory.rows import UnknownExemplarError
@@ -128,3 +129,17 @@ def test_a_label_needs_a_name_and_something_to_label(store):
 def test_an_id_that_is_named_twice_is_labelled_once(store):
     label(store, [IDS[0], IDS[0]], "gan", "ada")
     assert history(store)[0].exemplars == 1
+
+
+def test_labels_and_their_undo_are_acts_that_name_exactly_the_exemplars(store):
+    first = label(store, IDS[:3], "gan", "ada")
+    undo(store, first, "bo")
+    with pytest.raises(LabelError):
+        label(store, IDS[:1], "no name", "ada")
+    with store.read() as connection:
+        labelled, undone = acts_after(connection, 0, 10)
+    assert (labelled.actor, labelled.action, labelled.subject) == ("ada", "label", f"label {first}")
+    assert (undone.actor, undone.action, undone.subject) == ("bo", "undo", f"label {first}")
+    assert labelled.details == {"label": first, "what": "gan", **about(IDS[:3])}
+    assert undone.details["exemplars_digest"] == about(reversed(IDS[:3]))["exemplars_digest"]
+    assert about(IDS[:3]) != about(IDS[1:4])

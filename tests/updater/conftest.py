@@ -170,6 +170,8 @@ def deploy_server(tmp_path, memory_settings):
 def run_deploy(folder, memory_settings, database_url, bounds):
     import uvicorn
 
+    from deploy.record.record import Record
+    from deploy.record.rooms import MemoryActs
     from deploy.releases.artifacts import ArtifactStore
     from deploy.releases.ledger import Ledger
     from deploy.releases.publish import Publisher
@@ -183,11 +185,14 @@ def run_deploy(folder, memory_settings, database_url, bounds):
 
     settings = DeploySettings(artifacts_url=str(folder / "artifacts"), database_url=database_url)
     ledger = Ledger(settings.database_url)
+    record = Record(settings.database_url)
     store = Store(memory_settings.database_url)
     engine = open_engine(f"sqlite:///{folder / 'runs.sqlite'}")
     crops = CropStore(memory_settings.crops_url)
     parts = Services(
         ledger=ledger,
+        record=record,
+        memory_acts=MemoryActs(store, record),
         artifacts=ArtifactStore(str(folder / "artifacts"), settings.max_file_bytes),
         publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
         memory=store,
@@ -213,6 +218,7 @@ def run_deploy(folder, memory_settings, database_url, bounds):
         server.should_exit = True
         thread.join()
         ledger.close()
+        record.close()
         store.close()
         engine.dispose()
 

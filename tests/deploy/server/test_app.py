@@ -31,7 +31,16 @@ def test_with_a_token_only_its_bearer_gets_in(settings: DeploySettings, services
     guarded = settings.model_copy(update={"token": SecretStr("s3cret")})
     with TestClient(create_app(guarded, services), base_url="http://deploy.example") as client:
         assert client.get("/healthz").status_code == 200
-        for path in ("/status", "/rollout", "/releases", "/clusters", "/labels", "/updates", "/ledger"):
+        for path in (
+            "/status",
+            "/rollout",
+            "/releases",
+            "/clusters",
+            "/labels",
+            "/updates",
+            "/ledger",
+            "/record",
+        ):
             assert client.get(path).status_code == 401
             wrong = client.get(path, headers={"Authorization": "Bearer s3cre"})
             assert wrong.status_code == 401

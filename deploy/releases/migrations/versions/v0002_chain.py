@@ -5,7 +5,7 @@ import secrets
 import sqlalchemy as sa
 from alembic import op
 
-from deploy.releases.ledger import link
+from deploy.record.chain import link
 
 revision, down_revision = "0002", "0001"
 

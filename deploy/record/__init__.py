@@ -1,0 +1,1 @@
+"""One record of every act of every room, in one hash chain."""

@@ -1,0 +1,112 @@
+"""The record as one process has it open: proves, appends and reads acts."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from deploy.record.acts import Act, append, record
+from deploy.record.chain import Head, identity, look_back, prove
+from deploy.records import RecordEntry
+from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
+
+
+class RecordError(Exception):
+    """The record's database cannot be opened, read or written; retryable."""
+
+
+class Record:
+    """Every act of every room. Safe to use from several threads and processes."""
+
+    def __init__(self, database_url: str) -> None:
+        """Open or create the record in deploy's database; raises RecordError."""
+        try:
+            self._engine = open_engine(database_url)
+            with self._engine.begin() as connection:
+                migrate(connection, "deploy.releases.migrations", "deploy_ledger")
+                self.id = str(connection.execute(select(identity.c.id)).scalar_one())
+        except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
+            raise RecordError(f"cannot open the record: {cause_of(error)}") from error
+        self.proven = self._looked_back = Head(0, self.id)
+
+    def close(self) -> None:
+        """Give the database's connections back."""
+        self._engine.dispose()
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Yield a connection inside a transaction of deploy's database, for an act and its record.
+
+        Raises RecordError.
+        """
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise RecordError(f"cannot write the record: {cause_of(error)}") from error
+
+    def append(self, *acts: Act) -> None:
+        """Put acts on record in a transaction of their own. Raises RecordError."""
+        with self.write() as connection:
+            append(connection, *acts)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Yield a connection which waits for no writer. Raises RecordError."""
+        try:
+            with self._engine.connect().execution_options(**{READS: True}) as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise RecordError(f"cannot read the record: {cause_of(error)}") from error
+
+    def prove(self) -> Head:
+        """Prove what came since the last call, from the beginning at the first; return the proven head.
+
+        Raises RecordError, BrokenChainError.
+        """
+        with self.read() as connection:
+            for row in prove(connection, record, "record", self.proven):
+                self.proven = Head(row["sequence"], row["hash"])
+        return self.proven
+
+    def look_back(self, rows: int) -> None:
+        """Prove so many old rows once more, from where the last call ended, and begin again at the end.
+
+        Raises RecordError, BrokenChainError.
+        """
+        with self.read() as connection:
+            proven = self.proven
+            self._looked_back = look_back(connection, record, "record", self._looked_back, proven, rows)
+
+    def entries(
+        self,
+        limit: int,
+        *,
+        before: int | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: datetime | None = None,
+    ) -> list[RecordEntry]:
+        """At most `limit` acts that agree with everything given, the newest first. Raises RecordError.
+
+        before: only those with a lower sequence number; since: only those done at this time or later.
+        """
+        query = select(record).order_by(record.c.sequence.desc()).limit(limit)
+        if before is not None:
+            query = query.where(record.c.sequence < before)
+        if actor is not None:
+            query = query.where(record.c.actor == actor)
+        if action is not None:
+            query = query.where(record.c.action == action)
+        if since is not None:
+            query = query.where(record.c.at >= since.astimezone(UTC).isoformat(timespec="microseconds"))
+        with self.read() as connection:
+            return [_entry(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def _entry(row: dict[str, Any]) -> RecordEntry:
+    return RecordEntry(**row | {"details": json.loads(row["details"])})

@@ -1,0 +1,58 @@
+"""Brings the acts of rooms that keep them in databases of their own into the record, each one once."""
+
+import threading
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, select
+
+from deploy.record.acts import Act, append, record
+from deploy.record.chain import head_of
+from deploy.record.record import Record
+from memory.acts import MemoryAct, acts_after
+from memory.store import Store
+
+_ACTS_AT_ONCE = 500
+
+
+class MemoryActs:
+    """The way of the memory's acts into the record. Safe to use from several threads and processes.
+
+    An act and its row in the memory are one transaction, so none is lost where this is interrupted: the next
+    call brings it in. Where the record's database was restored from an older copy, the next start does.
+    """
+
+    def __init__(self, memory: Store, record: Record) -> None:
+        self._memory, self._record = memory, record
+        self._newest = 0  # the memory's newest act that is on record, as far as this process knows
+        self._one_at_a_time = threading.Lock()
+
+    def bring_in(self) -> int:
+        """Put on record what is not yet; return how many acts. Raises StoreUnavailableError, RecordError."""
+        brought = 0
+        with self._one_at_a_time:
+            while True:
+                with self._memory.read() as connection:
+                    acts = acts_after(connection, self._newest, _ACTS_AT_ONCE)
+                if not acts:
+                    return brought
+                brought += self._append(acts)
+                self._newest = acts[-1].id
+
+    def _append(self, acts: Sequence[MemoryAct]) -> int:
+        with self._record.read() as connection:
+            if not _lacking(connection, acts):
+                return 0
+        with self._record.write() as connection:
+            head_of(connection, record)  # from here on no other server brings the same acts in
+            lacking = _lacking(connection, acts)
+            append(
+                connection,
+                *(Act(act.actor, act.action, act.subject, act.details, act.at, act.uid) for act in lacking),
+            )
+        return len(lacking)
+
+
+def _lacking(connection: Connection, acts: Sequence[MemoryAct]) -> list[MemoryAct]:
+    uids = select(record.c.origin).where(record.c.origin.in_([act.uid for act in acts]))
+    present = set(connection.scalars(uids))
+    return [act for act in acts if act.uid not in present]

@@ -1,0 +1,30 @@
+"""The API on the record: who did what, when, in every room."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime
+
+from deploy.records import RecordEntry
+from deploy.server.services import Opened
+
+router = APIRouter()
+
+
+@router.get("/record", tags=["record"])
+def list_record(
+    services: Opened,
+    limit: Annotated[int, Query(ge=1, le=1000, description="at most so many acts")] = 100,
+    before: Annotated[
+        int | None,
+        Query(ge=1, description="only acts before this one: the next page's, by the last sequence"),
+    ] = None,
+    actor: Annotated[str | None, Query(max_length=200, description="only what this one did")] = None,
+    action: Annotated[str | None, Query(max_length=40, description="only acts of this kind")] = None,
+    since: Annotated[
+        AwareDatetime | None, Query(description="only what was done at this time or later")
+    ] = None,
+) -> list[RecordEntry]:
+    """Every act of every room, the newest first: moves, labels, undo, imports, tokens, logins, …"""
+    services.memory_acts.bring_in()
+    return services.record.entries(limit, before=before, actor=actor, action=action, since=since)
