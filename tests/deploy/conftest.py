@@ -9,9 +9,9 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
+from deploy.app import create_app
 from deploy.client.http import Client
 from deploy.local.processes import free_port
-from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal

@@ -170,10 +170,10 @@ def deploy_server(tmp_path, memory_settings):
 def run_deploy(folder, memory_settings, database_url, bounds):
     import uvicorn
 
+    from deploy.app import create_app
     from deploy.releases.artifacts import ArtifactStore
     from deploy.releases.ledger import Ledger
     from deploy.releases.publish import Publisher
-    from deploy.server.app import create_app
     from deploy.server.services import Importer, Services
     from deploy.settings import DeploySettings
     from detector.settings import DetectorSettings

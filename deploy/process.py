@@ -11,9 +11,9 @@ import uvicorn
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import REGISTRY
 
+from deploy.app import create_app
 from deploy.releases import metrics
 from deploy.releases.ledger import LedgerError
-from deploy.server.app import create_app
 from deploy.server.services import Services, ServicesError, open_services, refuse_insecure
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION

@@ -6,10 +6,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from deploy.page.app import add_page, is_page, refused
 from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownReleaseError, fold
 from deploy.releases.artifacts import (
@@ -77,16 +78,19 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
         """Whether the process answers; says nothing about Kafka (see /status)."""
         return {"status": "ok"}
 
+    add_page(app)
     for kind, code in _STATUS.items():
         app.add_exception_handler(kind, _answer(code))
     return app
 
 
-def _answer(status: int) -> Callable[[Request, Exception], JSONResponse]:
-    def answer(request: Request, error: Exception) -> JSONResponse:
+def _answer(status: int) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, ApprovalError | EvidenceError):
             metrics.REFUSALS.inc()
         log.warning("refused", method=request.method, path=request.url.path, why=str(error))
+        if is_page(request):
+            return refused(request, str(error), status)
         return JSONResponse({"detail": str(error)}, status)
 
     return answer
