@@ -171,6 +171,14 @@ def history(store: Store) -> list[LabelRecord]:
         ]
 
 
+def standing_labels(connection: Connection) -> dict[str, int]:
+    """Return the number of the label that each labelled exemplar bears, by id: the newest not undone."""
+    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
+    query = select(labelled.c.exemplar, func.max(labelled.c.label)).where(labelled.c.label.not_in(undone))
+    rows = connection.execute(query.group_by(labelled.c.exemplar))
+    return {row[0]: row[1] for row in rows}
+
+
 def labelled_counts(connection: Connection) -> list[LabelledCount]:
     """Return the counts of everything that bears a person's label, by class, source and split."""
     columns = (exemplars.c.family, exemplars.c.source, exemplars.c.split)
