@@ -13,20 +13,14 @@ from update_processes import approve
 from detector.release.artifact import MODEL_CARD, sha256_of, verify
 from detector.release.experts import ExpertContract
 from updater.experts.build import Recipe, build
-from updater.experts.registry import ExpertRegistry, RegisteredExpert, SourceWorth, Worth
+from updater.experts.registry import ExpertRegistry, RegisteredExpert
 from updater.worker import run_once
 
 NAME, SIDE = "test_efficientnet", 64
-WORTH = Worth(
-    everywhere=SourceWorth(source="all", reals=1, fakes=1, auc=0.9, low=0.7, high=1.0),
-    sources=(),
-    seconds=0.1,
-    detector_seconds=0.1,
-)
 
 
 @pytest.fixture
-def register(tmp_path):
+def register(tmp_path, worth):
     """Registers an expert with random weights in an updater's work folder."""
 
     def register(settings, name="small", view="crop"):
@@ -38,7 +32,7 @@ def register(tmp_path):
         )
         contract = build(Recipe(checkpoint, architecture=NAME), wanted, model)
         registry = ExpertRegistry(settings.work_dir)
-        registry.add(RegisteredExpert(contract=contract, worth=WORTH), model)
+        registry.add(RegisteredExpert(contract=contract, worth=worth), model)
         return registry, contract
 
     return register

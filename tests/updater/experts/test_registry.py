@@ -4,14 +4,7 @@ import pytest
 
 from detector.release.artifact import sha256_of
 from updater.experts.build import ExpertError
-from updater.experts.registry import ExpertRegistry, RegisteredExpert, SourceWorth, Worth
-
-WORTH = Worth(
-    everywhere=SourceWorth(source="all", reals=3, fakes=4, auc=0.9, low=0.7, high=1.0),
-    sources=(),
-    seconds=0.1,
-    detector_seconds=0.05,
-)
+from updater.experts.registry import ExpertRegistry, RegisteredExpert
 
 
 @pytest.fixture
@@ -20,10 +13,10 @@ def registry(tmp_path):
 
 
 @pytest.fixture
-def row(tmp_path, contract):
+def row(tmp_path, contract, worth):
     (tmp_path / "made.onnx").write_bytes(b"a graph")
     digest = sha256_of(tmp_path / "made.onnx")
-    return RegisteredExpert(contract=contract.model_copy(update={"digest": digest}), worth=WORTH)
+    return RegisteredExpert(contract=contract.model_copy(update={"digest": digest}), worth=worth)
 
 
 def test_what_was_added_is_there_until_it_is_removed(registry, row, tmp_path):
