@@ -16,7 +16,6 @@ from memory.index.index import Index
 from memory.labels import extend_label, open_label
 from memory.settings import MemorySettings
 from memory.store import Store
-from updater.experts.registry import SourceWorth, Worth
 from updater.settings import UpdaterSettings
 
 _ROOM = Path(__file__).parent
@@ -299,10 +298,3 @@ def environment(memory_settings, tmp_path):
         }
 
     return environment
-
-
-@pytest.fixture
-def worth():
-    """What an expert is worth that nobody measured: it is read by nothing but the lists that show it."""
-    everywhere = SourceWorth(source="all", reals=3, fakes=4, auc=0.9, low=0.7, high=1.0)
-    return Worth(everywhere=everywhere, sources=(), seconds=0.1, detector_seconds=0.05)

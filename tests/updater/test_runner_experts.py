@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 from handler_calls import verdicts_on
+from makers import WORTH
 from safetensors.torch import save_file
 from update_processes import approve
 
@@ -20,7 +21,7 @@ NAME, SIDE = "test_efficientnet", 64
 
 
 @pytest.fixture
-def register(tmp_path, worth):
+def register(tmp_path):
     """Registers an expert with random weights in an updater's work folder."""
 
     def register(settings, name="small", view="crop"):
@@ -32,7 +33,7 @@ def register(tmp_path, worth):
         )
         contract = build(Recipe(checkpoint, architecture=NAME), wanted, model)
         registry = ExpertRegistry(settings.work_dir)
-        registry.add(RegisteredExpert(contract=contract, worth=worth), model)
+        registry.add(RegisteredExpert(contract=contract, worth=WORTH), model)
         return registry, contract
 
     return register

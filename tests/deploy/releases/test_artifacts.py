@@ -164,26 +164,6 @@ def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
     assert is_whole(store, artifact)
 
 
-def test_an_artifact_that_is_completed_leaves_what_another_server_is_taking_in(
-    tmp_path: Path, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    artifact, copyfile = make_artifact(), shutil.copyfile
-    store, again = (ArtifactStore(str(tmp_path / "store"), MAX_BYTES) for _ in range(2))
-    completed: list[Path] = []
-
-    def completed_meanwhile(path: Path, aside: Path) -> None:
-        copyfile(path, aside)
-        if not completed:
-            completed.append(aside)
-            put(again, artifact)
-            assert aside.is_file()
-
-    monkeypatch.setattr(object_store.shutil, "copyfile", completed_meanwhile)
-    put(store, artifact)
-    assert is_whole(store, artifact)
-    assert ObjectStore(str(tmp_path / "store")).names(f".incoming/{artifact.digest}") == []
-
-
 def test_evidence_reads_every_byte_anew(store: ArtifactStore, url: str, make_artifact: Make) -> None:
     artifact = make_artifact()
     put(store, artifact)

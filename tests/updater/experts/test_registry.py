@@ -1,6 +1,7 @@
 """Experts are registered as a whole or not at all, and what is damaged is told of."""
 
 import pytest
+from makers import WORTH
 
 from detector.release.artifact import sha256_of
 from updater.experts.build import ExpertError
@@ -13,10 +14,10 @@ def registry(tmp_path):
 
 
 @pytest.fixture
-def row(tmp_path, contract, worth):
+def row(tmp_path, contract):
     (tmp_path / "made.onnx").write_bytes(b"a graph")
     digest = sha256_of(tmp_path / "made.onnx")
-    return RegisteredExpert(contract=contract.model_copy(update={"digest": digest}), worth=worth)
+    return RegisteredExpert(contract=contract.model_copy(update={"digest": digest}), worth=WORTH)
 
 
 def test_what_was_added_is_there_until_it_is_removed(registry, row, tmp_path):
