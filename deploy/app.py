@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refused
 from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownReleaseError, fold
@@ -21,7 +22,7 @@ from deploy.releases.artifacts import (
 )
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
-from deploy.server import memory, releases, status
+from deploy.server import lineage, memory, releases, status
 from deploy.server.services import LOOPBACK_NAMES, Services, authorised
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -45,6 +46,7 @@ _STATUS: dict[type[Exception], int] = {
     ApprovalError: 409,
     EvidenceError: 409,
     UnknownReleaseError: 404,
+    UnknownLineageError: 404,
     ArtifactMissingError: 404,
     ArtifactRefusedError: 422,
     ArtifactTooLargeError: 413,
@@ -70,7 +72,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     if settings.token is None:
         # A page of another origin whose name was made to resolve to loopback is no loopback caller.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))
-    for router in (releases.router, memory.router, status.router):
+    for router in (releases.router, memory.router, lineage.router, status.router):
         app.include_router(router, dependencies=[Depends(authorised)])
 
     @app.get("/healthz", tags=["status"])

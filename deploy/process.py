@@ -49,7 +49,7 @@ def work(process: Process) -> None:
         services = opened.enter_context(open_services(settings))
         metrics.show(services.ledger.events())
         REGISTRY.register(
-            metrics.Evaluations(
+            metrics.EvaluationGauges(
                 services.ledger.events,
                 lambda digest: b"".join(services.artifacts.read(digest, EVALUATION).pieces),
             )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from memory.contradictions import same_media
 from memory.records import IGNORE, REAL, Exemplar, LabelledCount, Split, shelf_of, split_of
@@ -177,6 +177,12 @@ def standing_labels(connection: Connection) -> dict[str, int]:
     query = select(labelled.c.exemplar, func.max(labelled.c.label)).where(labelled.c.label.not_in(undone))
     rows = connection.execute(query.group_by(labelled.c.exemplar))
     return {row[0]: row[1] for row in rows}
+
+
+def labels_of(connection: Connection, of: ColumnElement[bool]) -> dict[int, int]:
+    """Return the labels that some exemplars bear or bore: how many of these each holds, by its number."""
+    query = select(labelled.c.label, func.count()).join(exemplars).where(of).group_by(labelled.c.label)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def labelled_counts(connection: Connection) -> list[LabelledCount]:

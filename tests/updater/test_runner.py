@@ -95,6 +95,13 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         assert {row.label for row in rows} == {1, 2, 3}
         assert {row.family for row in rows if row.label == 3} == {"striped"}
         assert evaluation["made_of"] == made_of(rows).model_dump(mode="json")
+        striped = httpx.get(f"{url}/lineage/labels/3").json()
+        (learner,) = striped["releases"]
+        assert (learner["release"]["digest"], learner["through"]) == (second.candidate, None)
+        assert sum(learner["items"].values()) == 50
+        known = next(row for row in rows if row.family == "blocky" and row.split == "train")
+        ways = httpx.get(f"{url}/lineage/exemplars/{known.exemplar}").json()
+        assert [one["release"]["digest"] for one in ways["releases"]] == [release_0.digest, second.candidate]
         page = (artifact.folder / "evaluation.md").read_text()
         assert "| striped (new) | " in page
         assert " → " in page
