@@ -7,7 +7,7 @@ from ingest.process.frame import Process, run
 
 
 def _work(process: Process) -> None:
-    from deploy.server.process import work  # what takes long to load is loaded once signals are met
+    from deploy.process import work  # what takes long to load is loaded once signals are met
 
     work(process)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from memory import acts
 from memory.contradictions import same_media
@@ -174,6 +174,20 @@ def history(store: Store) -> list[LabelRecord]:
             LabelRecord(row.id, row.at_ms, row.actor, row.what, row.undoes, row.undone_by, row.n or 0)
             for row in connection.execute(query)
         ]
+
+
+def standing_labels(connection: Connection) -> dict[str, int]:
+    """Return the number of the label that each labelled exemplar bears, by id: the newest not undone."""
+    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
+    query = select(labelled.c.exemplar, func.max(labelled.c.label)).where(labelled.c.label.not_in(undone))
+    rows = connection.execute(query.group_by(labelled.c.exemplar))
+    return {row[0]: row[1] for row in rows}
+
+
+def labels_of(connection: Connection, of: ColumnElement[bool]) -> dict[int, int]:
+    """Return the labels that some exemplars bear or bore: how many of these each holds, by its number."""
+    query = select(labelled.c.label, func.count()).join(exemplars).where(of).group_by(labelled.c.label)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def labelled_counts(connection: Connection) -> list[LabelledCount]:

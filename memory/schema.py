@@ -152,3 +152,19 @@ alarms = Table(
     Column("evidence", Text),  # JSON of the event: memory.records.ShiftAlarm; NULL until they are shelved
     Column("announced", Boolean, nullable=False),
 )
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    # Where each lies in the topic of verdicts, as far as the topic's retention keeps it.
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("offset", BigInteger, primary_key=True, autoincrement=False),
+    Column("item_partition", Integer, nullable=False),  # in the media topic, as its id has it
+    Column("item_offset", BigInteger, nullable=False),
+    Column("release", String(12), nullable=False),  # as detector.release.artifact.version_of has it
+    Column("at_ms", BigInteger, nullable=False),
+    Column("label", String(20), nullable=False),
+    Column("source", String(1000), nullable=False),
+    Index("verdicts_by_item", "item_partition", "item_offset"),
+    Index("verdicts_by_release", "release", "at_ms", "label"),  # all that is counted lies in the index
+)

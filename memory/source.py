@@ -111,6 +111,11 @@ class StoredSource:
         self._reading.lag_seconds.polled(records, reached)
         return records
 
+    def beginnings(self) -> dict[int, int]:
+        """Return the first offset that the topic still has, by partition. Raises kafka.errors.KafkaError."""
+        starts = self._consumer.beginning_offsets(list(self._consumer.assignment()))
+        return {at.partition: offset for at, offset in starts.items()}
+
     def rewind(self) -> None:
         """Go to where the stored positions say: to the beginning where none is, or one of another topic.
 

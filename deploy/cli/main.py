@@ -13,6 +13,7 @@ from deploy.cli import (
     benchmark,
     distortions,
     experts,
+    lineage,
     memory,
     newcomer,
     protocols,
@@ -51,7 +52,7 @@ _STOPPED = 130
 
 _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
-    "Look": (stack.status, stack.doctor, stream.verdicts),
+    "Look": (stack.status, stack.doctor, stream.verdicts, lineage.lineage),
     "Media": (stream.send, stream.score),
     "The memory": (
         memory.clusters,

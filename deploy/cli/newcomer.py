@@ -50,7 +50,14 @@ def try_(
         import_(folder, layout=None, source=source, actor=actor, as_json=False)
         source = source or f"import:{folder.resolve().name}"
         _step(2, "What an update will and will not know", "a second")
-        show_outlook(api.outlook())
+        outlook = api.outlook()
+        show_outlook(outlook)
+        if api.status().live is None and not outlook.items.keys() - outlook.waiting.keys() - {REAL}:
+            raise CommandError(
+                "there is nothing to train yet: no release is live, and no family has as many labels as"
+                " step 2 asks for. Add to the folders, or put families that are alike into one, and run the"
+                " same command again"
+            )
         if asks and not typer.confirm("Train on this now?", default=True):
             say("Add to the folders what is missing, and run the same command again.")
             return

@@ -8,6 +8,13 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
+from deploy.lineage.records import (
+    ExemplarLineage,
+    LabelLineage,
+    ReleaseLineage,
+    SourceLineage,
+    VerdictLineage,
+)
 from deploy.records import (
     ClusterDetail,
     Clustering,
@@ -158,6 +165,30 @@ class Client:
     def labels(self) -> list[LabelEntry]:
         """Every label and undo, the newest first."""
         return _LABELS.validate_json(self._ask("GET", "/labels").content)
+
+    def lineage_of_verdict(self, verdict: str) -> VerdictLineage:
+        """From a verdict back to its release, labels and people."""
+        return VerdictLineage.model_validate_json(
+            self._ask("GET", f"/lineage/verdicts/{_part(verdict)}").content
+        )
+
+    def lineage_of_release(self, digest: str) -> ReleaseLineage:
+        """From a release back, and on to what it said."""
+        return ReleaseLineage.model_validate_json(self._ask("GET", f"/lineage/releases/{digest}").content)
+
+    def lineage_of_label(self, label: int) -> LabelLineage:
+        """From a label on to the releases that learnt it, and what those said."""
+        return LabelLineage.model_validate_json(self._ask("GET", f"/lineage/labels/{label}").content)
+
+    def lineage_of_source(self, source: str) -> SourceLineage:
+        """From a source on."""
+        answer = self._ask("GET", "/lineage/sources", params={"source": source})
+        return SourceLineage.model_validate_json(answer.content)
+
+    def lineage_of_exemplar(self, exemplar: str) -> ExemplarLineage:
+        """From an exemplar on."""
+        path = f"/lineage/exemplars/{_part(exemplar)}"
+        return ExemplarLineage.model_validate_json(self._ask("GET", path).content)
 
     def known_media(self, digests: list[str]) -> dict[str, str]:
         """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""

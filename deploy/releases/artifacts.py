@@ -24,7 +24,7 @@ from typing import IO
 from deploy.releases.evidence import Evidence
 from detector.release.artifact import EVALUATION, FILES, MANIFEST, load, verify
 from detector.release.manifest import ArtifactError
-from ingest.durable import make_folder
+from ingest.durable import ASIDE, make_folder
 from memory.crops.object_store import Found, ObjectStore, local_folder
 
 KEPT_S = 24 * 3600
@@ -170,7 +170,9 @@ class ArtifactStore:
             if not complete:
                 self._complete(digest, path)
             for staged in self._objects.names(f"{_INCOMING}/{digest}"):
-                self._objects.delete(staged)
+                # What another server is still taking in it could not name; collect removes what it leaves.
+                if not staged.endswith(ASIDE):
+                    self._objects.delete(staged)
 
     def _complete(self, digest: str, manifest: Path) -> None:
         with tempfile.TemporaryDirectory() as staged:

@@ -1,22 +1,22 @@
 """Prometheus metrics of the deploy server, on their own port."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import get_args
 
 from prometheus_client import Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
-from pydantic import ValidationError
 
-from deploy.records import PROPOSED, STATES, Action, Release
+from deploy.records import PROPOSED, STATES, Action
 from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
+from deploy.releases.evaluations import Evaluations
+from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import Event, LedgerError
 from detector.release.artifact import version_of
-from updater.candidate.report import Measure, figures
-from updater.records import Evaluation
+from updater.candidate.report import figures
 
 RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])
 MOVES = Counter("forgewatch_deploy_moves", "events of the ledger that this server wrote", ["action"])
@@ -69,15 +69,14 @@ def show(events: Sequence[Event]) -> None:
     LEDGER_SEQUENCE.set(len(events))
 
 
-class Evaluations(Collector):
+class EvaluationGauges(Collector):
     """What the releases that score and scored were measured at, from the stored evaluations.
 
     history gives the ledger's events; stored the bytes of a release's evaluation.json, by its digest.
     """
 
     def __init__(self, history: Callable[[], Sequence[Event]], stored: Callable[[str], bytes]) -> None:
-        self._history, self._stored = history, stored
-        self._known: dict[str, dict[Measure, float]] = {}
+        self._history, self._evaluations = history, Evaluations(stored)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauge; without what cannot be read, or is not what was approved."""
@@ -92,22 +91,11 @@ class Evaluations(Collector):
         except LedgerError:
             return
         roles = dict(zip(("live", "previous"), reversed(standing.live_history), strict=False))
-        self._known = {digest: self._known[digest] for digest in roles.values() if digest in self._known}
         for role, digest in roles.items():
-            if digest not in self._known and (found := self._read(standing.releases[digest])):
-                self._known[digest] = found
-            for measure, value in self._known.get(digest, {}).items():
-                gauge.add_metric([role, measure], value)
+            with suppress(StoreError, EvidenceError, OSError):
+                for measure, value in figures(self._evaluations.of(standing.releases[digest])).items():
+                    gauge.add_metric([role, measure], value)
         yield gauge
-
-    def _read(self, release: Release) -> dict[Measure, float] | None:
-        try:
-            data = self._stored(release.digest)
-            if hashlib.sha256(data).hexdigest() != release.candidate.evaluation_digest:
-                return None
-            return figures(Evaluation.model_validate_json(data))
-        except (StoreError, OSError, ValidationError):
-            return None
 
 
 def _samples(gauge: Gauge) -> Sequence[Sample]:

@@ -3,7 +3,6 @@
 import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
 from typing import IO, Annotated
 
@@ -12,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from deploy.lineage.labels import label_entries
 from deploy.records import (
     ClusterDetail,
     Clustering,
@@ -109,18 +109,7 @@ def undo_label(services: Opened, actor: Actor, number: int) -> LabelDone:
 @router.get("/labels", tags=["memory"])
 def list_labels(services: Opened) -> list[LabelEntry]:
     """Who called what what and when, and what was undone, the newest first."""
-    return [
-        LabelEntry(
-            label=entry.id,
-            at=datetime.fromtimestamp(entry.at_ms / 1000, UTC),
-            actor=entry.actor,
-            what=entry.what,
-            undoes=entry.undoes,
-            undone_by=entry.undone_by,
-            exemplars=entry.exemplars,
-        )
-        for entry in history(services.memory)
-    ]
+    return list(label_entries(services.memory).values())
 
 
 MAX_PART_BYTES = 2**28

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
 from urllib.parse import unquote
@@ -25,10 +26,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from deploy.record.record import Record
 from deploy.record.rooms import MemoryActs
 from deploy.releases.artifacts import ArtifactStore
+from deploy.releases.evaluations import Evaluations
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.settings import DeploySettings
 from detector.records import RELEASES
+from detector.release.artifact import EVALUATION
 from detector.settings import DetectorSettings
 from ingest.kafka.access import kafka_options
 from ingest.process.frame import WrongSettingError
@@ -135,6 +138,11 @@ class Services:
     ingest: IngestSettings
     detector: DetectorSettings
     updater: UpdaterSettings
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """The releases' evaluations, from the store of artifacts."""
+        return Evaluations(lambda digest: b"".join(self.artifacts.read(digest, EVALUATION).pieces))
 
 
 @contextmanager

@@ -20,6 +20,8 @@ REFERENCE, PROBE = "reference.safetensors", "probe.safetensors"
 EVALUATION, MODEL_CARD = "evaluation.json", "model_card.md"
 EVALUATION_PAGE = "evaluation.md"
 """The evaluation for the eye; no artifact needs it."""
+SNAPSHOT = "snapshot.jsonl.gz"
+"""The exemplars that the release was made of (updater/candidate/snapshot.py); older artifacts have none."""
 
 REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
 """What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
@@ -51,7 +53,9 @@ SCANNER = Graph("scanner", "scanner.onnx", "scanner_probe.safetensors", "scanner
 GRAPHS = (DETECTOR, LOCALIZER, SCANNER)
 
 FILES = frozenset(
-    {MANIFEST, REFERENCE, EVALUATION, EVALUATION_PAGE, MODEL_CARD}.union(*(graph.files for graph in GRAPHS))
+    {MANIFEST, REFERENCE, EVALUATION, EVALUATION_PAGE, MODEL_CARD, SNAPSHOT}.union(
+        *(graph.files for graph in GRAPHS)
+    )
 )
 """Every file name that an artifact may hold. TorchServe puts the folder that it unpacks an archive into on
 PYTHONPATH, before the standard library: a name that Python can import would run as code. None of these can.

@@ -1,5 +1,7 @@
 """Verdicts are looked at, source by source: an alarm is raised where what was called real has shifted.
 
+Where each lies in its topic is written beside it.
+
 Sources and offsets are one SQL transaction, so that each verdict is bet on once, whatever is killed.
 """
 
@@ -29,6 +31,7 @@ from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
 from memory.store import ExemplarMemoryError, Store, save_offsets
+from memory.verdict_index import forget_before, note_verdicts
 
 SUSPECT_P = 0.2
 """Suspects are items since the shift began whose score is above all but this share of the source's own."""
@@ -43,6 +46,7 @@ MAX_SOURCES = 1000
 _MOST = 500
 _TRANSACTION_INTERVAL_S = 1.0
 _TELL_AGAIN_S = 30.0
+_FORGET_INTERVAL_S = 10.0
 _MAX_SOURCE_CHARS = 1000
 
 log = structlog.get_logger()
@@ -67,6 +71,7 @@ def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) ->
                         records = source.poll()
                         watch.take(records, source.topic_id)
                         watch.tell(ingest)
+                        watch.forget(source)
                         if len(records) < _MOST:
                             stop.wait(_TRANSACTION_INTERVAL_S)
             finally:
@@ -85,7 +90,7 @@ class Watch:
         self._settings = settings
         self.store = Store(settings.database_url)
         self.close = self.store.close
-        self._tell_at = -math.inf
+        self._tell_at = self._forget_at = -math.inf
 
     def tell(self, ingest: IngestSettings) -> None:
         """Shelve the suspects of new alarms, and announce those; what fails is tried again a while later.
@@ -102,11 +107,24 @@ class Watch:
             log.warning("alarm not told, done again", error=f"{type(error).__name__}: {error}")
             self._tell_at = time.monotonic() + _TELL_AGAIN_S
 
+    def forget(self, source: StoredSource) -> None:
+        """Forget now and then where verdicts lay that the topic has no more.
+
+        Raises StoreUnavailableError and kafka.errors.KafkaError.
+        """
+        if time.monotonic() < self._forget_at:
+            return
+        self._forget_at = time.monotonic() + _FORGET_INTERVAL_S
+        for partition, first in source.beginnings().items():
+            with self.store.note() as connection:
+                forget_before(connection, partition, first)
+
     def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
         """Bet on a batch; sources, alarms and offsets are one transaction. Raises StoreUnavailableError."""
         if not records:
             return
-        reals = [found for record in records if (found := called_real(record)) is not None]
+        said = [(record, verdict) for record in records if (verdict := verdict_of(record)) is not None]
+        reals = [found for _, verdict in said if (found := called_real(verdict)) is not None]
         reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
         with self.store.note() as connection:
             raised = 0
@@ -123,6 +141,7 @@ class Watch:
                         raised += 1
                 save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
+            note_verdicts(connection, said)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.WATCH_LAG_SECONDS.answered(after)
@@ -131,17 +150,21 @@ class Watch:
         metrics.SOURCES_DROPPED.inc(dropped)
 
 
-def called_real(record: InRecord) -> tuple[str, str, Seen] | None:
-    """Return (release, source, item) of a verdict that says real; None of any other, and of what is none.
-
-    The source is the item's, cut to what the database takes.
-    """
+def verdict_of(record: InRecord) -> Verdict | None:
+    """Return the verdict that a record holds; None of what is none."""
     try:
-        verdict = Verdict.model_validate_json(record.value or b"")
+        return Verdict.model_validate_json(record.value or b"")
     except ValidationError as error:
         metrics.UNREADABLE.inc()
         log.warning("record is no verdict", item=record.id, error=str(error).splitlines()[0])
         return None
+
+
+def called_real(verdict: Verdict) -> tuple[str, str, Seen] | None:
+    """Return (release, source, item) of a verdict that says real; None of any other.
+
+    The source is the item's, cut to what the database takes.
+    """
     if verdict.label != "real" or not math.isfinite(verdict.unknown_score):
         return None
     item = verdict.item

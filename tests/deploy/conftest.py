@@ -2,23 +2,24 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
+from deploy.app import create_app
 from deploy.client.http import Client
 from deploy.local.processes import free_port
-from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
-from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
+from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, SNAPSHOT, WEIGHTS, Artifact, seal
 from detector.release.contract import Contract, crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import TensorSpec
 from ingest.records import CropPlan
+from updater.candidate.snapshot import SnapshotRow, made_of, packed
 from updater.records import Candidate, Evaluation
 
 
@@ -87,10 +88,18 @@ def served(settings: DeploySettings, services: Services) -> Iterator[str]:
 
 @pytest.fixture
 def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) -> Callable[..., Artifact]:
-    """Makes sealed artifacts whose model no one could run, a new one with each call; parent: the live one."""
+    """Makes sealed artifacts whose model no one could run, a new one with each call.
+
+    parent: the live one; rows: of its training snapshot, and without any it has none.
+    """
     numbers = itertools.count()
 
-    def make(parent: Artifact | None = None, new: tuple[str, ...] = (), **figures: float) -> Artifact:
+    def make(
+        parent: Artifact | None = None,
+        new: tuple[str, ...] = (),
+        rows: Sequence[SnapshotRow] = (),
+        **figures: float,
+    ) -> Artifact:
         number = next(numbers)
         folder = tmp_path / "made" / str(number)
         folder.mkdir(parents=True)
@@ -100,6 +109,9 @@ def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) ->
         classes = (*(known or ("real", "blend")), *new)
         digest = parent.digest if parent else None
         evaluation = make_evaluation(classes, digest, known, seed=number, **figures)
+        if rows:
+            (folder / SNAPSHOT).write_bytes(packed(rows))
+            evaluation = evaluation.model_copy(update={"made_of": made_of(rows)})
         (folder / EVALUATION).write_text(evaluation.model_dump_json())
         unit = Term(median=0, scale=1, weight=1)
         gate = GateParameters(

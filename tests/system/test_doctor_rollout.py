@@ -11,11 +11,11 @@ import pytest
 import uvicorn
 from prometheus_client import start_http_server
 
+from deploy.app import create_app
 from deploy.doctor.diagnosis import examine
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Move
 from deploy.releases.publish import write_rollout
-from deploy.server.app import create_app
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector import metrics

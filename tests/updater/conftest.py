@@ -4,7 +4,7 @@ import dataclasses
 import os
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -170,41 +170,18 @@ def deploy_server(tmp_path, memory_settings):
 def run_deploy(folder, memory_settings, database_url, bounds):
     import uvicorn
 
-    from deploy.record.record import Record
-    from deploy.record.rooms import MemoryActs
-    from deploy.releases.artifacts import ArtifactStore
-    from deploy.releases.ledger import Ledger
-    from deploy.releases.publish import Publisher
-    from deploy.server.app import create_app
-    from deploy.server.services import Importer, Services
+    from deploy.app import create_app
+    from deploy.server.services import open_services
     from deploy.settings import DeploySettings
-    from detector.settings import DetectorSettings
-    from ingest.settings import IngestSettings
-    from memory.database import open_engine
-    from updater.runs import RunTable
 
     settings = DeploySettings(artifacts_url=str(folder / "artifacts"), database_url=database_url)
-    ledger = Ledger(settings.database_url)
-    record = Record(settings.database_url)
-    store = Store(memory_settings.database_url)
-    engine = open_engine(f"sqlite:///{folder / 'runs.sqlite'}")
-    crops = CropStore(memory_settings.crops_url)
-    parts = Services(
-        ledger=ledger,
-        record=record,
-        memory_acts=MemoryActs(store, record),
-        artifacts=ArtifactStore(str(folder / "artifacts"), settings.max_file_bytes),
-        publisher=Publisher(ledger, {}, "forgewatch.releases", interval_s=1, timeout_s=1),  # never started
-        memory=store,
-        memory_settings=memory_settings,
-        crops=crops,
-        runs=RunTable(engine, lease_s=60, max_takeovers=2),
-        importer=Importer(store, crops, memory_settings, IngestSettings()),
-        ingest=IngestSettings(),
-        detector=DetectorSettings(),
-        updater=bounds,
-    )
-    app = create_app(settings, parts)
+    opened = ExitStack()
+    with pytest.MonkeyPatch.context() as environment:
+        for name in memory_settings.model_fields_set:
+            environment.setenv(f"FORGEWATCH_MEMORY_{name.upper()}", str(getattr(memory_settings, name)))
+        environment.setenv("FORGEWATCH_UPDATER_DATABASE_URL", f"sqlite:///{folder / 'runs.sqlite'}")
+        parts = opened.enter_context(open_services(settings))  # its publisher is never started
+    app = create_app(settings, dataclasses.replace(parts, updater=bounds))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -217,10 +194,7 @@ def run_deploy(folder, memory_settings, database_url, bounds):
     finally:
         server.should_exit = True
         thread.join()
-        ledger.close()
-        record.close()
-        store.close()
-        engine.dispose()
+        opened.close()
 
 
 def shorten(monkeypatch, backbone_steps, balanced_steps):

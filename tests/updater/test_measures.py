@@ -17,6 +17,7 @@ from updater.measures import (
     conformal_bound,
     may_exceed,
     part_whitening,
+    roc_points,
     weighted_quantile,
     within_class_whitening,
 )
@@ -28,6 +29,25 @@ SCORES = st.lists(st.integers(-4, 4), min_size=1, max_size=30)
 def test_auroc_agrees_with_scikit_learn_ties_and_all(positive: list[int], negative: list[int]) -> None:
     truth = [1] * len(positive) + [0] * len(negative)
     assert auroc(positive, negative) == pytest.approx(roc_auc_score(truth, positive + negative))
+
+
+@given(SCORES, SCORES)
+def test_a_short_curve_has_the_area_of_its_scores(positive: list[int], negative: list[int]) -> None:
+    points = roc_points(positive, negative, 200)
+    assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(auroc(positive, negative))
+
+
+def test_a_thinned_curve_keeps_its_ends_and_nearly_its_area() -> None:
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(1, 1, 5000), rng.normal(0, 1, 700)
+    points = roc_points(positive, negative, 50)
+    assert len(points) <= 50
+    assert points[0].tolist() == [0, 0]
+    assert points[-1].tolist() == [1, 1]
+    assert (np.diff(points, axis=0) >= 0).all()
+    area = np.trapezoid(points[:, 1], points[:, 0])
+    assert area == pytest.approx(auroc(positive, negative), abs=0.002)
+    assert roc_points([], [1.0], 50).shape == (0, 2)
 
 
 def test_nothing_to_compare_is_not_a_number() -> None:

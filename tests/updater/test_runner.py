@@ -3,16 +3,18 @@
 import json
 import socket
 import threading
+from collections import Counter
 
 import httpx
 import pytest
 import torch
 
-from detector.release.artifact import verify
+from detector.release.artifact import SNAPSHOT, verify
 from memory.rows import select_exemplars
 from memory.settings import MemorySettings
 from updater import runner
 from updater.candidate.plan import CandidateRefusedError
+from updater.candidate.snapshot import Snapshot, made_of
 from updater.records import Candidate
 from updater.runner import work
 from updater.services import open_services
@@ -79,6 +81,27 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
         assert lost["forgeries"] == evaluation["after"]["robustness"]["items"]["blocky"]
         assert evaluation["before"]["robustness"]["lost"] is None
         assert list(evaluation["waiting"]) == ["posterised"]
+        for one in ("before", "after"):
+            assert {name: sum(of.values()) for name, of in evaluation[one]["confusion"].items()} == counted
+            assert evaluation[one]["rejection_roc"][-1] == [1, 1]
+        both = counted["real"] + counted["blocky"]
+        assert evaluation["flips"]["items"] == both
+        assert len(evaluation["flips"]["lost"]) + evaluation["flips"]["won"] <= both
+
+        rows = list(Snapshot((artifact.folder / SNAPSHOT).read_bytes()))
+        assert Counter((row.family, row.split) for row in rows) == {
+            (name, split): count for split, of in evaluation["items"].items() for name, count in of.items()
+        }
+        assert {row.label for row in rows} == {1, 2, 3}
+        assert {row.family for row in rows if row.label == 3} == {"striped"}
+        assert evaluation["made_of"] == made_of(rows).model_dump(mode="json")
+        striped = httpx.get(f"{url}/lineage/labels/3").json()
+        (learner,) = striped["releases"]
+        assert (learner["release"]["digest"], learner["through"]) == (second.candidate, None)
+        assert sum(learner["items"].values()) == 50
+        known = next(row for row in rows if row.family == "blocky" and row.split == "train")
+        ways = httpx.get(f"{url}/lineage/exemplars/{known.exemplar}").json()
+        assert [one["release"]["digest"] for one in ways["releases"]] == [release_0.digest, second.candidate]
         page = (artifact.folder / "evaluation.md").read_text()
         assert "| striped (new) | " in page
         assert " → " in page

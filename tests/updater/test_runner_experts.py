@@ -7,22 +7,17 @@ import pytest
 import timm
 import torch
 from handler_calls import verdicts_on
+from makers import WORTH
 from safetensors.torch import save_file
 from update_processes import approve
 
 from detector.release.artifact import MODEL_CARD, sha256_of, verify
 from detector.release.experts import ExpertContract
 from updater.experts.build import Recipe, build
-from updater.experts.registry import ExpertRegistry, RegisteredExpert, SourceWorth, Worth
+from updater.experts.registry import ExpertRegistry, RegisteredExpert
 from updater.worker import run_once
 
 NAME, SIDE = "test_efficientnet", 64
-WORTH = Worth(
-    everywhere=SourceWorth(source="all", reals=1, fakes=1, auc=0.9, low=0.7, high=1.0),
-    sources=(),
-    seconds=0.1,
-    detector_seconds=0.1,
-)
 
 
 @pytest.fixture

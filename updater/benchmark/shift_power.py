@@ -95,12 +95,15 @@ def bar(items: float) -> str:
 def shift_json(
     power: Sequence[Power], bursts: Sequence[FalseAlarms], before: int, streams: int, seed: int
 ) -> str:
-    """Return what was measured as JSON."""
+    """Return what was measured as JSON; items are null where that quantile of the streams raised no alarm."""
     facts = {
         "before": before,
         "streams": streams,
         "seed": seed,
-        "power": [asdict(row) for row in power],
+        "power": [
+            {name: None if value == math.inf else value for name, value in asdict(row).items()}
+            for row in power
+        ],
         "false_alarms": [asdict(row) for row in bursts],
     }
-    return json.dumps(facts, indent=2) + "\n"
+    return json.dumps(facts, indent=2, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""The evidence behind a candidate's gates: which held-back items count against it, and how much it forgot."""
+"""The evidence behind a candidate's gates: items that count against it, and what it forgot."""
 
 import math
 
@@ -11,6 +11,7 @@ from updater.candidate.evaluate import Calls
 from updater.candidate.gates import FORGOTTEN, ITEMS_SHOWN, REALS_FAKE, REALS_UNKNOWN, naming
 from updater.candidate.robustness import mean_over_groups
 from updater.data.training_data import LabelledCrops, Splits
+from updater.evaluation_parts import Flip, Flips
 from updater.gate_records import Behind, Forgotten
 from updater.intervals import CONFIDENCE
 from updater.measures import balanced_weights
@@ -72,6 +73,33 @@ def forgotten(
             str(family): float(np.average(fell[families == family], weights=weights[families == family]))
             for family in np.unique(families)
         },
+    )
+
+
+def flips(items: LabelledCrops, before: Calls | None, after: Calls, classes: tuple[str, ...]) -> Flips | None:
+    """Return which of the n items changed their name for the worse, and how many for the better.
+
+    before, after: what the live release and the candidate say of them; None where nothing is live. classes:
+    those that both know. The worst come first: reals by how forged they now seem, forgeries by how little.
+    """
+    if before is None:
+        return None
+    families, right = np.array(items.families), after.named(items)
+    both, was_right = np.isin(families, classes), before.named(items)
+    worst = np.where(families == REAL, after.fake, 1 - after.fake)
+    lost = np.flatnonzero(both & was_right & ~right)
+    return Flips(
+        items=int(both.sum()),
+        lost=tuple(
+            Flip(
+                exemplar=items.ids[place],
+                family=items.families[place],
+                before=str(before.names[place]),
+                after=str(after.names[place]),
+            )
+            for place in lost[np.argsort(-worst[lost], kind="stable")]
+        ),
+        won=int((both & right & ~was_right).sum()),
     )
 
 

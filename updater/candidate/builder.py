@@ -21,6 +21,7 @@ from detector.release.artifact import (
     MODEL_CARD,
     PROBE,
     REFERENCE,
+    SNAPSHOT,
     WEIGHTS,
     Artifact,
     seal,
@@ -31,7 +32,8 @@ from detector.release.manifest import ReferenceEntry
 from detector.release.tensors import write_probe
 from detector.serving.session import Session, open_session
 from ingest.durable import rename_durably, write_durably
-from updater.candidate.behind import behind_gates, forgotten, real_groups
+from memory.records import REAL
+from updater.candidate.behind import behind_gates, flips, forgotten, real_groups
 from updater.candidate.calibrate import calibrate
 from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
 from updater.candidate.evaluate import Judge, batch, performance_of, spread
@@ -45,6 +47,7 @@ from updater.candidate.power import measure_power
 from updater.candidate.report import evaluation_markdown
 from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import scanned
+from updater.candidate.snapshot import made_of, packed, snapshot_rows
 from updater.candidate.together import learn
 from updater.experts.calibrate import calibrated_experts
 from updater.metrics import timed
@@ -176,7 +179,9 @@ def evaluated(draft: Draft) -> Evaluation:
     after = after.model_copy(update={"power": draft.left_by(Power), "robustness": robust})
     if before is not None and parent is not None:
         before = before.model_copy(update={"power": _power_of(parent), "robustness": robust_before})
-    old = tuple(name for name in plan.classes[1:] if name not in plan.new)
+    old, rows = tuple(name for name in plan.classes[1:] if name not in plan.new), snapshot_rows(plan.splits)
+    if rows is not None:
+        write_durably(draft.artifact / SNAPSHOT, packed(rows))
     evaluation = Evaluation(
         update=draft.update,
         parent=parent.digest if parent else None,
@@ -202,6 +207,8 @@ def evaluated(draft: Draft) -> Evaluation:
         reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
         real_groups=real_groups(plan.splits),
         forgotten=forgotten(test, of_live, calls, old),
+        flips=flips(test, of_live, calls, (REAL, *old)),
+        made_of=None if rows is None else made_of(rows),
         behind=behind_gates(test, of_live, calls, plan.new, old),
     )
     evaluation = evaluation.model_copy(update={"gates": make_gates(draft.settings, evaluation)})

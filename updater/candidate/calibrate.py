@@ -77,7 +77,7 @@ def calibrate(
     if network.forensics is not None:
         some = train.take(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
         reference = make_reference(
-            output_of(network, some, device, "reference", progress), some.families, some.ids
+            output_of(network, some, device, "reference", progress), some.families, some.ids, some.sources
         )
     measured = score(network, reference, calibration, device, progress, vote, experts)
     groups, sources = np.array(calibration.groups), np.array(calibration.sources)

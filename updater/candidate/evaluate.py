@@ -1,5 +1,6 @@
 """How a release judges held-back items: by the exported graph and the gate, as it will be served."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,12 +18,15 @@ from detector.verdicts import fake_probabilities
 from memory.records import REAL
 from updater.candidate.calibrate import labels_of
 from updater.data.training_data import LabelledCrops
-from updater.measures import auroc, balanced_weights
+from updater.evaluation_parts import RocPoint
+from updater.measures import auroc, balanced_weights, roc_points
 from updater.progress import Steps, uncounted
 from updater.records import Performance, Shares
 from updater.training.crop_rows import in_turn
 
 _ITEMS_AT_ONCE = 16
+_ROC_POINTS = 200
+"""kept of a curve at most"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class Calls:
         classes = np.array(items.families)
         forged = (self.labels == "fake") & (self.families == classes)
         return np.asarray(np.where(classes == REAL, self.labels == REAL, forged))
+
+    @property
+    def names(self) -> NDArray[np.str_]:
+        """What each item is called: real, unknown, or the family that a fake is named."""
+        return np.where(self.labels == "fake", self.families, self.labels)
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,21 @@ def performance_of(
         classes=shares,
         rejection_auroc=auroc(pseudo.unknown, calls.unknown[met]),
         rejection_energy_auroc=auroc(pseudo.energy, calls.energy[met]),
+        confusion={
+            family: dict(sorted(Counter(calls.names[families == family].tolist()).items()))
+            for family in shares
+        },
+        rejection_roc=tuple(
+            RocPoint(*point) for point in roc_points(pseudo.unknown, calls.unknown[met], _ROC_POINTS).tolist()
+        ),
+        rejected=_rejected(calls.labels[met], pseudo.labels),
     )
+
+
+def _rejected(familiar: NDArray[np.str_], forged: NDArray[np.str_]) -> RocPoint | None:
+    if not len(familiar) or not len(forged):
+        return None
+    return RocPoint(float(np.mean(familiar == "unknown")), float(np.mean(forged == "unknown")))
 
 
 def score_items(

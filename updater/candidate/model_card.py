@@ -15,6 +15,8 @@ from updater.candidate.report import (
 from updater.candidate.source_thresholds import said_of_sources
 from updater.records import Evaluation
 
+_MISTAKEN_SHOWN = 5
+
 
 def model_card(evaluation: Evaluation) -> str:
     """Who the model is for, what it was trained on, how well it does, and what it does not do."""
@@ -53,6 +55,8 @@ Kinds of forging left out of the pseudo-forgeries: {left_out}.
 |---|---:|---:|---:|---:|---:|
 {table}
 
+**Mistaken most often.** {_said_of_confusion(evaluation)}
+
 **Findings.** {findings}
 
 **Thresholds.** {rest_on}
@@ -73,6 +77,23 @@ though they are real. A forgery that leaves the traces of a known family is give
 The figures are of held-back items from the same sources as the training items: on other sources
 expect less.
 """
+
+
+def _said_of_confusion(evaluation: Evaluation) -> str:
+    """The largest cells off the diagonal of the confusion matrix."""
+    if evaluation.after.confusion is None:
+        return "What was mistaken for what was not kept."
+    mistaken = [
+        (count / sum(called.values()), count, sum(called.values()), what, name)
+        for what, called in evaluation.after.confusion.items()
+        for name, count in called.items()
+        if name != what
+    ]
+    listed = [
+        f"{what} called {name}: {count} of {of}"
+        for _, count, of, what, name in sorted(mistaken, reverse=True)[:_MISTAKEN_SHOWN]
+    ]
+    return f"{'; '.join(listed)}." if listed else "No held-back item got another name than its own."
 
 
 def _card_row(name: str, evaluation: Evaluation) -> str:

@@ -122,7 +122,9 @@ def _fared_without(
     if network.forensics is not None:
         places = equal_shares(np.array(known.items.families), np.array(known.items.ids), REFERENCE_ROWS)
         some = known.take(np.isin(np.arange(len(known.items)), places))
-        reference = make_reference(some.output(network), some.items.families, some.items.ids)
+        reference = make_reference(
+            some.output(network), some.items.families, some.items.ids, some.items.sources
+        )
     of_held, vote = held.output(network), None
     if plan.architecture.picture is not None:
         classes = [name for name in plan.classes if name != family]

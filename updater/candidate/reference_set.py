@@ -1,6 +1,7 @@
 """The reference set of a release: training items, whitened, that novelty is measured against."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,23 +19,32 @@ class CalibrationError(ValueError):
     """The calibration shelf cannot carry a gate. Fatal until it holds more."""
 
 
-def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence[str]) -> Reference:
+_LEAST_OF_SOURCE = 5
+"""items of a class and a source, from which their mean is taken out for itself"""
+
+
+def make_reference(
+    output: NetworkOutput, families: Sequence[str], ids: Sequence[str], sources: Sequence[str] | None = None
+) -> Reference:
     """Whiten n items' raw pooled features and their embeddings, on the CPU, and keep them all.
 
-    The whitenings are those of the within-class covariances, shrunk (Ledoit and Wolf 2004). Features that are
-    not laid out as `forensics.py` has them are one group of traces. Raises CalibrationError for fewer
-    than 10 items.
+    sources: of each item; None: none is known. The whitenings are those of the within-class covariances,
+    shrunk (Ledoit and Wolf 2004); of the features within each class and source. How far sources lie apart is
+    no noise: taken for it, it would hide what a forgery changes inside of one. Embeddings gain nothing by it.
+    Features that are not laid out as `forensics.py` has them are one group of traces. Raises CalibrationError
+    for fewer than 10 items.
     """
     if len(ids) < 10:
         raise CalibrationError(f"{len(ids)} training items are too few for a reference set")
     features, embeddings = output.features.numpy(), output.embedding.numpy()
-    mean, whitening = within_class_whitening(features, np.array(families))
+    strata = np.array(families) if sources is None else _strata(families, sources)
+    mean, whitening = within_class_whitening(features, strata)
     embedding_mean, embedding_whitening = within_class_whitening(embeddings, np.array(families))
     width = features.shape[1]
     groups = TRACE_COLUMNS if width == FEATURE_WIDTH else (slice(0, width),)
     blocks = [np.zeros((width, columns.stop - columns.start), np.float32) for columns in groups]
     for columns, block in zip(groups, blocks, strict=True):
-        block[columns] = within_class_whitening(features[:, columns], np.array(families))[1]
+        block[columns] = within_class_whitening(features[:, columns], strata)[1]
     trace_whitening = np.concatenate(blocks, 1)
     return Reference(
         features=((features - mean) @ whitening).astype(np.float32),
@@ -49,6 +59,17 @@ def make_reference(output: NetworkOutput, families: Sequence[str], ids: Sequence
         trace_whitening=trace_whitening,
         trace_widths=np.array([block.shape[1] for block in blocks]),
     )
+
+
+def _strata(families: Sequence[str], sources: Sequence[str]) -> NDArray[np.str_]:
+    """Return each item's class and source, str [n]; a class's sources with few items are one together."""
+    pairs = list(zip(families, sources, strict=True))
+    items = Counter(pairs)
+    numbers: dict[tuple[str, str | None], int] = {}
+    strata = (
+        (family, source if items[family, source] >= _LEAST_OF_SOURCE else None) for family, source in pairs
+    )
+    return np.array([numbers.setdefault(stratum, len(numbers)) for stratum in strata]).astype(str)
 
 
 def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -> list[int]:

@@ -13,6 +13,7 @@ import structlog
 from detector.release.manifest import FEATURE_VERSION
 from ingest.records import PicturePlan
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore
+from memory.labels import standing_labels
 from memory.records import Split
 from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.store import Store
@@ -71,6 +72,10 @@ class LabelledCrops:
     """[n, E], what each expert of an update says of each item; None where that was not computed"""
     videos: npt.NDArray[np.bool_] | None = None
     """[n], known to be videos: real ones whose frames an import kept; None where that was not looked up"""
+    media: npt.NDArray[np.str_] | None = None
+    """[n], SHA-256 of each item's media, hexadecimal; None of items that no memory holds"""
+    labels: npt.NDArray[np.int64] | None = None
+    """[n], number of the label that each bears in the memory's history; None of items that none holds"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -196,6 +201,7 @@ def load(
     """
     with store.read() as connection:
         rows = [row for row in select_exemplars(connection, split=split) if row.id not in resting]
+        labels = standing_labels(connection)
     # By what they show: the same media that came in another order teach the same.
     rows.sort(key=lambda row: (row.media_digest, row.id))
     kept, videos, counts, sides, lost, lacking = [], [], [], set(), 0, 0
@@ -250,6 +256,8 @@ def load(
         features=_features(store, [row.id for row in kept]),
         pictures=None if shape is None else pictures.rows() if kept else np.zeros((0, *shape), np.uint8),
         videos=np.array(videos, bool),
+        media=np.array([row.media_digest for row in kept], np.str_),
+        labels=np.array([labels[row.id] for row in kept], np.int64),
     )
 
 

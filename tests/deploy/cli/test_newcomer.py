@@ -14,6 +14,7 @@ from deploy.client.http import Client
 from deploy.releases import approval
 from deploy.server.services import Services
 from detector.release.artifact import Artifact
+from updater.candidate.outlook import LEAST, outlook
 from updater.records import Candidate, UpdateRun
 
 Make = Callable[..., Artifact]
@@ -71,6 +72,7 @@ def updater(
     playing = Updater(services, make_artifact, candidate_of)
     monkeypatch.setattr(newcomer, "follow_update", playing.follow)
     monkeypatch.setattr(newcomer, "import_", lambda *_, **__: None)
+    monkeypatch.setattr(Client, "outlook", lambda _: outlook({}, {"blend": LEAST}))
     monkeypatch.setattr(Client, "test_media", lambda _, digests: digests[:4])
     monkeypatch.setattr(newcomer, "_calls", lambda _, __, chosen, ___: dict.fromkeys(chosen, "real"))
     return playing
@@ -104,6 +106,16 @@ def test_pictures_in_no_class_s_folder_are_not_labelled_and_it_says_where_they_g
     error = capsys.readouterr().err
     assert "left out: a.png: lies in no family's folder" in error
     assert "put reals into" in error
+    assert updater.updates == 0
+
+
+def test_nothing_is_trained_where_no_family_has_enough_labels_and_no_release_is_live(
+    answered: Terminal, updater: Updater, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "outlook", lambda _: outlook({}, {"blend": LEAST | {"train": 7}}))
+    refused = answered.fails("try", str(folder))
+    assert "there is nothing to train yet" in refused
+    assert "families that are alike into one" in refused
     assert updater.updates == 0
 
 

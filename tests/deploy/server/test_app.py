@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
-from deploy.server.app import create_app
-from deploy.server.process import Server, serve
+from deploy.app import create_app
+from deploy.process import Server, serve
 from deploy.server.services import Services, refuse_insecure
 from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact

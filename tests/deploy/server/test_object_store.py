@@ -11,11 +11,11 @@ import pytest
 from fastapi.testclient import TestClient
 from s3_server import Line
 
+from deploy.app import create_app
 from deploy.doctor.diagnosis import examine
 from deploy.local.processes import free_port, start, stop
 from deploy.local.stack import await_answer, process_address
-from deploy.server.app import create_app
-from deploy.server.process import hindrance
+from deploy.process import hindrance
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import MANIFEST, WEIGHTS, Artifact

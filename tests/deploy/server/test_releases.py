@@ -239,7 +239,9 @@ def test_no_file_name_leads_out_of_the_store(http: TestClient, tmp_path: Path) -
     for name in [*hidden, "a%00b", "a%2Fb", "a%5Cb", "%2Fetc%2Fpasswd", "x" * 101]:
         for digest in ("a" * 64, "..", "%2e%2e"):
             assert http.put(f"/artifacts/{digest}/{name}", content=b"x").status_code in (404, 405, 422)
-            assert http.get(f"/artifacts/{digest}/{name}").status_code in (404, 405, 422)
+            answer = http.get(f"/artifacts/{digest}/{name}")
+            # The client itself resolves some of these to the page's address.
+            assert answer.url.path == "/" or answer.status_code in (404, 405, 422)
     assert files() == before
 
 

@@ -65,7 +65,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         memory_metrics.Fill(Store(url)),
         updater_metrics.Runs(open_runs(UpdaterSettings(database_url=url))),
         Gpus(),
-        deploy_metrics.Evaluations(list, lambda digest: b""),
+        deploy_metrics.EvaluationGauges(list, lambda digest: b""),
     ]
     registered = [*REGISTRY._collector_to_names, *updater_metrics.REGISTRY._collector_to_names]
     return dict(series for collector in (*registered, *custom) for series in exposed(collector))

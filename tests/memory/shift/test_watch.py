@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from memory.settings import MemorySettings
 from memory.shift import watch
 from memory.shift.alarms import SEEN, Alarm, load, to_shelve
 from memory.shift.shift_test import share_of_budget
-from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real
+from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real, verdict_of
 from memory.store import Store, StoreUnavailableError, load_offsets
+from memory.verdict_index import find_verdict
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def test_a_watch_that_ends_goes_on_where_it_was(watcher, store, settings):
     (alarm,) = alarms(store)
     # The same test, taken on without the database in between.
     for record in records[153:]:
-        found = called_real(record)
+        found = called_real(verdict_of(record))
         watch.observe(before, found[2])
         if (raised := watch.crossed(before, settings.max_false_alarms)) is not None:
             break
@@ -129,13 +131,13 @@ def test_a_batch_that_failed_was_not_bet_on(watcher, store, settings, monkeypatc
 
 
 def test_a_source_is_the_items_as_far_as_the_database_takes_it():
-    assert called_real(said(1, 0.0, source="door-7"))[:2] == ("a" * 64, "door-7")
-    assert called_real(said(1, 0.0, source="x" * 1024))[1] == "x" * 1000
+    assert called_real(verdict_of(said(1, 0.0, source="door-7")))[:2] == ("a" * 64, "door-7")
+    assert called_real(verdict_of(said(1, 0.0, source="x" * 1024)))[1] == "x" * 1000
 
 
 @pytest.mark.parametrize("label", ["fake", "unknown"])
 def test_only_what_was_called_real_is_bet_on(label):
-    assert called_real(said(1, 0.0, label=label)) is None
+    assert called_real(verdict_of(said(1, 0.0, label=label))) is None
 
 
 def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher, store):
@@ -144,6 +146,28 @@ def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher, store)
     assert metrics.UNREADABLE._value.get() == before + 1
     with store.read() as connection:
         assert load_offsets(connection) == {("verdicts", 0): 2}
+
+
+def test_each_verdict_is_found_by_its_id_and_only_while_its_batch_is_done(watcher, store, monkeypatch):
+    watcher.take([said(1, 0.0), said(2, 5.0, label="unknown", source="door-7")])
+    monkeypatch.setattr(watch, "save_offsets", Mock(side_effect=StoreUnavailableError("the disk is full")))
+    with pytest.raises(StoreUnavailableError):
+        watcher.take([said(3, 0.0)])
+    with store.read() as connection:
+        found = find_verdict(connection, "media-0-2", "media")
+        assert (found.partition, found.offset, found.label, found.source) == (0, 2, "unknown", "door-7")
+        assert find_verdict(connection, "media-0-3", "media") is None
+
+
+def test_what_the_topic_has_no_more_is_forgotten_now_and_then(watcher, store, monkeypatch):
+    watcher.take([said(n, 0.0) for n in range(1, 6)])
+    source = Mock(beginnings=Mock(return_value={0: 4, 1: 9}))
+    watcher.forget(source)
+    watcher.forget(source)
+    assert source.beginnings.call_count == 1
+    with store.read() as connection:
+        left = [find_verdict(connection, f"media-0-{n}", "media") is not None for n in range(1, 6)]
+    assert left == [False, False, False, True, True]
 
 
 def test_the_same_media_sent_again_and_again_is_one_item(watcher, store, settings):

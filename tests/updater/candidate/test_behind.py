@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from updater.candidate.behind import behind_gates, forgotten, real_groups
+from updater.candidate.behind import behind_gates, flips, forgotten, real_groups
 from updater.candidate.evaluate import Calls
 from updater.candidate.gates import FORGOTTEN, ITEMS_SHOWN, REALS_FAKE, REALS_UNKNOWN, naming
 from updater.data.training_data import LabelledCrops, Splits
@@ -76,6 +76,27 @@ def test_of_one_group_nothing_is_excluded_and_without_a_live_release_nothing_for
     found = forgotten(items, right, calls_of(["real", "unknown"]), ("blend",))
     assert (found.low, found.high) == (-1, 1)
     assert forgotten(items, None, right, ()) is None
+
+
+def test_flips_are_of_classes_that_both_know_the_worst_first_and_the_better_ones_are_counted():
+    items = items_of(KINDS)
+    before = calls_of(
+        ["real", "real", "unknown", "real", "blend", "real", "blend", "blend", "real", "unknown"]
+    )
+    after = calls_of(
+        ["unknown", "blend", "real", "real", "real", "blend", "blend", "gan", "gan", "gan"],
+        fake=[0.3, 0.9, 0, 0, 0.4, 0.9, 0.9, 0.9, 0.9, 0.9],
+    )
+    found = flips(items, before, after, ("real", "blend"))
+    assert [(flip.exemplar, flip.family, flip.before, flip.after) for flip in found.lost] == [
+        ("item-1", "real", "real", "blend"),
+        ("item-4", "blend", "blend", "real"),
+        ("item-0", "real", "real", "unknown"),
+    ]
+    assert (found.items, found.won) == (7, 2)
+    back = flips(items, after, before, ("real", "blend"))
+    assert (len(back.lost), back.won) == (found.won, len(found.lost))
+    assert flips(items, None, after, ()) is None
 
 
 def test_groups_of_reals_are_counted_by_source_and_split_and_pieces_of_one_photograph_once():

@@ -99,6 +99,23 @@ def test_a_reference_holds_features_and_embeddings_each_whitened() -> None:
     assert made.embeddings.shape == (70, 6)
 
 
+def test_a_reference_counts_what_lies_between_sources_as_no_spread_within_a_class() -> None:
+    families = ["real"] * 60
+    raw = output(4, families)
+    moved = raw._replace(features=raw.features + 40 * torch.eye(12)[0] * (torch.arange(60) >= 30)[:, None])
+
+    def between(sources: list[str] | None) -> float:
+        white = make_reference(moved, families, labelled(families).ids, sources).features
+        return float(np.linalg.norm(white[:30].mean(0) - white[30:].mean(0)))
+
+    # Not told apart, the sources' distance is the class's own spread: two standard deviations of it.
+    assert between(None) == pytest.approx(2, abs=0.3)
+    assert between(["phone"] * 30 + ["studio"] * 30) > 5 * between(None)
+    # A source with too few items for a mean is one with the other such sources.
+    one_each = [f"camera-{i}" for i in range(60)]
+    assert between(one_each) == between(None)
+
+
 def test_a_reference_needs_items() -> None:
     with pytest.raises(CalibrationError, match="too few"):
         make_reference(output(3, ["real"] * 4), ["real"] * 4, "abcd")

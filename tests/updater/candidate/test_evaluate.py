@@ -7,6 +7,7 @@ from detector.release.manifest import SourceThresholds
 from detector.serving.session import open_session
 from updater.candidate.evaluate import Judge, batch, labelled, performance_of, score_items
 from updater.data.training_data import LabelledCrops
+from updater.records import Performance
 
 
 def items(families, seed=0):
@@ -93,6 +94,36 @@ def test_items_are_judged_by_the_thresholds_of_their_own_source(session, untrain
         == 0.25
     )
     assert judge.right(given).tolist() == [False] * 3 + [True] * 9
+
+
+def test_the_confusion_counts_every_item_once_and_its_diagonal_is_what_is_named(session, untrained_artifact):
+    manifest = untrained_artifact.manifest
+    some = items(["real"] * 9 + ["blend"] * 6 + ["pixelated"] * 5)
+    judge = Judge(session, manifest.gate, manifest.classes)
+    calls = judge.calls(some)
+    found = performance_of(some, calls, judge.calls(items(["pseudo"] * 6, 1)), frozenset({"real"}))
+    assert {name: sum(called.values()) for name, called in found.confusion.items()} == {
+        "real": 9,
+        "blend": 6,
+        "pixelated": 5,
+    }
+    right = sum(called.get(name, 0) for name, called in found.confusion.items())
+    assert right == calls.named(some).sum()
+    assert {name for called in found.confusion.values() for name in called} <= {*manifest.classes, "unknown"}
+
+
+def test_the_curve_of_rejection_has_its_area_and_goes_through_what_is_rejected(session, untrained_artifact):
+    manifest = untrained_artifact.manifest
+    some, pseudo = items(["real"] * 30), items(["pseudo"] * 30, 1)
+    gate = manifest.gate.model_copy(update={"unknown_threshold": 1.0})
+    judge = Judge(session, gate, manifest.classes)
+    calls, of_pseudo = judge.calls(some), judge.calls(pseudo)
+    found = performance_of(some, calls, of_pseudo, frozenset({"real"}))
+    assert np.trapezoid(*reversed(np.transpose(found.rejection_roc))) == pytest.approx(found.rejection_auroc)
+    assert found.rejected == ((calls.unknown > 1).mean(), (of_pseudo.unknown > 1).mean())
+    again = Performance.model_validate_json(found.model_dump_json())
+    assert again == found
+    assert performance_of(some, calls, of_pseudo, frozenset()).rejected is None
 
 
 def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_positive(

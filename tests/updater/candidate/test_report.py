@@ -49,6 +49,22 @@ def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_the_cl
         assert "accuracy, %" not in text
 
 
+def test_the_card_names_what_is_mistaken_for_what_the_largest_share_first(make_evaluation):
+    plain = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
+
+    def card(confusion):
+        after = plain.after.model_copy(update={"confusion": confusion})
+        return model_card(plain.model_copy(update={"after": after}))
+
+    mistaken = card({"real": {"real": 96, "unknown": 4}, "blend": {"blend": 6, "real": 3, "unknown": 1}})
+    assert (
+        "blend called real: 3 of 10; blend called unknown: 1 of 10; real called unknown: 4 of 100."
+        in mistaken
+    )
+    assert "No held-back item got another name" in card({"real": {"real": 4}, "blend": {"blend": 3}})
+    assert "was not kept" in model_card(plain)
+
+
 def test_page_and_card_say_how_often_a_map_marks_a_real_picture(make_evaluation):
     evaluation = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
     marking = evaluation.model_copy(update={"reals_marked": RealsMarked(share=0.125, reals=24)})

@@ -54,6 +54,20 @@ def test_the_crops_of_an_item_are_its_own(store, crops, remember):
 
 
 @pytest.mark.slow
+def test_each_item_comes_with_its_media_and_the_label_that_it_bears(store, crops, remember):
+    ids, first = remember("real", 12)
+    number = label(store, ids[:6], "real", "bea")
+    undo(store, label(store, ids, "blocky", "cem"), "cem")
+    splits = load_splits(store, crops)
+    for split in ("train", "calibration", "test"):
+        items = getattr(splits, split)
+        with store.read() as connection:
+            rows = exemplars_of(connection, items.ids)
+        assert items.media.tolist() == [row.media_digest for row in rows]
+        assert items.labels.tolist() == [number if row.id in ids[:6] else first for row in rows]
+
+
+@pytest.mark.slow
 def test_the_same_media_that_came_in_another_order_are_loaded_alike(store, crops, remember):
     remember("real", 20)
     items = load(store, crops, "train")

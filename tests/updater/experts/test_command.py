@@ -4,18 +4,12 @@ import json
 
 import pytest
 import typer
+from makers import WORTH
 
 from deploy.cli.main import main
-from updater.experts.registry import SourceWorth, Worth
 
 NAME = "test_efficientnet"
 pytestmark = pytest.mark.slow
-WORTH = Worth(
-    everywhere=SourceWorth(source="all", reals=1, fakes=1, auc=0.9, low=0.7, high=1.0),
-    sources=(),
-    seconds=0.1,
-    detector_seconds=0.1,
-)
 
 
 @pytest.fixture
@@ -102,7 +96,7 @@ def test_an_empty_memory_is_told_of(add, capsys):
 
 
 def test_an_expert_is_trained_from_the_command_line_and_can_be_added_as_it_is(
-    stack, folders, remember, tmp_path, capsys, monkeypatch
+    stack, folders, remember, tmp_path, capsys, monkeypatch, worth
 ):
     remember("real", 30)
     remember("blocky", 30)

@@ -1,17 +1,11 @@
 """Experts are registered as a whole or not at all, and what is damaged is told of."""
 
 import pytest
+from makers import WORTH
 
 from detector.release.artifact import sha256_of
 from updater.experts.build import ExpertError
-from updater.experts.registry import ExpertRegistry, RegisteredExpert, SourceWorth, Worth
-
-WORTH = Worth(
-    everywhere=SourceWorth(source="all", reals=3, fakes=4, auc=0.9, low=0.7, high=1.0),
-    sources=(),
-    seconds=0.1,
-    detector_seconds=0.05,
-)
+from updater.experts.registry import ExpertRegistry, RegisteredExpert
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ from updater.data.training_data import LabelledCrops
 
 _FAMILIES_SEED = 1
 
+Draws = tuple[float, ...]
+"""a figure on each draw"""
+
 
 def resampled(
     stream: Stream,
@@ -30,11 +33,12 @@ def resampled(
     scores: Mapping[str, RejectionScores],
     left_out: Sequence[LeftOut],
     left_out_source_known: Sequence[LeftOut],
-) -> dict[str, tuple[float, ...]]:
+) -> tuple[dict[str, Draws], dict[str, dict[str, Draws]]]:
     """Return a run's figures on each draw of the stream's images, by their names in `Figures`.
 
-    AA and real/fake AUC are of on_tests, the tests of each task after the last; AUC and share caught at 5 %
-    are means over the families left out, or where none is over the steps (scores: by `step NUMBER`).
+    And those within a source and the power of each family, by its name. AA and real/fake AUC are of on_tests,
+    the tests of each task after the last; AUC and share caught at 5 % are means over the families left out,
+    or where none is over the steps (scores: by `step NUMBER`).
     """
     images = images_of(stream)
     unseen = [_of_left_out(stream, one, images, source_known=False) for one in left_out]
@@ -42,7 +46,12 @@ def resampled(
     figures = _continual(on_tests, images)
     figures |= _mean("unseen", unseen or list(_of_steps(stream, scores, images)))
     figures |= _mean("source_known", known)
-    figures |= _within_source(stream, left_out_source_known, images)
+    within = {one.family: _within_source(stream, one, images) for one in left_out_source_known}
+    figures |= _over_families(list(within.values()))
+    return _as_draws(figures), {family: _as_draws(of) for family, of in within.items()}
+
+
+def _as_draws(figures: Mapping[str, Values]) -> dict[str, Draws]:
     return {name: tuple(values.tolist()) for name, values in figures.items()}
 
 
@@ -91,27 +100,26 @@ def _forgeries(left: Task) -> list[str]:
     return [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
 
 
-def _within_source(stream: Stream, left_out: Sequence[LeftOut], images: Resamples) -> dict[str, Values]:
-    """Return the figures within a source, and the power: on families drawn anew, too, as it is of any."""
-    found, not_real = [], []
-    for one in left_out:
-        (left,) = (task for task in stream.tasks if task.name == one.family)
-        unknown, own, scores = (
-            images.of(_forgeries(left)),
-            images.of(_groups(left.test, fake=False)),
-            one.scores,
-        )
-        values = _rejection_of(scores.unknown, scores.control, unknown, own)
-        energies = scores.unknown_own_energy, scores.control_own_energy
-        if all(map(len, energies)):
-            values["own_energy_auc"] = aurocs(*energies, unknown, own)
-        found.append(values)
-        not_real.append(shares(one.not_real, unknown))
-    if not left_out:
+def _within_source(stream: Stream, one: LeftOut, images: Resamples) -> dict[str, Values]:
+    """Return the figures of a family within its source, and its power."""
+    (left,) = (task for task in stream.tasks if task.name == one.family)
+    unknown, own = images.of(_forgeries(left)), images.of(_groups(left.test, fake=False))
+    values = _rejection_of(one.scores.unknown, one.scores.control, unknown, own)
+    energies = one.scores.unknown_own_energy, one.scores.control_own_energy
+    if all(map(len, energies)):
+        values["own_energy_auc"] = aurocs(*energies, unknown, own)
+    figures = {f"within_source.{name}": drawn for name, drawn in values.items()}
+    return figures | {"power.share": shares(one.not_real, unknown)}
+
+
+def _over_families(each: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+    """Return the means over the families; of the power on families drawn anew, too, as it is of any."""
+    if not each:
         return {}
-    drawn = np.random.default_rng(_FAMILIES_SEED).integers(0, len(not_real), (len(not_real), ROUNDS))
-    power = np.take_along_axis(np.array(not_real), drawn, 0).mean(0)
-    return _mean("within_source", found) | {"power.share": power}
+    means: dict[str, Values] = {name: np.mean([of[name] for of in each], 0) for name in each[0]}
+    drawn = np.random.default_rng(_FAMILIES_SEED).integers(0, len(each), (len(each), ROUNDS))
+    powers = np.array([of["power.share"] for of in each])
+    return means | {"power.share": np.take_along_axis(powers, drawn, 0).mean(0)}
 
 
 def _of_steps(

@@ -11,7 +11,7 @@ from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out, trained
-from updater.benchmark.continual.resampled import resampled
+from updater.benchmark.continual.resampled import Draws, resampled
 from updater.benchmark.continual.scoring import output_of, rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
@@ -105,7 +105,7 @@ def _outcome(
         }
         scores |= {f"without {one[first].family}": one[first].scores for one in out}
     by_first = [[one[first] for one in each] for each in (out, out_source_known)]
-    drawn = resampled(stream, continual.on_tests, scores, *by_first)
+    drawn, drawn_of_family = resampled(stream, continual.on_tests, scores, *by_first)
     updates = [step.seconds["training"] for step in steps[1:]]
     figures = steps[-1].figures.model_copy(
         update={
@@ -126,6 +126,7 @@ def _outcome(
         figures={
             name: Value(value=value, drawn=drawn.get(name, ())) for name, value in figures.flat().items()
         },
+        families={one.family: _of_family(one, drawn_of_family[one.family]) for one in by_first[1]},
         tasks=tuple(task.name for task in stream.tasks),
         matrix=tuple(tuple(row) for row in matrix),
         steps=tuple(steps),
@@ -134,6 +135,14 @@ def _outcome(
         rejection_within_source=_values(by_score_within),
         outlier_sets={score: _values(sets) for score, sets in by_set.items()},
     )
+
+
+def _of_family(one: LeftOut, drawn: Mapping[str, Draws]) -> Values:
+    """Return how a family fares within its source, which is known; each figure is of all its forgeries."""
+    figures = {f"within_source.{name}": value for name, value in one.within}
+    figures["power.share"] = float(one.not_real.mean())
+    n = len(one.not_real)
+    return {name: Value(value=value, n=n, drawn=drawn.get(name, ())) for name, value in figures.items()}
 
 
 def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:

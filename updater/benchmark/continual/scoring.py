@@ -159,8 +159,8 @@ def calibrated(
         rows = np.arange(len(train))
         if len(train) > REFERENCE_ROWS:
             rows = np.array(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
-        families, ids = np.array(train.families)[rows].tolist(), np.array(train.ids)[rows].tolist()
-        reference = make_reference(NetworkOutput(*(one[rows] for one in known)), families, ids)
+        named = (np.array(of)[rows].tolist() for of in (train.families, train.ids, train.sources))
+        reference = make_reference(NetworkOutput(*(one[rows] for one in known)), *named)
     vote = None
     if setup.architecture.picture is not None:
         vote = vote_beside(held.logits, train, calibration, learnt.classes, setup.options)

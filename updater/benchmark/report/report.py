@@ -11,7 +11,13 @@ from rich.console import Console
 
 from ingest.durable import write_durably
 from updater.benchmark.report import results
-from updater.benchmark.report.outcome import Values, nested_over_seeds, over_seeds, table_over_seeds
+from updater.benchmark.report.outcome import (
+    Figures,
+    Values,
+    nested_over_seeds,
+    over_seeds,
+    table_over_seeds,
+)
 from updater.benchmark.report.page import facts_of, report_page, title_of
 from updater.benchmark.report.run_folder import Run, load_runs, load_scores
 from updater.benchmark.report.table import Grid, comparison_grid, grids
@@ -53,8 +59,9 @@ def report_json(runs: Sequence[Run]) -> str:
     """Return every figure over the seeds, those of each seed, and what to repeat them by.
 
     Of a stream the figures stand as numbers, a mean under its name, and by the same names under `sd` and
-    `interval`; of the newcomer's way each is {items, mean, low, high} before and after, `items` of all seeds,
-    and `between_sources` has {sources, mean, sd}; of other benchmarks each is {mean, sd, n}.
+    `interval`; each family's within its source stand under `by_family`, and their spread under
+    `between_families`. Of the newcomer's way each is {items, mean, low, high} before and after, `items` of
+    all seeds, and `between_sources` has {sources, mean, sd}; of other benchmarks each is {mean, sd, n}.
     """
     first = runs[0]
     about: dict[str, Any] = first.model_dump(mode="json", include={"benchmark", "command", "options"})
@@ -85,10 +92,13 @@ def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
     means = {name: figure.mean for name, figure in figures.items()}
     means |= {"power.low": low.power.share, "power.high": high.power.share}
     first = runs[0]
+    families = nested_over_seeds([run.outcome.families for run in runs])
     return {
         **results.Figures.of(means).model_dump(),
         "sd": results.Figures.of({name: figure.sd for name, figure in figures.items()}).model_dump(),
         "interval": {"low": low.model_dump(), "high": high.model_dump()},
+        "by_family": _described(families),
+        "between_families": _between({name: _means(of) for name, of in families.items()}),
         "runs": len(runs),
         "stream": first.data,
         "stream_digest": first.data_digest,
@@ -162,17 +172,35 @@ def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _spread(by_source: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Return how figures differ between sources: another source is another draw, which no interval tells."""
-    each: dict[tuple[str, str], list[float]] = {}
-    for figures in by_source.values():
-        for name, of in figures.items():
-            for when, figure in of.items():
-                each.setdefault((name, when), []).append(figure["mean"])
+    """Return how figures differ between sources, before and after."""
     spread: dict[str, dict[str, Any]] = {}
-    for (name, when), means in each.items():
-        sd = stdev(means) if len(means) > 1 else None
-        spread.setdefault(name, {})[when] = {"sources": len(means), "mean": fmean(means), "sd": sd}
+    for when in ("before", "after"):
+        means = {
+            source: {name: of[when]["mean"] for name, of in figures.items() if when in of}
+            for source, figures in by_source.items()
+        }
+        for name, figure in _between(means, "sources").items():
+            spread.setdefault(name, {})[when] = figure
     return spread
+
+
+def _means(figures: Figures) -> dict[str, float]:
+    return {name: figure.mean for name, figure in figures.items() if figure.mean is not None}
+
+
+def _between(means: Mapping[str, Mapping[str, float]], what: str = "families") -> dict[str, dict[str, Any]]:
+    """Return how figures differ between families or sources, which stand by name.
+
+    Another generator is another draw, which no interval over images tells.
+    """
+    each: dict[str, list[float]] = {}
+    for figures in means.values():
+        for name, mean in figures.items():
+            each.setdefault(name, []).append(mean)
+    return {
+        name: {what: len(of), "mean": fmean(of), "sd": stdev(of) if len(of) > 1 else None}
+        for name, of in each.items()
+    }
 
 
 def _described(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, JsonValue]]:

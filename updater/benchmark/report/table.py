@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,7 +178,9 @@ def _sets(sets: Mapping[str, Mapping[str, Figures]]) -> Grid:
 
 
 def _nested(title: str, first: str, rows: Mapping[str, Figures], *, items: bool = False) -> Grid:
+    """Return a part of the outcomes a row. items: with how many each is of, and how far rows lie apart."""
     labels = dict(_present(list(rows.values())))
+    between = ("mean, ± between rows", *(_between(rows, name) for name in labels), "")
     return Grid(
         title,
         (first, *labels.values(), *(["items"] if items else [])),
@@ -188,8 +191,15 @@ def _nested(title: str, first: str, rows: Mapping[str, Figures], *, items: bool 
                 *([str(max(figure.n or 0 for figure in figures.values()))] if items else []),
             )
             for row, figures in rows.items()
-        ),
+        )
+        + ((between,) if items and len(rows) > 1 else ()),
     )
+
+
+def _between(rows: Mapping[str, Figures], name: str) -> str:
+    means = [mean for of in rows.values() if name in of and (mean := of[name].mean) is not None]
+    spread = stdev(means) if len(means) > 1 else None
+    return Figure(mean=fmean(means), sd=spread, n=None).shown(_NAMES.get(name, (name, 3))[1])
 
 
 def _present(each: Sequence[Figures]) -> Iterator[tuple[str, str]]:

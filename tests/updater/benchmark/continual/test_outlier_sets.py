@@ -8,6 +8,7 @@ import pytest
 from makers import make_run, values
 
 from updater.benchmark.data.tasks import OutlierSet
+from updater.benchmark.report.outcome import Value
 from updater.benchmark.report.report import report_json, report_markdown
 from updater.benchmark.report.results import (
     Figures,
@@ -90,6 +91,22 @@ def test_the_report_has_them_with_the_interval_of_the_mean_power_over_the_seeds(
     assert told["power"] == pytest.approx({"share": 0.45, "low": 0.355, "high": 0.545})
     assert told["sd"]["within_source"]["auc"] == pytest.approx(0.1 / 2**0.5)
     assert told["each"][1]["rejection_within_source"]["fused"]["auc"] == pytest.approx(0.7)
+
+
+def test_the_report_has_each_family_and_how_far_families_lie_apart():
+    def of(auc: float) -> dict[str, Value]:
+        return {"within_source.auc": Value(value=auc, n=40)}
+
+    runs = [
+        make_run(seed, Figures(), families={"gan": of(0.6 + seed / 10), "diffusion": of(0.9)})
+        for seed in (0, 1)
+    ]
+    told = json.loads(report_json(runs))
+    assert told["by_family"]["gan"]["within_source.auc"]["mean"] == pytest.approx(0.65)
+    assert told["by_family"]["gan"]["within_source.auc"]["n"] == 40
+    between = told["between_families"]["within_source.auc"]
+    assert between == pytest.approx({"families": 2, "mean": 0.775, "sd": 0.25 / 2**0.5})
+    assert "| mean, ± between rows | 0.775 ± 0.177 |" in report_markdown(runs)
 
 
 def test_a_run_without_families_left_out_has_none_of_them():

@@ -57,6 +57,17 @@ def test_families_left_out_give_the_figures_within_their_source_and_the_power(wh
     assert 0 <= one.figures.power.low <= one.figures.power.share <= one.figures.power.high <= 1
 
 
+def test_each_family_has_its_own_figures_within_its_source_whose_mean_is_the_runs(whole):
+    one, _ = whole
+    families = one.outcome.families
+    assert set(families) == {"a", "b", "c"}
+    for name in ("within_source.auc", "within_source.caught_at_5", "power.share"):
+        each = [figures[name] for figures in families.values()]
+        assert np.mean([figure.value for figure in each]) == pytest.approx(one.outcome.figures[name].value)
+        assert {figure.n for figure in each} == {15}
+        assert all(len(figure.drawn) == 1000 for figure in each)
+
+
 def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monkeypatch, start):
     scored, drawn = [], []
     draw = resampled._rejection

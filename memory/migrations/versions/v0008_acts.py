@@ -6,7 +6,7 @@ import secrets
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0007", "0006"
+revision, down_revision = "0008", "0007"
 
 
 def upgrade() -> None:

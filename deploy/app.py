@@ -6,10 +6,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from deploy.lineage.onward import UnknownLineageError
+from deploy.page.app import add_page, is_page, refused
 from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownReleaseError, fold
@@ -21,7 +23,7 @@ from deploy.releases.artifacts import (
 )
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
-from deploy.server import memory, record, releases, status
+from deploy.server import lineage, memory, record, releases, status
 from deploy.server.services import LOOPBACK_NAMES, Services, authorised
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -45,6 +47,7 @@ _STATUS: dict[type[Exception], int] = {
     ApprovalError: 409,
     EvidenceError: 409,
     UnknownReleaseError: 404,
+    UnknownLineageError: 404,
     ArtifactMissingError: 404,
     ArtifactRefusedError: 422,
     ArtifactTooLargeError: 413,
@@ -71,7 +74,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     if settings.token is None:
         # A page of another origin whose name was made to resolve to loopback is no loopback caller.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))
-    for router in (releases.router, memory.router, record.router, status.router):
+    for router in (releases.router, memory.router, lineage.router, record.router, status.router):
         app.include_router(router, dependencies=[Depends(authorised)])
 
     @app.get("/healthz", tags=["status"])
@@ -79,16 +82,19 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
         """Whether the process answers; says nothing about Kafka (see /status)."""
         return {"status": "ok"}
 
+    add_page(app)
     for kind, code in _STATUS.items():
         app.add_exception_handler(kind, _answer(code))
     return app
 
 
-def _answer(status: int) -> Callable[[Request, Exception], JSONResponse]:
-    def answer(request: Request, error: Exception) -> JSONResponse:
+def _answer(status: int) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, ApprovalError | EvidenceError):
             metrics.REFUSALS.inc()
         log.warning("refused", method=request.method, path=request.url.path, why=str(error))
+        if is_page(request):
+            return refused(request, str(error), status)
         return JSONResponse({"detail": str(error)}, status)
 
     return answer

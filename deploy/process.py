@@ -11,10 +11,10 @@ import uvicorn
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import REGISTRY
 
+from deploy.app import create_app
 from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.ledger import LedgerError
-from deploy.server.app import create_app
 from deploy.server.services import Services, ServicesError, open_services, refuse_insecure
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION
@@ -50,7 +50,7 @@ def work(process: Process) -> None:
         services = opened.enter_context(open_services(settings))
         metrics.show(services.ledger.events())
         REGISTRY.register(
-            metrics.Evaluations(
+            metrics.EvaluationGauges(
                 services.ledger.events,
                 lambda digest: b"".join(services.artifacts.read(digest, EVALUATION).pieces),
             )

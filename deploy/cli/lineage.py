@@ -1,0 +1,180 @@
+"""The command `forgewatch lineage`: from a verdict back to people, and from a label on to verdicts."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+
+from deploy.cli.output import JsonFlag, UsageError, client, print_json, print_table, say, short, warn
+from deploy.client.http import Client
+from deploy.lineage.records import (
+    ExemplarLineage,
+    LabelLineage,
+    Learners,
+    ReleaseLineage,
+    SourceLineage,
+    VerdictLineage,
+)
+from deploy.records import LabelEntry
+
+_SHOWN = 10
+_SPLITS = ("train", "calibration", "test")
+
+
+def lineage(
+    verdict: Annotated[
+        str | None,
+        typer.Argument(help="a verdict's id: topic-partition-offset of its item", show_default=False),
+    ] = None,
+    label: Annotated[int | None, typer.Option(help="from a label's number on")] = None,
+    source: Annotated[str | None, typer.Option(help="from a source on")] = None,
+    exemplar: Annotated[str | None, typer.Option(help="from an exemplar's id on")] = None,
+    release: Annotated[str | None, typer.Option(help="from a release's digest, or its beginning")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Walk from a verdict back to the labels and people behind it, or from one of those on to verdicts."""
+    if sum(given is not None for given in (verdict, label, source, exemplar, release)) != 1:
+        raise UsageError("give a verdict's id, or one of --label, --source, --exemplar and --release")
+    with client() as api:
+        found = _ask(api, verdict, label, source, exemplar, release)
+    if as_json:
+        return print_json(found)
+    match found:
+        case VerdictLineage():
+            _show_verdict(found)
+        case ReleaseLineage():
+            _show_release(found)
+        case LabelLineage():
+            say(_said(found.label))
+            _show_learners(found)
+        case SourceLineage():
+            say(f"source {found.source}: exemplars in the memory: {_counts(found.exemplars)}")
+            _show_labels(found.labels)
+            _show_learners(found)
+        case ExemplarLineage():
+            _show_exemplar(found)
+
+
+def _ask(
+    api: Client,
+    verdict: str | None,
+    label: int | None,
+    source: str | None,
+    exemplar: str | None,
+    release: str | None,
+) -> BaseModel:
+    if verdict is not None:
+        return api.lineage_of_verdict(verdict)
+    if label is not None:
+        return api.lineage_of_label(label)
+    if source is not None:
+        return api.lineage_of_source(source)
+    if exemplar is not None:
+        return api.lineage_of_exemplar(exemplar)
+    return api.lineage_of_release(api.full_digest(release or ""))
+
+
+def _show_verdict(found: VerdictLineage) -> None:
+    if (verdict := found.verdict) is not None:
+        family = f" {verdict.family}" if verdict.family else ""
+        say(f"verdict {found.id}: {verdict.label}{family}, source {verdict.item.source}")
+    elif (written := found.written) is not None:
+        say(f"verdict {found.id}: {written.label}, source {written.source}")
+    for problem in found.problems:
+        warn(problem)
+    if found.release is not None:
+        _show_release(found.release)
+    print_table(
+        "nearest exemplars, and the labels that the release learnt them by",
+        ["exemplar", "distance", "learnt as", "split", "source", "label", "by", "at"],
+        (
+            [
+                one.exemplar,
+                one.distance,
+                one.learnt.family if one.learnt else one.family,
+                one.learnt and one.learnt.split,
+                one.learnt and one.learnt.source,
+                one.learnt and one.learnt.label,
+                one.label and one.label.actor,
+                one.label and one.label.at,
+            ]
+            for one in found.neighbours
+        ),
+    )
+
+
+def _show_release(found: ReleaseLineage) -> None:
+    release = found.release
+    asked = f" asked for by {found.requested_by}" if found.requested_by else ""
+    say(
+        f"release {short(release.digest)}: {release.state}, update {release.candidate.update}{asked},"
+        f" verdicts: {_counts(found.verdicts)}"
+    )
+    if found.parents:
+        say(f"trained from {', then '.join(str(short(digest)) for digest in found.parents)}")
+    print_table(
+        "its history",
+        ["#", "at", "by", "action"],
+        ([e.sequence, e.at, e.actor, e.action] for e in found.history),
+    )
+    if found.labels is None:
+        return say("what it learnt from is not known: it was made before releases had a training snapshot")
+    print_table(
+        "the labels that it was made of",
+        ["label", "what", "by", "at", *_SPLITS],
+        (
+            [
+                learnt.label,
+                learnt.entry and learnt.entry.what,
+                learnt.entry and learnt.entry.actor,
+                learnt.entry and learnt.entry.at,
+                *(learnt.items.get(split, 0) for split in _SPLITS),
+            ]
+            for learnt in found.labels
+        ),
+    )
+
+
+def _show_exemplar(found: ExemplarLineage) -> None:
+    row = found.exemplar
+    now = f"{row.shelf}, {row.family or 'no label'}, source {row.source}" if row else "gone"
+    say(f"exemplar {found.id}: {now}")
+    _show_labels(found.labels)
+    _show_learners(found)
+
+
+def _show_labels(labels: tuple[LabelEntry, ...]) -> None:
+    for entry in labels[:_SHOWN]:
+        say(_said(entry))
+    if len(labels) > _SHOWN:
+        say(f"and {len(labels) - _SHOWN} labels before these")
+
+
+def _show_learners(found: Learners) -> None:
+    print_table(
+        "releases that it went into",
+        ["release", "state", "its exemplars there", "through", "verdicts", "newest verdict"],
+        (
+            [
+                short(one.release.digest),
+                one.release.state,
+                _counts(one.items),
+                short(one.through),
+                _counts(one.verdicts),
+                one.newest[0].id if one.newest else None,
+            ]
+            for one in found.releases
+        ),
+    )
+    if found.unsaid:
+        say(f"not known of {len(found.unsaid)} releases from before there were training snapshots")
+
+
+def _said(entry: LabelEntry) -> str:
+    undone = f", undone by {entry.undone_by}" if entry.undone_by else ""
+    return f"label {entry.label}: {entry.exemplars} exemplars called {entry.what} by {entry.actor}{undone}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"

@@ -1,0 +1,106 @@
+"""From a verdict or a release back: approvals, the training snapshot, nearest exemplars, labels, people."""
+
+from contextlib import suppress
+
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from deploy.lineage.ground import Ground
+from deploy.lineage.labels import label_entries
+from deploy.lineage.onward import UnknownLineageError
+from deploy.lineage.records import LearntLabel, NeighbourLineage, ReleaseLineage, VerdictLineage
+from deploy.lineage.topic import TopicError, read_verdict
+from detector.records import Verdict
+from detector.release.artifact import version_of
+from memory.schema import exemplars
+from memory.verdict_index import find_verdict
+
+
+def of_release(ground: Ground, digest: str) -> ReleaseLineage:
+    """Walk back from a release.
+
+    Raises UnknownLineageError, StoreError, EvidenceError and StoreUnavailableError.
+    """
+    release = ground.releases.get(digest)
+    if release is None:
+        raise UnknownLineageError(f"no release {digest} was proposed")
+    made, entries = ground.made_of(release), label_entries(ground.memory)
+    labels = None
+    if made is not None:
+        labels = tuple(
+            LearntLabel(label=number, entry=entries.get(number), items=items)
+            for number, items in sorted(made.labels.items())
+        )
+    try:
+        requested_by = ground.runs.get(release.candidate.update).requested_by
+    except KeyError:
+        requested_by = None
+    counts, newest = ground.said(digest)
+    return ReleaseLineage(
+        release=release,
+        history=ground.history.get(digest, ()),
+        requested_by=requested_by,
+        parents=tuple(parent.digest for parent in ground.parents(release)),
+        labels=labels,
+        sources=made and made.sources,
+        verdicts=counts,
+        newest=newest,
+    )
+
+
+def of_verdict(ground: Ground, id_: str) -> VerdictLineage:
+    """Walk back from a verdict, by its item's topic-partition-offset.
+
+    It is read from its topic; one that called an item unknown also from the memory. Raises
+    UnknownLineageError, StoreError, EvidenceError and StoreUnavailableError.
+    """
+    with ground.memory.read() as connection:
+        place = find_verdict(connection, id_, ground.ingest.media_topic)
+        remembered = connection.scalar(select(exemplars.c.verdict).where(exemplars.c.id == id_))
+    problems, verdict = [], None
+    if place is not None:
+        try:
+            verdict = read_verdict(ground.ingest, place, ground.kafka_timeout_s)
+            if verdict is None:
+                problems.append("the topic has this verdict no more")
+        except TopicError as error:
+            problems.append(f"the verdict itself cannot be read now: {error}")
+    if verdict is None and remembered is not None:
+        with suppress(ValidationError):  # of another version
+            verdict = Verdict.model_validate_json(remembered)
+    if place is None and verdict is None:
+        raise UnknownLineageError(
+            f"no verdict {id_} is known: its id is topic-partition-offset of the item, as `forgewatch send`"
+            " prints it, and it is known for as long as its topic keeps it"
+        )
+    said_by = version_of(verdict.release) if verdict else place and place.release
+    digest = next((digest for digest in ground.releases if version_of(digest) == said_by), None)
+    if digest is None:
+        problems.append(f"the ledger does not know the release {said_by} that said it")
+    release = None if digest is None else of_release(ground, digest)
+    if release is not None and release.labels is None:
+        problems.append(f"release {said_by} was made before releases had a training snapshot")
+    return VerdictLineage(
+        id=id_,
+        written=place and ground.ref(place),
+        verdict=verdict,
+        problems=tuple(problems),
+        release=release,
+        neighbours=_neighbours(ground, verdict, release),
+    )
+
+
+def _neighbours(
+    ground: Ground, verdict: Verdict | None, release: ReleaseLineage | None
+) -> tuple[NeighbourLineage, ...]:
+    if verdict is None or not verdict.neighbours:
+        return ()
+    has_snapshot = release is not None and release.labels is not None
+    snapshot = ground.snapshot(verdict.release) if has_snapshot else None
+    entries = {learnt.label: learnt.entry for learnt in (release and release.labels) or ()}
+    found = []
+    for neighbour in verdict.neighbours:
+        learnt = snapshot and snapshot.find(neighbour.exemplar)
+        label = entries.get(learnt.label) if learnt else None
+        found.append(NeighbourLineage(**dict(neighbour), learnt=learnt, label=label))
+    return tuple(found)

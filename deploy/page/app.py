@@ -1,0 +1,57 @@
+"""The page as a part of the server's app: its views, its headers, and how it says what went wrong."""
+
+from collections.abc import Callable
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from deploy.page import clusters, now, pictures
+from deploy.page.render import Secured
+from deploy.page.visit import own_page, show
+from deploy.server.services import authorised, of_request
+
+Again = Callable[[str, int], Response]
+"""Shows the form of a refused action anew, with what was typed; given the reason and a status."""
+
+
+def add_page(app: FastAPI) -> None:
+    """Add every view, and send every answer of the app under the page's policy."""
+    for view in (now, clusters, pictures):
+        guards = [Depends(authorised), Depends(own_page)]
+        app.include_router(view.router, include_in_schema=False, dependencies=guards)
+    app.add_middleware(Secured)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+
+
+def is_page(request: Request) -> bool:
+    """Whether a browser's view is answered, and not a call of the API."""
+    path = request.url.path
+    return path == "/" or (path.startswith("/page/") and not path.startswith("/page/pictures/"))
+
+
+def refused(request: Request, reason: str, status: int) -> Response:
+    """Say why an action was refused where its form was, or a view cannot be shown."""
+    again: Again | None = getattr(request.state, "again", None)
+    if again is not None:
+        del request.state.again  # what it shows may be refused itself
+        return again(reason, status)
+    return show(request, of_request(request), "error.html.j2", f"Error {status}", {"error": reason}, status)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if not is_page(request):
+        return await http_exception_handler(request, error)
+    return await run_in_threadpool(refused, request, str(error.detail), error.status_code)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    if not is_page(request):
+        return await request_validation_exception_handler(request, error)
+    first = error.errors()[0]
+    return await run_in_threadpool(refused, request, f"{first['loc'][-1]}: {first['msg']}", 422)

@@ -1,0 +1,44 @@
+"""Now: what is live, what waits for whom, how far behind, what fires, the verdicts as they come."""
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse
+
+from deploy.page.render import static_files
+from deploy.page.visit import show
+from deploy.records import PROPOSED
+from deploy.releases.approval import fold
+from deploy.server.services import Opened
+from memory.clusters.review import list_clusters
+
+router = APIRouter()
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+@router.get("/", response_class=HTMLResponse)
+def get_now(request: Request, services: Opened) -> HTMLResponse:
+    """The state of the whole loop at one look."""
+    standing = fold(services.ledger.events())
+    clusters = list_clusters(services.memory)
+    runs = services.runs.newest(5)
+    context = {
+        "live": standing.live,
+        "undecided": [r for r in standing.releases.values() if r.state in (*PROPOSED, "approved")],
+        "clusters": clusters,
+        "alarms": [cluster.alarm for cluster in clusters if cluster.alarm],
+        "unknown": sum(len(cluster.members) for cluster in clusters),
+        "running": [run for run in runs if run.state in ("queued", "running")],
+        "publish_problem": services.publisher.problem,
+    }
+    return show(request, services, "now.html.j2", "Now", context)
+
+
+@router.get("/page/static/{digest}/{name}", response_class=Response)
+def get_static(digest: str, name: str) -> Response:
+    """One of the page's own files; it never changes under its digest."""
+    content, now = static_files().get(name, (b"", ""))
+    if digest != now:
+        raise HTTPException(404, "no such file: load the page again")
+    kept = "public, max-age=31536000, immutable"
+    kind = _TYPES[name.rpartition(".")[2]]
+    return Response(content, media_type=f"{kind}; charset=utf-8", headers={"cache-control": kept})

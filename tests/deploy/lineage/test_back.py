@@ -1,0 +1,127 @@
+"""From a verdict or a release back to the labels and people behind it."""
+
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+from lineage_story import MEDIA, Story, exemplar
+from verdicts import make_item, make_verdict
+
+from deploy.lineage import back
+from deploy.lineage.topic import TopicError
+from deploy.server.services import Services
+from detector.records import Verdict
+from detector.release.artifact import SNAPSHOT, Artifact
+from memory.rows import insert_rows
+
+
+@pytest.fixture
+def in_topic(monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
+    """The topic has the verdict of the story, and no other."""
+
+    def read(_ingest: object, place: object, _timeout_s: float) -> Verdict | None:
+        return story.verdict if getattr(place, "offset", None) == story.verdict.item.offset else None
+
+    monkeypatch.setattr(back, "read_verdict", read)
+
+
+@pytest.mark.usefixtures("in_topic")
+def test_a_verdict_leads_to_its_release_approvals_neighbours_labels_and_people(
+    http: TestClient, story: Story
+) -> None:
+    found = http.get(f"/lineage/verdicts/{story.verdict.id}").json()
+    assert found["problems"] == []
+    assert found["verdict"]["id"] == story.verdict.id
+    assert found["written"]["release"] == story.second.version
+    release = found["release"]
+    assert release["release"]["digest"] == story.second.digest
+    assert release["parents"] == [story.first.digest]
+    assert [(entry["action"], entry["actor"]) for entry in release["history"]] == [
+        ("propose", "ada"),
+        ("approve", "cem"),
+        ("promote", "cem"),
+    ]
+    assert [(learnt["label"], learnt["entry"]["actor"], learnt["items"]) for learnt in release["labels"]] == [
+        (1, "bea", {"train": 1, "test": 1}),
+        (3, "bea", {"train": 1}),
+    ]
+    assert release["sources"] == {"trip": {"train": 1, "test": 1}, "web": {"train": 1}}
+    assert release["verdicts"] == {"real": 1}
+    near, next_, unlearnt = found["neighbours"]
+    assert (near["learnt"]["family"], near["label"]["actor"], near["label"]["what"]) == (
+        "real",
+        "bea",
+        "real",
+    )
+    assert (next_["learnt"]["label"], next_["label"]["what"]) == (3, "upsampling")
+    assert (unlearnt["learnt"], unlearnt["label"], unlearnt["distance"]) == (None, None, 77)
+
+
+@pytest.mark.usefixtures("in_topic")
+def test_a_verdict_that_its_topic_has_no_more_keeps_its_release(http: TestClient, story: Story) -> None:
+    found = http.get(f"/lineage/verdicts/{MEDIA}-0-100").json()
+    assert found["problems"] == ["the topic has this verdict no more"]
+    assert (found["verdict"], found["neighbours"]) == (None, [])
+    assert found["release"]["release"]["digest"] == story.first.digest
+    assert [ref["id"] for ref in found["release"]["newest"]] == [f"{MEDIA}-0-101", f"{MEDIA}-0-100"]
+
+
+@pytest.mark.usefixtures("story")
+def test_while_the_broker_is_away_the_rest_is_told(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise TopicError("cannot reach the broker")
+
+    monkeypatch.setattr(back, "read_verdict", away)
+    found = http.get(f"/lineage/verdicts/{MEDIA}-0-102").json()
+    assert found["problems"] == ["the verdict itself cannot be read now: cannot reach the broker"]
+    assert len(found["release"]["labels"]) == 2
+
+
+def test_an_unknown_one_is_read_from_the_memory_where_no_topic_has_it(
+    http: TestClient, story: Story, services: Services
+) -> None:
+    verdict = make_verdict(make_item(200, topic=MEDIA), release=story.first.digest)
+    with services.memory.write() as connection:
+        insert_rows(connection, [exemplar(200, "web", verdict.model_dump_json())])
+    found = http.get(f"/lineage/verdicts/{MEDIA}-0-200").json()
+    assert (found["written"], found["verdict"]["label"]) == (None, "unknown")
+    assert found["release"]["release"]["digest"] == story.first.digest
+
+
+def test_a_release_from_before_there_were_snapshots_says_so(
+    http: TestClient,
+    make_artifact: Callable[..., Artifact],
+    go_live: Callable[[Artifact, str], None],
+    note: Callable[[Verdict], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = make_artifact()
+    go_live(old, "bea")
+    verdict = make_verdict(make_item(7, topic=MEDIA), release=old.digest)
+    note(verdict)
+    monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
+    found = http.get(f"/lineage/verdicts/{verdict.id}").json()
+    assert found["problems"] == [f"release {old.version} was made before releases had a training snapshot"]
+    assert (found["release"]["labels"], found["release"]["sources"]) == (None, None)
+
+
+def test_what_is_known_to_nobody_is_not_found(http: TestClient, note: Callable[[Verdict], None]) -> None:
+    for path in (f"verdicts/{MEDIA}-0-9", "verdicts/no%2Fid", f"releases/{'0' * 64}"):
+        answer = http.get(f"/lineage/{path}")
+        assert answer.status_code == 404, path
+    assert "topic-partition-offset" in http.get(f"/lineage/verdicts/{MEDIA}-0-9").json()["detail"]
+    note(make_verdict(make_item(9, topic=MEDIA)))
+    (problem,) = http.get(f"/lineage/verdicts/{MEDIA}-0-9").json()["problems"][1:]
+    assert problem == "the ledger does not know the release aaaaaaaaaaaa that said it"
+
+
+@pytest.mark.usefixtures("in_topic")
+def test_a_snapshot_that_is_not_the_release_s_is_not_believed(
+    http: TestClient, story: Story, services: Services
+) -> None:
+    place = f"{story.second.digest}/{SNAPSHOT}"
+    other = b"".join(services.artifacts.read(story.first.digest, SNAPSHOT).pieces)
+    services.artifacts._objects.write(place, other)
+    answer = http.get(f"/lineage/verdicts/{story.verdict.id}")
+    assert answer.status_code == 409
+    assert "training snapshot" in answer.json()["detail"]

@@ -1,0 +1,66 @@
+"""A browser without a browser, and a memory with clusters, written as the memory's process would."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import insert
+
+from deploy.app import create_app
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from memory.records import Exemplar
+from memory.rows import NewRow, insert_rows
+from memory.schema import clusters
+
+Fill = Callable[..., list[str]]
+
+
+@pytest.fixture
+def page(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
+    """What a browser sees; it sends where its forms come from, as browsers do."""
+    base = "http://127.0.0.1:8700"
+    with TestClient(
+        create_app(settings, services),
+        base_url=base,
+        headers={"Origin": base},
+        raise_server_exceptions=False,
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def fill(services: Services) -> Fill:
+    """Puts a cluster of unknown items into the memory; returns their ids."""
+
+    def put(name: str, count: int, source: str = "camera-7", place: int = 0) -> list[str]:
+        rng = np.random.default_rng(len(name) + count)
+        ids = [f"forgewatch.media-{place}-{number}" for number in range(count)]
+        with services.memory.write() as connection:
+            insert_rows(connection, [_row(services, each, source, rng) for each in ids])
+            row = {"id": name, "shown_ms": 0, "members": json.dumps(ids), "place": place, "spread": 1.0}
+            connection.execute(insert(clusters).values(**row, unclustered=False))
+        return ids
+
+    return put
+
+
+def _row(services: Services, name: str, source: str, rng: np.random.Generator) -> NewRow:
+    crops = rng.integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
+    exemplar = Exemplar(
+        id=name,
+        media_digest=rng.bytes(32).hex(),
+        crops_digest=services.crops.put(crops),
+        source=source,
+        group=name,
+        shelf="unknown",
+        family=None,
+        split=None,
+        release="a" * 64,
+        unknown_score=4.2,
+        received_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    return NewRow(exemplar, 1, rng.normal(size=8).astype(np.float32), "2", None, None)

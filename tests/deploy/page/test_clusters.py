@@ -1,0 +1,128 @@
+"""What an operator sees of clusters, and does with them by plain forms."""
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from deploy.page.pictures import residual
+from deploy.server.services import Services
+from memory.labels import history
+from memory.rows import counts, exemplars_of
+
+Fill = Callable[..., list[str]]
+
+HOSTILE = "<script>alert(1)</script>\u202egpj.\x07"
+
+
+def shelves(services: Services) -> dict[tuple[str, str | None], int]:
+    with services.memory.read() as connection:
+        return {(shelf, family): count for (shelf, family), count in counts(connection).items()}
+
+
+def test_an_empty_memory_says_what_will_come(page: TestClient) -> None:
+    shown = page.get("/page/clusters")
+    assert (shown.status_code, "Nothing waits" in shown.text) == (200, True)
+
+
+def test_each_cluster_is_listed_with_its_pictures(page: TestClient, fill: Fill) -> None:
+    fill("fmvr4m", 3)
+    text = page.get("/page/clusters").text
+    assert 'href="/page/clusters/fmvr4m"' in text
+    assert text.count("/pixels.png") == 3
+
+
+def test_a_name_without_a_selection_goes_to_the_whole_cluster(
+    page: TestClient, fill: Fill, services: Services
+) -> None:
+    fill("fmvr4m", 3)
+    done = page.post("/page/clusters/fmvr4m", data={"do": "label", "family": " blended "})
+    assert done.history[0].status_code == 303
+    assert sum(n for (shelf, family), n in shelves(services).items() if family == "blended") == 3
+
+
+def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(
+    page: TestClient, fill: Fill, services: Services
+) -> None:
+    ids = fill("fmvr4m", 3)
+    page.post("/page/clusters/fmvr4m", data={"do": "label", "family": "blended", "ids": ids[1:]})
+    assert shelves(services)[("unknown", None)] == 1
+    (entry,) = history(services.memory)
+    shown = page.post("/page/clusters/fmvr4m", data={"do": "undo", "label": str(entry.id)})
+    assert shown.status_code == 200
+    assert shelves(services) == {("unknown", None): 3}
+
+
+def test_what_is_refused_keeps_what_was_typed_and_selected(page: TestClient, fill: Fill) -> None:
+    ids = fill("fmvr4m", 3)
+    form = {"do": "label", "family": "Not A Family", "ids": ids[:1]}
+    shown = page.post("/page/clusters/fmvr4m", data=form)
+    assert shown.status_code == 409
+    assert 'role="alert"' in shown.text
+    assert 'value="Not A Family"' in shown.text
+    assert f'value="{ids[0]}" checked' in shown.text
+
+
+def test_a_form_of_another_origin_does_nothing(page: TestClient, fill: Fill, services: Services) -> None:
+    fill("fmvr4m", 2)
+    form = {"do": "label", "family": "blended"}
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+        assert page.post("/page/clusters/fmvr4m", data=form, headers={"Origin": origin}).status_code == 403
+    del page.headers["Origin"]
+    assert page.post("/page/clusters/fmvr4m", data=form).status_code == 403
+    assert shelves(services) == {("unknown", None): 2}
+
+
+def test_pages_hold_every_member_once_in_each_order(page: TestClient, fill: Fill) -> None:
+    ids = fill("fmvr4m", 50)
+    for order in ("typical", "farthest", "random"):
+        seen: list[str] = []
+        for number in (1, 2, 3):
+            text = page.get(f"/page/clusters/fmvr4m?order={order}&page={number}").text
+            seen += [each for each in ids if f'name="ids" value="{each}"' in text]
+        assert sorted(seen) == sorted(ids)
+
+
+def test_what_a_producer_wrote_is_text_alone(page: TestClient, fill: Fill) -> None:
+    fill("fmvr4m", 2, source=HOSTILE)
+    text = page.get("/page/clusters/fmvr4m").text
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;" in text
+    assert "\x07" not in text
+    assert "<bdi" in text
+
+
+def test_only_pngs_made_here_are_sent(page: TestClient, fill: Fill, services: Services) -> None:
+    (name,) = fill("fmvr4m", 1)
+    with services.memory.read() as connection:
+        (item,) = exemplars_of(connection, [name])
+    crop = services.crops.load(str(item.crops_digest))[0]
+    sent = page.get(f"/page/pictures/{name}/pixels.png")
+    assert sent.headers["content-type"] == "image/png"
+    with Image.open(io.BytesIO(sent.content)) as image:
+        assert np.array_equal(np.asarray(image), crop)
+    assert page.get(f"/page/pictures/{name}/residual.png").status_code == 200
+    assert page.get("/page/pictures/nothing/pixels.png").status_code == 404
+
+
+def test_a_flat_crop_has_no_residual_and_an_edge_has_one() -> None:
+    flat = np.full((8, 8, 3), 90, np.uint8)
+    assert (residual(flat) == 128).all()
+    flat[:, 4:] = 100
+    assert residual(flat)[4, 4, 0] > 128 > residual(flat)[4, 3, 0]
+
+
+@pytest.mark.parametrize("path", ["/", "/page/clusters", "/page/clusters/none", "/status"])
+def test_every_answer_is_sent_under_the_policy(page: TestClient, path: str) -> None:
+    policy = page.get(path).headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'")
+    assert "unsafe" not in policy
+
+
+def test_an_unknown_cluster_is_one_line_with_a_way_on(page: TestClient) -> None:
+    shown = page.get("/page/clusters/none")
+    assert shown.status_code == 404
+    assert "there is no cluster none" in shown.text
