@@ -5,11 +5,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from deploy.access import api as access
+from deploy.access.guard import MAX_BODY_BYTES, AccessError, GuardedRoute
+from deploy.access.roles import anyone
+from deploy.access.tokens import TokenError, UnknownTokenError
 from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refused
 from deploy.record.record import RecordError
@@ -24,7 +28,7 @@ from deploy.releases.artifacts import (
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
 from deploy.server import lineage, memory, record, releases, status
-from deploy.server.services import LOOPBACK_NAMES, Services, authorised
+from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from memory.clusters.review import UnknownClusterError
@@ -38,8 +42,10 @@ DESCRIPTION = """\
 Everything that an operator does with Forgewatch goes through here: look at what was rejected as
 unknown, name it, ask for an update, see its evidence, approve or reject it, roll back.
 
-Give who you are in `X-Forgewatch-Actor` with everything that changes something: it is put on record.
-Where the server has a token, send it as a bearer token with every request but `/healthz`.
+Send your token as a bearer token with every request: it says who you are, and what you may do. Each
+operation names the roles that may call it (`x-forgewatch-roles`). Where the server listens on loopback and
+no person has a token, everybody may do everything; say who you are in `X-Forgewatch-Actor` (1 to 200
+characters, percent-encoded UTF-8) with everything that changes something. What is done is put on record.
 """
 
 # The nearest class of an error's own decides, whatever the order here.
@@ -61,27 +67,46 @@ _STATUS: dict[type[Exception], int] = {
     CropsMissingError: 404,
     CropsUnavailableError: 503,
     StoreUnavailableError: 503,
+    AccessError: 503,
+    TokenError: 409,
+    UnknownTokenError: 404,
 }
+
+_health = APIRouter(route_class=GuardedRoute)
+
+
+@_health.get("/healthz", tags=["status"], openapi_extra=anyone())
+def healthz() -> dict[str, str]:
+    """Whether the process answers; says nothing about Kafka (see /status)."""
+    return {"status": "ok"}
+
+
+_ROUTERS = (
+    releases.router,
+    memory.router,
+    lineage.router,
+    record.router,
+    status.router,
+    access.router,
+    _health,
+)
+_described = HTTPBearer(auto_error=False, description="a token; none where no person has one")
 
 
 def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     """The API over opened services; `services` stay open for as long as the app answers."""
     app = FastAPI(
-        title="Forgewatch deploy", version="0.1.0", description=DESCRIPTION, lifespan=collecting(services)
+        title="Forgewatch deploy",
+        version="0.1.0",
+        description=DESCRIPTION,
+        lifespan=collecting(services),
+        max_body_size=MAX_BODY_BYTES,
     )
     app.state.settings = settings
     app.state.services = services
-    if settings.token is None:
-        # A page of another origin whose name was made to resolve to loopback is no loopback caller.
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))
-    for router in (releases.router, memory.router, lineage.router, record.router, status.router):
-        app.include_router(router, dependencies=[Depends(authorised)])
-
-    @app.get("/healthz", tags=["status"])
-    def healthz() -> dict[str, str]:
-        """Whether the process answers; says nothing about Kafka (see /status)."""
-        return {"status": "ok"}
-
+    app.state.access = services.access
+    for router in _ROUTERS:
+        app.include_router(router, dependencies=[Depends(_described)])
     add_page(app)
     for kind, code in _STATUS.items():
         app.add_exception_handler(kind, _answer(code))

@@ -11,11 +11,12 @@ import uvicorn
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import REGISTRY
 
+from deploy.access.guard import refuse_insecure
 from deploy.app import create_app
 from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.ledger import LedgerError
-from deploy.server.services import Services, ServicesError, open_services, refuse_insecure
+from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION
 from ingest.process.frame import Process, failing_on
@@ -33,7 +34,6 @@ _FAREWELL_S = 10
 def work(process: Process) -> None:
     """Serve the API until told to stop. Raises ProcessFailedError and WrongSettingError."""
     settings = DeploySettings()
-    refuse_insecure(settings)
     for room in (settings, MemorySettings(), UpdaterSettings()):
         require_openable(f"{room.model_config['env_prefix']}DATABASE_URL", room.database_url)
     require_files("FORGEWATCH_DEPLOY_ARTIFACTS_URL", settings.artifacts_url)
@@ -48,6 +48,7 @@ def work(process: Process) -> None:
             )
         )
         services = opened.enter_context(open_services(settings))
+        refuse_insecure(settings, services.access)
         metrics.show(services.ledger.events())
         REGISTRY.register(
             metrics.EvaluationGauges(
@@ -63,6 +64,7 @@ def work(process: Process) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # else whoever connects from loopback says which address they come from
             timeout_graceful_shutdown=_FAREWELL_S,
         )
         server = Server(config)

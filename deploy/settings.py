@@ -1,9 +1,13 @@
 """What deploy reads from the environment: FORGEWATCH_DEPLOY_…"""
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, IPvAnyNetwork, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PersonRole = Literal["viewer", "reviewer", "approver", "admin"]
+"""What a person may do (see deploy.access.roles); each may all that those before it may."""
 
 
 class DeploySettings(BaseSettings):
@@ -13,10 +17,24 @@ class DeploySettings(BaseSettings):
 
     url: str = Field("http://127.0.0.1:8700", description="where clients reach the deploy server")
     token: SecretStr | None = Field(
-        None, description="bearer token that the server asks for and clients send; none by default"
+        None,
+        description="bearer token that a client sends; the server takes it for an admin, `shared token`",
+    )
+    detector_token: SecretStr | None = Field(
+        None, description="what detectors send as their token: it may do their calls alone"
+    )
+    updater_token: SecretStr | None = Field(
+        None, description="what the updater sends as its token: it may do its calls alone"
+    )
+    proxy_addresses: list[IPvAnyNetwork] = Field(
+        [],
+        description="networks of proxies whose X-Forwarded-User and X-Forwarded-Groups are believed, as JSON",
+    )
+    proxy_roles: dict[str, PersonRole] = Field(
+        {}, description="the role of each of the groups that such a proxy names, as JSON"
     )
     host: str = Field(
-        "127.0.0.1", description="address the server listens on; others than loopback need a token"
+        "127.0.0.1", description="address the server listens on; others than loopback need a token or a proxy"
     )
     port: int = Field(8700, ge=0, le=65535, description="port the server listens on; 0 takes a free one")
     metrics_port: int = Field(9104, ge=0, le=65535, description="port of /metrics, /livez and /readyz")

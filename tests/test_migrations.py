@@ -11,6 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
+import deploy.access.schema
 import deploy.releases.ledger
 import memory.schema
 import updater.schema
@@ -25,7 +26,7 @@ from memory.store import Store, StoreUnavailableError, load_offsets
 ROOMS = {
     "memory.migrations": ("exemplars", memory.schema.metadata),
     "updater.migrations": ("updater_runs", updater.schema.metadata),
-    "deploy.releases.migrations": ("deploy_ledger", deploy.releases.ledger.metadata),
+    "deploy.releases.migrations": ("deploy_ledger", deploy.access.schema.tokens.metadata),
 }
 BEFORE_REVISIONS = {
     "memory.migrations": "INSERT INTO revision (id, number, schema_number) VALUES (1, 41, 1)",

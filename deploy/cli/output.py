@@ -24,7 +24,8 @@ from updater.terminal import print_grid
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 ActorOption = Annotated[
-    str | None, typer.Option("--as", help="who does this, for the record; else the login name")
+    str | None,
+    typer.Option("--as", help="who does this, where no token says so; else the login name"),
 ]
 
 
@@ -51,8 +52,16 @@ def writable(path: Path | None) -> None:
 
 
 def client(actor: str | None = None) -> Client:
-    """A connection to the settings' deploy server, in somebody's name."""
-    return Client(DeploySettings(), actor or login())
+    """A connection to the settings' deploy server, in the token's name, or somebody's where there is none.
+
+    Raises UsageError where both name somebody.
+    """
+    settings = DeploySettings()
+    if settings.token is None:
+        return Client(settings, actor or login())
+    if actor is not None:
+        raise UsageError(f"--as {actor}: FORGEWATCH_DEPLOY_TOKEN says who acts; leave one of them out")
+    return Client(settings, "")
 
 
 def print_json(value: object) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
+from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
 from deploy.lineage.records import (
     ExemplarLineage,
     LabelLineage,
@@ -58,9 +59,11 @@ class Client:
     """
 
     def __init__(self, settings: DeploySettings, actor: str) -> None:
-        headers = {"X-Forgewatch-Actor": quote(actor, safe=" ")}
-        if settings.token is not None:
-            headers["Authorization"] = f"Bearer {settings.token.get_secret_value()}"
+        """actor is who does what is asked, where no token says so."""
+        if settings.token is None:
+            headers = {"X-Forgewatch-Actor": quote(actor, safe=" ")}
+        else:
+            headers = {"Authorization": f"Bearer {settings.token.get_secret_value()}"}
         self._url = settings.url
         try:
             # trust_env would send loopback traffic through a proxy that the environment names.
@@ -208,6 +211,18 @@ class Client:
         answer = self._ask("POST", f"/imports/{_part(name)}", content=archive, params=params)
         return ImportDone.model_validate_json(answer.content)
 
+    def add_token(self, wanted: TokenRequest) -> TokenMade:
+        """Give a person or a machine a token, which is in this answer alone."""
+        return TokenMade.model_validate_json(self._ask("POST", "/tokens", wanted.model_dump()).content)
+
+    def tokens(self) -> list[TokenEntry]:
+        """Every token that was ever given, the newest first."""
+        return _TOKENS.validate_json(self._ask("GET", "/tokens").content)
+
+    def revoke_token(self, name: str) -> TokenEntry:
+        """End a token at once."""
+        return TokenEntry.model_validate_json(self._ask("POST", f"/tokens/{_part(name)}/revoke").content)
+
     def _move(self, path: str, body: dict[str, Any]) -> Release:
         return Release.model_validate_json(self._ask("POST", path, body).content)
 
@@ -237,6 +252,7 @@ class Client:
 _ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
 _RELEASES = TypeAdapter(list[Release])
 _LEDGER = TypeAdapter(list[LedgerEntry])
+_TOKENS = TypeAdapter(list[TokenEntry])
 _CLUSTERS = TypeAdapter(list[ClusterSummary])
 _LABELS = TypeAdapter(list[LabelEntry])
 _DIGESTS = TypeAdapter(list[str])

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 import httpx
+from pydantic import SecretStr
 from rich.console import Console
 
 from deploy.client.http import Client
@@ -179,7 +180,8 @@ def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
 
     `settings` are a stack's FORGEWATCH_… variables.
     """
-    with Client(DeploySettings(url=settings["FORGEWATCH_DEPLOY_URL"]), "up") as api:
+    detector = SecretStr(settings["FORGEWATCH_DETECTOR_DEPLOY_TOKEN"])  # people may have tokens of their own
+    with Client(DeploySettings(url=settings["FORGEWATCH_DEPLOY_URL"], token=detector), "up") as api:
         rollout = api.rollout()
     if rollout is None:
         return

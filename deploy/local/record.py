@@ -1,6 +1,7 @@
 """What is written about a running stack, so that whoever comes later can use it and end it."""
 
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -89,10 +90,10 @@ def stack_settings(
         "FORGEWATCH_DEPLOY_CACHE_DIR": f"{run}/deploy/cache",
         "FORGEWATCH_DEPLOY_HEALTH_URLS": f"{{{health}}}",
     }
+    for room in ("DETECTOR", "UPDATER"):
+        token = secrets.token_urlsafe(32)
+        own |= {f"FORGEWATCH_DEPLOY_{room}_TOKEN": token, f"FORGEWATCH_{room}_DEPLOY_TOKEN": token}
     kept = _tuning(os.environ)
-    token = kept.get("FORGEWATCH_DEPLOY_TOKEN")
-    if token is not None:
-        kept |= {"FORGEWATCH_DETECTOR_DEPLOY_TOKEN": token, "FORGEWATCH_UPDATER_DEPLOY_TOKEN": token}
     defaults = {
         "FORGEWATCH_INGEST_CLAIM_CHECK_DIR": f"{run}/media",
         # Decoding and looking for faces is what large photographs wait for; a stack has its one worker.

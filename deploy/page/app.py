@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from deploy.page import clusters, now, pictures
+from deploy.page import clusters, login, now, pictures
 from deploy.page.render import Secured
-from deploy.page.visit import own_page, show
-from deploy.server.services import authorised, of_request
+from deploy.page.visit import show
+from deploy.server.services import of_request
 
 Again = Callable[[str, int], Response]
 """Shows the form of a refused action anew, with what was typed; given the reason and a status."""
@@ -19,9 +19,8 @@ Again = Callable[[str, int], Response]
 
 def add_page(app: FastAPI) -> None:
     """Add every view, and send every answer of the app under the page's policy."""
-    for view in (now, clusters, pictures):
-        guards = [Depends(authorised), Depends(own_page)]
-        app.include_router(view.router, include_in_schema=False, dependencies=guards)
+    for view in (now, clusters, pictures, login):
+        app.include_router(view.router, include_in_schema=False)
     app.add_middleware(Secured)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -30,7 +29,9 @@ def add_page(app: FastAPI) -> None:
 def is_page(request: Request) -> bool:
     """Whether a browser's view is answered, and not a call of the API."""
     path = request.url.path
-    return path == "/" or (path.startswith("/page/") and not path.startswith("/page/pictures/"))
+    return path in ("/", "/login", "/logout") or (
+        path.startswith("/page/") and not path.startswith("/page/pictures/")
+    )
 
 
 def refused(request: Request, reason: str, status: int) -> Response:
@@ -39,6 +40,8 @@ def refused(request: Request, reason: str, status: int) -> Response:
     if again is not None:
         del request.state.again  # what it shows may be refused itself
         return again(reason, status)
+    if status == 401 or not hasattr(request.state, "person"):
+        return login.ask(request, reason, status)
     return show(request, of_request(request), "error.html.j2", f"Error {status}", {"error": reason}, status)
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from deploy.access.guard import GuardedRoute
+from deploy.access.roles import least
 from deploy.page.visit import show, visitor
 from deploy.server.memory import ClusterId
 from deploy.server.services import Opened, Services
@@ -15,7 +17,7 @@ from memory.clusters.review import Listed, freshness, list_clusters, members_of
 from memory.labels import history, label, labelled_counts, undo
 from memory.records import IGNORE, REAL
 
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
 
 Order = Literal["typical", "farthest", "random"]
 Look = Literal["pixels", "residual", "map"]
@@ -31,7 +33,7 @@ TILES, CARDS, _BESIDE, _LABELS = 24, 48, 40, 5
 Page = Annotated[int, Query(ge=1, le=100_000)]
 
 
-@router.get("/page/clusters", response_class=HTMLResponse)
+@router.get("/page/clusters", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_clusters(request: Request, services: Opened, page: Page = 1) -> HTMLResponse:
     """What waits for a name, in clusters."""
     listed = list_clusters(services.memory)
@@ -48,7 +50,7 @@ def get_clusters(request: Request, services: Opened, page: Page = 1) -> HTMLResp
     return show(request, services, "clusters.html.j2", "Clusters", context)
 
 
-@router.get("/page/clusters/{cluster}", response_class=HTMLResponse)
+@router.get("/page/clusters/{cluster}", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_cluster(
     request: Request,
     services: Opened,
@@ -61,7 +63,7 @@ def get_cluster(
     return _cluster(request, services, cluster, order, view, page)
 
 
-@router.post("/page/clusters/{cluster}", response_class=Response)
+@router.post("/page/clusters/{cluster}", response_class=Response, openapi_extra=least("reviewer"))
 def act(
     request: Request,
     services: Opened,

@@ -3,6 +3,8 @@
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 
+from deploy.access.guard import GuardedRoute
+from deploy.access.roles import anyone, least
 from deploy.page.render import static_files
 from deploy.page.visit import show
 from deploy.records import PROPOSED
@@ -10,12 +12,12 @@ from deploy.releases.approval import fold
 from deploy.server.services import Opened
 from memory.clusters.review import list_clusters
 
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-@router.get("/", response_class=HTMLResponse)
+@router.get("/", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_now(request: Request, services: Opened) -> HTMLResponse:
     """The state of the whole loop at one look."""
     standing = fold(services.ledger.events())
@@ -33,7 +35,7 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
     return show(request, services, "now.html.j2", "Now", context)
 
 
-@router.get("/page/static/{digest}/{name}", response_class=Response)
+@router.get("/page/static/{digest}/{name}", response_class=Response, openapi_extra=anyone())
 def get_static(digest: str, name: str) -> Response:
     """One of the page's own files; it never changes under its digest."""
     content, now = static_files().get(name, (b"", ""))

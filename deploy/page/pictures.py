@@ -10,13 +10,15 @@ from PIL import Image
 from scipy.ndimage import uniform_filter
 from sqlalchemy import select
 
+from deploy.access.guard import GuardedRoute
+from deploy.access.roles import least
 from deploy.client.pictures import draw_map
 from deploy.server.services import Opened, Services
 from detector.records import Verdict
 from memory.rows import exemplars_of
 from memory.schema import exemplars
 
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
 
 Look = Literal["pixels", "residual", "map"]
 _RESIDUAL_GAIN = 8.0
@@ -28,7 +30,7 @@ _SHOWN_S = 300
 Id = Annotated[str, Path(max_length=300, description="an exemplar's id")]
 
 
-@router.get("/page/pictures/{exemplar}/{look}.png", response_class=Response)
+@router.get("/page/pictures/{exemplar}/{look}.png", response_class=Response, openapi_extra=least("viewer"))
 def picture(services: Opened, exemplar: Id, look: Look) -> Response:
     """An exemplar's first crop in native pixels, its residual, or where it is forged, as a PNG.
 

@@ -1,20 +1,22 @@
 """Who looks at the page, and what each view is framed by: the views to go to, and what waits in them."""
 
-import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from fastapi import HTTPException, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import func, select
 
+from deploy.access.guard import Access, person_of
+from deploy.access.roles import PEOPLE
 from deploy.page.render import render
 from deploy.records import PROPOSED
 from deploy.releases.approval import fold
 from deploy.server.services import Services
 from memory.schema import exemplars
+
+_OF_LOOPBACK = "everybody here: no tokens are set"
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,20 @@ class Frame:
     nav: tuple[tuple[str, tuple[Entry, ...]], ...]
 
 
-def own_page(request: Request) -> None:
-    """Raise HTTPException (403) where a form is sent by a page of another origin (a FastAPI dependency)."""
-    origin = urlsplit(request.headers.get("origin", "")).netloc
-    if request.method != "GET" and origin != request.headers.get("host"):
-        raise HTTPException(403, "a page of another origin may send nothing here")
-
-
 def visitor(request: Request) -> Visitor:
-    """Who asks."""
-    return Visitor(getpass.getuser(), "everybody here: no tokens are set", True, True, True, False, "")
+    """Who asks, as the gate before the view found."""
+    access: Access = request.app.state.access
+    person = person_of(request)
+    roles = [role for role in PEOPLE if role in person.roles]
+    return Visitor(
+        name=person.name,
+        said=_OF_LOOPBACK if person.by == "loopback" else ", ".join(roles),
+        may_review=not person.roles.isdisjoint(PEOPLE[1:]),
+        may_approve=not person.roles.isdisjoint(PEOPLE[2:]),
+        may_admit="admin" in person.roles,
+        leaves=person.by == "session",
+        form_token=access.form_token(request),
+    )
 
 
 def show(

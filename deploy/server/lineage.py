@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
+from deploy.access.guard import GuardedRoute
+from deploy.access.roles import least
 from deploy.lineage import back, onward
 from deploy.lineage.ground import Ground
 from deploy.lineage.records import (
@@ -25,7 +27,7 @@ from deploy.server.services import Opened
 from deploy.settings import DeploySettings
 from updater.candidate.report import figures
 
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
 
 
 def ground(request: Request, services: Opened) -> Ground:
@@ -52,7 +54,7 @@ Id = Annotated[str, Path(max_length=300)]
 SourceName = Annotated[str, Query(min_length=1, max_length=1000, description="as the stream has it")]
 
 
-@router.get("/lineage/verdicts/{id_}", tags=["lineage"])
+@router.get("/lineage/verdicts/{id_}", tags=["lineage"], openapi_extra=least("viewer"))
 def get_verdict(here: Here, id_: Id) -> VerdictLineage:
     """A verdict with its release, the approvals, the nearest exemplars, their labels and who gave them.
 
@@ -61,31 +63,31 @@ def get_verdict(here: Here, id_: Id) -> VerdictLineage:
     return back.of_verdict(here, id_)
 
 
-@router.get("/lineage/releases/{digest}", tags=["lineage"])
+@router.get("/lineage/releases/{digest}", tags=["lineage"], openapi_extra=least("viewer"))
 def get_release_lineage(here: Here, digest: Digest) -> ReleaseLineage:
     """A release with its approvals, the labels and sources that it was made of, and its verdicts."""
     return back.of_release(here, digest)
 
 
-@router.get("/lineage/labels/{number}", tags=["lineage"])
+@router.get("/lineage/labels/{number}", tags=["lineage"], openapi_extra=least("viewer"))
 def get_label(here: Here, number: int) -> LabelLineage:
     """A label, the releases that it went into, and what those said."""
     return onward.of_label(here, number)
 
 
-@router.get("/lineage/sources", tags=["lineage"])
+@router.get("/lineage/sources", tags=["lineage"], openapi_extra=least("viewer"))
 def get_source(here: Here, source: SourceName) -> SourceLineage:
     """A source, the releases that its exemplars went into, and what those said."""
     return onward.of_source(here, source)
 
 
-@router.get("/lineage/exemplars/{id_}", tags=["lineage"])
+@router.get("/lineage/exemplars/{id_}", tags=["lineage"], openapi_extra=least("viewer"))
 def get_exemplar(here: Here, id_: Id) -> ExemplarLineage:
     """An exemplar, its labels, the releases that it went into, and what those said."""
     return onward.of_exemplar(here, id_)
 
 
-@router.get("/figures", tags=["releases"])
+@router.get("/figures", tags=["releases"], openapi_extra=least("viewer"))
 def list_figures(services: Opened) -> list[ReleaseFigures]:
     """What each release was measured at (aa, af and the others), in the order in which they were proposed.
 

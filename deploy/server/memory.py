@@ -11,6 +11,8 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
+from deploy.access.roles import least
 from deploy.lineage.labels import label_entries
 from deploy.records import (
     ClusterDetail,
@@ -24,7 +26,7 @@ from deploy.records import (
     SkippedFile,
 )
 from deploy.releases.approval import fold
-from deploy.server.services import Actor, Opened, Services
+from deploy.server.services import Opened, Services
 from detector.release.artifact import MANIFEST
 from detector.release.contract import PICTURE
 from detector.release.manifest import read_manifest
@@ -35,12 +37,15 @@ from memory.import_files import LabelledFile, labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo
 
 log = structlog.get_logger()
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
+
+MAX_LABEL_BYTES = 2**24
+"""Of a label with the ids of 100,000 exemplars."""
 
 ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from /clusters")]
 
 
-@router.get("/clusters", tags=["memory"])
+@router.get("/clusters", tags=["memory"], openapi_extra=least("viewer"))
 def get_clusters(services: Opened) -> list[ClusterSummary]:
     """The clusters of unknowns that wait, as the memory last computed them; `/clustering` says when.
 
@@ -60,26 +65,34 @@ def get_clusters(services: Opened) -> list[ClusterSummary]:
     ]
 
 
-@router.get("/clustering", tags=["memory"])
+@router.get("/clustering", tags=["memory"], openapi_extra=least("viewer"))
 def get_clustering(services: Opened) -> Clustering:
     """How fresh the list of clusters is."""
     found = freshness(services.memory)
     return Clustering(computed_at=found.computed_at, newer=found.newer)
 
 
-@router.get("/clusters/{cluster}", tags=["memory"])
+@router.get("/clusters/{cluster}", tags=["memory"], openapi_extra=least("viewer"))
 def get_cluster(services: Opened, cluster: ClusterId) -> ClusterDetail:
     """A cluster as it was shown: its members that still wait, the most typical first."""
     return ClusterDetail(id=cluster, members=members_of(services.memory, cluster))
 
 
-@router.get("/clusters/{cluster}/sheet.png", tags=["memory"], response_class=Response)
+@router.get(
+    "/clusters/{cluster}/sheet.png", tags=["memory"], response_class=Response, openapi_extra=least("viewer")
+)
 def get_sheet(services: Opened, cluster: ClusterId) -> Response:
     """A cluster's contact sheet: crops of its members at native resolution, as one PNG."""
     return Response(cluster_sheet(services.memory, services.crops, cluster), media_type="image/png")
 
 
-@router.post("/labels", tags=["memory"], status_code=201)
+@router.post(
+    "/labels",
+    tags=["memory"],
+    status_code=201,
+    openapi_extra=least("reviewer"),
+    max_body_size=MAX_LABEL_BYTES,
+)
 def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     """Call exemplars a family, `real` or `ignore`: all of them or none.
 
@@ -97,7 +110,7 @@ def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     return LabelDone(label=number, exemplars=len(ids), contradicted=contradicted)
 
 
-@router.post("/labels/{number}/undo", tags=["memory"], status_code=201)
+@router.post("/labels/{number}/undo", tags=["memory"], status_code=201, openapi_extra=least("reviewer"))
 def undo_label(services: Opened, actor: Actor, number: int) -> LabelDone:
     """Bring the exemplars of a label back to what they were; 409 where a later label holds one of them."""
     undoing = undo(services.memory, number, actor)
@@ -106,7 +119,7 @@ def undo_label(services: Opened, actor: Actor, number: int) -> LabelDone:
     return LabelDone(label=undoing, exemplars=entry.exemplars)
 
 
-@router.get("/labels", tags=["memory"])
+@router.get("/labels", tags=["memory"], openapi_extra=least("viewer"))
 def list_labels(services: Opened) -> list[LabelEntry]:
     """Who called what what and when, and what was undone, the newest first."""
     return list(label_entries(services.memory).values())
@@ -136,14 +149,14 @@ Source = Annotated[
 _MEMORY_BYTES = 2**24
 
 
-@router.post("/known-media", tags=["memory"])
+@router.post("/known-media", tags=["memory"], openapi_extra=least("viewer"))
 def known_media(services: Opened, body: MediaDigests) -> dict[str, str]:
     """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
     with services.memory.read() as connection:
         return labels_of_media(connection, body.digests)
 
 
-@router.post("/test-media", tags=["memory"])
+@router.post("/test-media", tags=["memory"], openapi_extra=least("viewer"))
 def get_test_media(services: Opened, body: MediaDigests) -> list[str]:
     """Which of this imported media is only measured on, by its SHA-256; what was never imported is left
     out."""
@@ -151,7 +164,7 @@ def get_test_media(services: Opened, body: MediaDigests) -> list[str]:
         return test_media(connection, body.digests)
 
 
-@router.post("/imports/{name}", tags=["memory"])
+@router.post("/imports/{name}", tags=["memory"], openapi_extra=least("reviewer"), max_body_size=UNLIMITED)
 async def add_files(
     services: Opened,
     actor: Actor,

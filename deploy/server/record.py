@@ -5,13 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime
 
+from deploy.access.guard import GuardedRoute
+from deploy.access.roles import least
 from deploy.records import RecordEntry
 from deploy.server.services import Opened
 
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
 
 
-@router.get("/record", tags=["record"])
+@router.get("/record", tags=["record"], openapi_extra=least("viewer"))
 def list_record(
     services: Opened,
     limit: Annotated[int, Query(ge=1, le=1000, description="at most so many acts")] = 100,

@@ -8,38 +8,40 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
+from deploy.access.roles import least
 from deploy.record.acts import Act
 from deploy.records import Approve, Because, LedgerEntry, Release, ReleaseDetail
 from deploy.releases import approval, metrics
 from deploy.releases.approval import fold
 from deploy.releases.ledger import Decide, Event, Move
-from deploy.server.services import Actor, Opened, Services
+from deploy.server.services import Opened, Services
 from detector.records import Rollout
 from memory.labels import labelled_counts
 from updater.candidate.outlook import Outlook, outlook_of
 from updater.records import Candidate, UpdateRun
 
 log = structlog.get_logger()
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the artifact's manifest.json")]
 FileName = Annotated[str, Path(max_length=100, description="a file of the artifact, such as manifest.json")]
 
 
-@router.get("/rollout", tags=["releases"])
+@router.get("/rollout", tags=["releases"], openapi_extra=least("viewer", "detector", "updater"))
 def get_rollout(services: Opened) -> Rollout | None:
     """What every worker is to serve, by the ledger; null before the first approval."""
     return fold(services.ledger.events()).rollout(services.ledger.id)
 
 
-@router.get("/releases", tags=["releases"])
+@router.get("/releases", tags=["releases"], openapi_extra=least("viewer"))
 def list_releases(services: Opened) -> list[Release]:
     """Every release that was ever proposed, the one that moved last first."""
     releases = fold(services.ledger.events()).releases.values()
     return sorted(releases, key=lambda release: release.sequence, reverse=True)
 
 
-@router.get("/releases/{digest}", tags=["releases"])
+@router.get("/releases/{digest}", tags=["releases"], openapi_extra=least("viewer"))
 def get_release(services: Opened, digest: Digest) -> ReleaseDetail:
     """One release with its history. Its evidence: /artifacts/{digest}/evaluation.json and model_card.md."""
     events = services.ledger.events()
@@ -48,13 +50,13 @@ def get_release(services: Opened, digest: Digest) -> ReleaseDetail:
     return ReleaseDetail(**dict(release), history=history)
 
 
-@router.get("/ledger", tags=["releases"])
+@router.get("/ledger", tags=["releases"], openapi_extra=least("viewer"))
 def list_events(services: Opened) -> list[LedgerEntry]:
     """Who did what and when: every event, oldest first."""
     return [entry(event) for event in services.ledger.events()]
 
 
-@router.post("/releases", tags=["releases"], status_code=201)
+@router.post("/releases", tags=["releases"], status_code=201, openapi_extra=least("admin", "updater"))
 def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
     """Propose a candidate whose artifact was put here before. Doing it twice is the same as once.
 
@@ -70,7 +72,7 @@ def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
     )
 
 
-@router.post("/releases/{digest}/approve", tags=["releases"])
+@router.post("/releases/{digest}/approve", tags=["releases"], openapi_extra=least("approver"))
 def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Release:
     """Approve exactly these bytes and take them live; the release before retires.
 
@@ -88,20 +90,20 @@ def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Re
     return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor))
 
 
-@router.post("/releases/{digest}/promote", tags=["releases"])
+@router.post("/releases/{digest}/promote", tags=["releases"], openapi_extra=least("approver"))
 def promote(services: Opened, actor: Actor, digest: Digest) -> Release:
     """Take an approved release live: the second half of an approval, where only the first was done."""
     evidence = services.artifacts.evidence(digest)
     return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor))
 
 
-@router.post("/releases/{digest}/reject", tags=["releases"])
+@router.post("/releases/{digest}/reject", tags=["releases"], openapi_extra=least("approver"))
 def reject(services: Opened, actor: Actor, digest: Digest, body: Because) -> Release:
     """Refuse a proposed release, or one that is approved and not live, for good."""
     return _move(services, digest, lambda history: approval.reject(history, digest, body.reason, actor))
 
 
-@router.post("/rollback", tags=["releases"])
+@router.post("/rollback", tags=["releases"], openapi_extra=least("approver"))
 def rollback(services: Opened, actor: Actor, body: Because) -> Release:
     """Take the live release out and bring the one before it back; answers with the one that is live now."""
 
@@ -115,7 +117,13 @@ def rollback(services: Opened, actor: Actor, body: Because) -> Release:
     return live
 
 
-@router.put("/artifacts/{digest}/{name}", tags=["artifacts"], status_code=204)
+@router.put(
+    "/artifacts/{digest}/{name}",
+    tags=["artifacts"],
+    status_code=204,
+    openapi_extra=least("admin", "updater"),
+    max_body_size=UNLIMITED,
+)
 async def put_file(services: Opened, actor: Actor, digest: Digest, name: FileName, request: Request) -> None:
     """Put one file of an artifact as the raw body; manifest.json last, which verifies the whole.
 
@@ -130,7 +138,12 @@ async def put_file(services: Opened, actor: Actor, digest: Digest, name: FileNam
     log.info("artifact file received", digest=digest, name=name, actor=actor)
 
 
-@router.get("/artifacts/{digest}/{name}", tags=["artifacts"], response_class=StreamingResponse)
+@router.get(
+    "/artifacts/{digest}/{name}",
+    tags=["artifacts"],
+    response_class=StreamingResponse,
+    openapi_extra=least("viewer", "detector", "updater"),
+)
 def get_file(services: Opened, digest: Digest, name: FileName) -> StreamingResponse:
     """One file of a complete artifact; 404 while it is not complete."""
     stored = services.artifacts.read(digest, name)
@@ -175,14 +188,14 @@ def entry(event: Event) -> LedgerEntry:
     )
 
 
-@router.get("/outlook", tags=["updates"])
+@router.get("/outlook", tags=["updates"], openapi_extra=least("viewer"))
 def get_outlook(services: Opened) -> Outlook:
     """What an update of today's labels would rest on, and what it would and would not know."""
     with services.memory.read() as connection:
         return outlook_of(labelled_counts(connection))
 
 
-@router.post("/updates", tags=["updates"], status_code=202)
+@router.post("/updates", tags=["updates"], status_code=202, openapi_extra=least("reviewer"))
 def request_update(services: Opened, actor: Actor) -> UpdateRun:
     """Ask for an update now. A runner takes it up; follow it at /updates/{id}."""
     slot = f"manual/{secrets.token_hex(8)}"
@@ -193,13 +206,13 @@ def request_update(services: Opened, actor: Actor) -> UpdateRun:
     return run
 
 
-@router.get("/updates", tags=["updates"])
+@router.get("/updates", tags=["updates"], openapi_extra=least("viewer"))
 def list_updates(services: Opened, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> list[UpdateRun]:
     """Update runs, the newest first."""
     return services.runs.newest(limit)
 
 
-@router.get("/updates/{run}", tags=["updates"])
+@router.get("/updates/{run}", tags=["updates"], openapi_extra=least("viewer"))
 def get_update(services: Opened, run: int) -> UpdateRun:
     """One update run: its state, stage and progress, and why it ended as it did."""
     try:

@@ -1,12 +1,6 @@
-"""What the API's functions are given: who asks, and what was opened once a process.
+"""What the API's functions are given: what was opened once a process. Who asks is deploy.access's."""
 
-There is one shared token and a name that the caller gives: good for a record of who did what among
-people who trust each other, no proof against one of them.
-"""
-
-import ipaddress
 import os
-import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
-from urllib.parse import unquote
 
 import numpy as np
-from fastapi import Depends, Header, HTTPException, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, Request
 from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 
+from deploy.access.guard import Access, AccessError, open_access
 from deploy.record.record import Record
 from deploy.record.rooms import MemoryActs
 from deploy.releases.artifacts import ArtifactStore
@@ -34,7 +27,6 @@ from detector.records import RELEASES
 from detector.release.artifact import EVALUATION
 from detector.settings import DetectorSettings
 from ingest.kafka.access import kafka_options
-from ingest.process.frame import WrongSettingError
 from ingest.records import MediaPlan
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -125,6 +117,7 @@ class ServicesError(Exception):
 class Services:
     """What one deploy server has open."""
 
+    access: Access
     ledger: Ledger
     record: Record
     memory_acts: MemoryActs
@@ -159,6 +152,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         record = Record(settings.database_url)
         stack.callback(record.close)
         try:
+            access = stack.enter_context(open_access(settings))
             store = Store(memory.database_url)
             stack.callback(store.close)
             crops = CropStore(memory.crops_url)
@@ -166,7 +160,14 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             stack.callback(engine.dispose)
             runs = RunTable(engine, lease_s=updater.lease_s)
             artifacts = ArtifactStore(settings.artifacts_url, settings.max_file_bytes)
-        except (ExemplarMemoryError, UnknownLayoutError, SQLAlchemyError, OSError, ImportError) as error:
+        except (
+            AccessError,
+            ExemplarMemoryError,
+            UnknownLayoutError,
+            SQLAlchemyError,
+            OSError,
+            ImportError,
+        ) as error:
             raise ServicesError(str(error).splitlines()[0]) from error
         importer = Importer(store, crops, memory, ingest)
         stack.callback(importer.close)
@@ -178,6 +179,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             timeout_s=settings.kafka_timeout_s,
         )
         yield Services(
+            access,
             ledger,
             record,
             MemoryActs(store, record),
@@ -201,60 +203,3 @@ def of_request(request: Request) -> Services:
 
 
 Opened = Annotated[Services, Depends(of_request)]
-
-
-LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-
-_bearer = HTTPBearer(auto_error=False, description="FORGEWATCH_DEPLOY_TOKEN, where the server has one")
-
-
-def refuse_insecure(settings: DeploySettings) -> None:
-    """Raise WrongSettingError where the server would listen beyond loopback without a token."""
-    if settings.token is not None and settings.token.get_secret_value() == "":
-        raise WrongSettingError("FORGEWATCH_DEPLOY_TOKEN", "it is empty; unset it or give it a value")
-    if settings.token is None and not _is_loopback(settings.host):
-        raise WrongSettingError(
-            "FORGEWATCH_DEPLOY_HOST",
-            f"{settings.host} can be reached from elsewhere; set FORGEWATCH_DEPLOY_TOKEN as well",
-        )
-
-
-def authorised(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> None:
-    """Let a request through that bears the token, or any where none is set; else 401."""
-    settings: DeploySettings = request.app.state.settings
-    if settings.token is None:
-        return
-    given = credentials.credentials if credentials else ""
-    if not secrets.compare_digest(given.encode(), settings.token.get_secret_value().encode()):
-        raise HTTPException(401, "a valid bearer token is needed", {"WWW-Authenticate": "Bearer"})
-
-
-def _named(
-    x_forgewatch_actor: Annotated[
-        str,
-        Header(
-            min_length=1,
-            max_length=600,
-            description="who does this; percent-encoded UTF-8. Written to the record. (That it must be "
-            "given also keeps web pages of other origins from sending a simple form here.)",
-        ),
-    ],
-) -> str:
-    actor = unquote(x_forgewatch_actor).strip()
-    if not actor or not actor.isprintable() or len(actor) > 200:
-        raise HTTPException(422, "X-Forgewatch-Actor must be 1 to 200 printable characters")
-    return actor
-
-
-Actor = Annotated[str, Depends(_named)]
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -14,6 +14,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from deploy.access.guard import GuardedRoute
+from deploy.access.roles import least
 from deploy.records import PROPOSED, PartitionLag, ProcessHealth, Shelved, Status
 from deploy.releases.approval import fold
 from deploy.releases.epoch import recent_raises
@@ -25,12 +27,12 @@ from ingest.kafka.access import barred, kafka_options
 from memory.rows import counts
 from memory.store import load_offsets
 
-router = APIRouter()
+router = APIRouter(route_class=GuardedRoute)
 
 _UPDATES_SHOWN = 5
 
 
-@router.get("/status", tags=["status"])
+@router.get("/status", tags=["status"], openapi_extra=least("viewer"))
 def get_status(request: Request, services: Opened) -> Status:
     """The live release, what waits for whom, lag by group and partition, processes that answer."""
     return look(request.app.state.settings, services)

@@ -43,7 +43,7 @@ DECIDED = {
     },
     "memory": {"database_url", "crops_url", "index_path"},
     "updater": {"database_url", "deploy_url", "deploy_token", "work_dir", "job_template"},
-    "deploy": {"token", "database_url", "artifacts_url", "cache_dir"},
+    "deploy": {"token", "detector_token", "updater_token", "database_url", "artifacts_url", "cache_dir"},
 }
 """Settings that another value decides, such as the name of a Secret: there is one place for each."""
 

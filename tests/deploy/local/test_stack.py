@@ -126,8 +126,14 @@ def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credenti
     assert variables["FORGEWATCH_MEMORY_DATABASE_URL"] == "sqlite:////run/memory/memory.sqlite"
     assert variables["FORGEWATCH_INGEST_SECURITY_PROTOCOL"] == "PLAINTEXT"
     assert "hidden" not in variables.values()
-    assert variables["FORGEWATCH_DETECTOR_DEPLOY_TOKEN"] == "shared"
-    assert variables["FORGEWATCH_UPDATER_DEPLOY_TOKEN"] == "shared"
+    assert variables["FORGEWATCH_DEPLOY_TOKEN"] == "shared"
+
+
+def test_each_machine_of_a_stack_has_a_token_of_its_own() -> None:
+    variables, others = settings_of_a_stack(), settings_of_a_stack()
+    tokens = {variables[f"FORGEWATCH_DEPLOY_{room}_TOKEN"] for room in ("DETECTOR", "UPDATER")}
+    assert tokens == {variables[f"FORGEWATCH_{room}_DEPLOY_TOKEN"] for room in ("DETECTOR", "UPDATER")}
+    assert len(tokens | {others["FORGEWATCH_DETECTOR_DEPLOY_TOKEN"]}) == 3
 
 
 def test_what_is_written_about_a_stack_is_read_again_and_is_for_its_user_alone(tmp_path: Path) -> None:

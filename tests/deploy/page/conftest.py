@@ -1,12 +1,15 @@
 """A browser without a browser, and a memory with clusters, written as the memory's process would."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from httpx import Response
 from sqlalchemy import insert
 
 from deploy.app import create_app
@@ -19,11 +22,21 @@ from memory.schema import clusters
 Fill = Callable[..., list[str]]
 
 
+class Browser(TestClient):
+    """Sends forms as a page has them: with where it comes from, and with the token that it bears."""
+
+    def submit(self, path: str, **fields: Any) -> Response:
+        """Send the form of this view."""
+        held = re.search('name="form_token" value="([0-9a-f]+)"', self.get(path).text)
+        assert held is not None
+        return self.post(path, data={"form_token": held[1], **fields})
+
+
 @pytest.fixture
-def page(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
-    """What a browser sees; it sends where its forms come from, as browsers do."""
+def page(settings: DeploySettings, services: Services) -> Iterator[Browser]:
+    """What a browser sees."""
     base = "http://127.0.0.1:8700"
-    with TestClient(
+    with Browser(
         create_app(settings, services),
         base_url=base,
         headers={"Origin": base},

@@ -2,10 +2,10 @@
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from PIL import Image
 
 from deploy.page.pictures import residual
@@ -23,12 +23,12 @@ def shelves(services: Services) -> dict[tuple[str, str | None], int]:
         return {(shelf, family): count for (shelf, family), count in counts(connection).items()}
 
 
-def test_an_empty_memory_says_what_will_come(page: TestClient) -> None:
+def test_an_empty_memory_says_what_will_come(page: Any) -> None:
     shown = page.get("/page/clusters")
     assert (shown.status_code, "Nothing waits" in shown.text) == (200, True)
 
 
-def test_each_cluster_is_listed_with_its_pictures(page: TestClient, fill: Fill) -> None:
+def test_each_cluster_is_listed_with_its_pictures(page: Any, fill: Fill) -> None:
     fill("fmvr4m", 3)
     text = page.get("/page/clusters").text
     assert 'href="/page/clusters/fmvr4m"' in text
@@ -36,47 +36,47 @@ def test_each_cluster_is_listed_with_its_pictures(page: TestClient, fill: Fill) 
 
 
 def test_a_name_without_a_selection_goes_to_the_whole_cluster(
-    page: TestClient, fill: Fill, services: Services
+    page: Any, fill: Fill, services: Services
 ) -> None:
     fill("fmvr4m", 3)
-    done = page.post("/page/clusters/fmvr4m", data={"do": "label", "family": " blended "})
+    done = page.submit("/page/clusters/fmvr4m", do="label", family=" blended ")
     assert done.history[0].status_code == 303
     assert sum(n for (shelf, family), n in shelves(services).items() if family == "blended") == 3
 
 
 def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(
-    page: TestClient, fill: Fill, services: Services
+    page: Any, fill: Fill, services: Services
 ) -> None:
     ids = fill("fmvr4m", 3)
-    page.post("/page/clusters/fmvr4m", data={"do": "label", "family": "blended", "ids": ids[1:]})
+    page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[1:])
     assert shelves(services)[("unknown", None)] == 1
     (entry,) = history(services.memory)
-    shown = page.post("/page/clusters/fmvr4m", data={"do": "undo", "label": str(entry.id)})
+    shown = page.submit("/page/clusters/fmvr4m", do="undo", label=str(entry.id))
     assert shown.status_code == 200
     assert shelves(services) == {("unknown", None): 3}
 
 
-def test_what_is_refused_keeps_what_was_typed_and_selected(page: TestClient, fill: Fill) -> None:
+def test_what_is_refused_keeps_what_was_typed_and_selected(page: Any, fill: Fill) -> None:
     ids = fill("fmvr4m", 3)
-    form = {"do": "label", "family": "Not A Family", "ids": ids[:1]}
-    shown = page.post("/page/clusters/fmvr4m", data=form)
+    shown = page.submit("/page/clusters/fmvr4m", do="label", family="Not A Family", ids=ids[:1])
     assert shown.status_code == 409
     assert 'role="alert"' in shown.text
     assert 'value="Not A Family"' in shown.text
     assert f'value="{ids[0]}" checked' in shown.text
 
 
-def test_a_form_of_another_origin_does_nothing(page: TestClient, fill: Fill, services: Services) -> None:
+def test_a_form_of_another_origin_does_nothing(page: Any, fill: Fill, services: Services) -> None:
     fill("fmvr4m", 2)
     form = {"do": "label", "family": "blended"}
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
         assert page.post("/page/clusters/fmvr4m", data=form, headers={"Origin": origin}).status_code == 403
+    assert page.post("/page/clusters/fmvr4m", data=form).status_code == 403  # without the page's token
     del page.headers["Origin"]
-    assert page.post("/page/clusters/fmvr4m", data=form).status_code == 403
+    assert page.post("/page/clusters/fmvr4m", data=form).status_code == 422
     assert shelves(services) == {("unknown", None): 2}
 
 
-def test_pages_hold_every_member_once_in_each_order(page: TestClient, fill: Fill) -> None:
+def test_pages_hold_every_member_once_in_each_order(page: Any, fill: Fill) -> None:
     ids = fill("fmvr4m", 50)
     for order in ("typical", "farthest", "random"):
         seen: list[str] = []
@@ -86,7 +86,7 @@ def test_pages_hold_every_member_once_in_each_order(page: TestClient, fill: Fill
         assert sorted(seen) == sorted(ids)
 
 
-def test_what_a_producer_wrote_is_text_alone(page: TestClient, fill: Fill) -> None:
+def test_what_a_producer_wrote_is_text_alone(page: Any, fill: Fill) -> None:
     fill("fmvr4m", 2, source=HOSTILE)
     text = page.get("/page/clusters/fmvr4m").text
     assert "<script>alert" not in text
@@ -95,7 +95,7 @@ def test_what_a_producer_wrote_is_text_alone(page: TestClient, fill: Fill) -> No
     assert "<bdi" in text
 
 
-def test_only_pngs_made_here_are_sent(page: TestClient, fill: Fill, services: Services) -> None:
+def test_only_pngs_made_here_are_sent(page: Any, fill: Fill, services: Services) -> None:
     (name,) = fill("fmvr4m", 1)
     with services.memory.read() as connection:
         (item,) = exemplars_of(connection, [name])
@@ -116,13 +116,13 @@ def test_a_flat_crop_has_no_residual_and_an_edge_has_one() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/page/clusters", "/page/clusters/none", "/status"])
-def test_every_answer_is_sent_under_the_policy(page: TestClient, path: str) -> None:
+def test_every_answer_is_sent_under_the_policy(page: Any, path: str) -> None:
     policy = page.get(path).headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'")
     assert "unsafe" not in policy
 
 
-def test_an_unknown_cluster_is_one_line_with_a_way_on(page: TestClient) -> None:
+def test_an_unknown_cluster_is_one_line_with_a_way_on(page: Any) -> None:
     shown = page.get("/page/clusters/none")
     assert shown.status_code == 404
     assert "there is no cluster none" in shown.text

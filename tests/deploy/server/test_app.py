@@ -15,9 +15,10 @@ from fastapi.testclient import TestClient
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
+from deploy.access.guard import refuse_insecure
 from deploy.app import create_app
 from deploy.process import Server, serve
-from deploy.server.services import Services, refuse_insecure
+from deploy.server.services import open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact
 from ingest.process.frame import Process, ProcessSettings, WrongSettingError
@@ -27,9 +28,12 @@ Make = Callable[..., Artifact]
 Put = Callable[[Artifact], None]
 
 
-def test_with_a_token_only_its_bearer_gets_in(settings: DeploySettings, services: Services) -> None:
+def test_with_a_token_only_its_bearer_gets_in(settings: DeploySettings) -> None:
     guarded = settings.model_copy(update={"token": SecretStr("s3cret")})
-    with TestClient(create_app(guarded, services), base_url="http://deploy.example") as client:
+    with (
+        open_services(guarded) as services,
+        TestClient(create_app(guarded, services), base_url="http://deploy.example") as client,
+    ):
         assert client.get("/healthz").status_code == 200
         for path in (
             "/status",

@@ -1,0 +1,251 @@
+"""The gate before every endpoint: who asks, whether the endpoint's rule lets them, and where a browser asks
+from.
+
+It stands before the body is read, so that a stranger's bytes are parsed by nothing.
+"""
+
+import getpass
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from fastapi import Depends, HTTPException, Request
+from fastapi.routing import APIRoute
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from deploy.access.proxy import person_of_proxy
+from deploy.access.roles import ANYONE, Person, rule_of
+from deploy.access.sessions import COOKIE, Sessions
+from deploy.access.tokens import Tokens, checked_name, hash_of
+from deploy.settings import DeploySettings
+from ingest.process.frame import WrongSettingError
+from memory.database import UnknownLayoutError, cause_of, migrate, open_engine
+
+MAX_BODY_BYTES = 2**20
+"""Of a request, but where an endpoint takes files and sets a limit of its own."""
+UNLIMITED = sys.maxsize
+"""Of an endpoint that takes files: it counts their bytes itself."""
+
+ACTOR = "x-forgewatch-actor"
+FORM_HEADER, FORM_FIELD = "x-forgewatch-form", "form_token"
+"""Where a script's request and where a form bears the token of the page that it comes from."""
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+_SAFE = ("GET", "HEAD")
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+class AccessError(Exception):
+    """The database of tokens and sessions cannot be opened, read or written; retryable."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """What tells who asks. `app.state.access` holds it."""
+
+    settings: DeploySettings
+    tokens: Tokens
+    sessions: Sessions
+    _form_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+
+    def open_to_all(self) -> bool:
+        """Whether whoever reaches the server may do everything: on loopback, where no person has a token.
+
+        Raises SQLAlchemyError.
+        """
+        settings = self.settings
+        return is_loopback(settings.host) and not settings.proxy_addresses and not self.tokens.for_people()
+
+    def whoever(self, request: Request) -> Person:
+        """Who asks. Raises HTTPException, 401 where nobody says so, and AccessError."""
+        with answering():
+            return self._whoever(request)
+
+    def _whoever(self, request: Request) -> Person:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and (person := self.tokens.person_of(hash_of(token.strip()))):
+            return person
+        if self.open_to_all():
+            return _of_loopback(request)
+        if scheme:
+            raise HTTPException(
+                401, "this token is unknown, expired or revoked", {"WWW-Authenticate": "Bearer"}
+            )
+        peer = request.client.host if request.client else None
+        if (person := person_of_proxy(self.settings, peer, request.headers)) is not None:
+            return person
+        session = request.cookies.get(COOKIE)
+        if session is not None and (person := self.sessions.person_of(session)) is not None:
+            return person
+        ended = "your session has ended: log in again" if session else "a valid bearer token is needed"
+        raise HTTPException(401, ended, {"WWW-Authenticate": "Bearer"})
+
+    def form_token(self, request: Request) -> str:
+        """What a page puts into each of its forms, so that no other page can send one.
+
+        It fits the session alone; where there is none, the person, and this process.
+        """
+        session, person = request.cookies.get(COOKIE), person_of(request)
+        key = session.encode() if session and person.by == "session" else self._form_key
+        return hmac.new(key, f"form of {person.name}".encode(), hashlib.sha256).hexdigest()
+
+    async def require_own_page(self, request: Request) -> None:
+        """Raise HTTPException (403) unless a page of this server sends this; 422 where nobody says who does.
+
+        Whoever bears a token themselves is no page. A header that no form can send shows as much, where the
+        browser need not have logged in.
+        """
+        person = person_of(request)
+        if (
+            request.method in _SAFE
+            or person.by == "token"
+            or (ACTOR in request.headers and person.by != "session")
+        ):
+            return
+        if "origin" not in request.headers and person.by == "loopback":
+            raise HTTPException(422, "say who you are in X-Forgewatch-Actor")
+        require_same_origin(request)
+        given = request.headers.get(FORM_HEADER)
+        if given is None and request.headers.get("content-type", "").startswith(_FORMS):
+            given = str((await request.form()).get(FORM_FIELD, ""))
+        if not hmac.compare_digest((given or "").encode(), self.form_token(request).encode()):
+            raise HTTPException(403, "this form is of another session: load the page again")
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Raise AccessError where the database does not answer."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise AccessError(f"cannot tell who asks: {cause_of(error)}") from error
+
+
+@contextmanager
+def open_access(settings: DeploySettings) -> Iterator[Access]:
+    """Open the tokens and sessions of deploy's database. Raises AccessError."""
+    try:
+        engine = open_engine(settings.database_url)
+        with engine.begin() as connection:
+            migrate(connection, "deploy.releases.migrations", "deploy_ledger")
+    except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
+        raise AccessError(f"cannot open the tokens: {cause_of(error)}") from error
+    try:
+        tokens = Tokens(engine, settings)
+        yield Access(settings, tokens, Sessions(engine, tokens))
+    finally:
+        engine.dispose()
+
+
+class GuardedRoute(APIRoute):
+    """An endpoint with its rule beside it; one without a rule answers nobody.
+
+    Give it to an `APIRouter` as `route_class`, and to each endpoint `openapi_extra=least("viewer")`.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The endpoint behind its gate. The handler that follows reads the body first of all."""
+        handle, rule = super().get_route_handler(), rule_of(self.openapi_extra)
+
+        async def guarded(request: Request) -> Response:
+            if ANYONE in rule:
+                return await handle(request)
+            access: Access = request.app.state.access
+            person = await run_in_threadpool(access.whoever, request)
+            if not person.may(rule):
+                raise HTTPException(403, _denied(person, rule))
+            request.state.person = person
+            try:
+                await access.require_own_page(request)
+                return await handle(request)
+            finally:
+                await request.close()  # a form's files, where they were read here
+
+        return guarded
+
+
+def person_of(request: Request) -> Person:
+    """Who asks, as the gate found (a FastAPI dependency)."""
+    person: Person = request.state.person
+    return person
+
+
+Who = Annotated[Person, Depends(person_of)]
+
+
+def name_of(person: Who) -> str:
+    """The name of who asks, for the record (a FastAPI dependency)."""
+    return person.name
+
+
+Actor = Annotated[str, Depends(name_of)]
+
+
+def require_same_origin(request: Request) -> None:
+    """Raise HTTPException (403) where a browser does not say that a page of this very server sends this."""
+    settings: DeploySettings = request.app.state.settings
+    own = {request.headers.get("host"), urlsplit(settings.url).netloc}
+    if urlsplit(request.headers.get("origin", "")).netloc not in own - {None, ""}:
+        raise HTTPException(403, "a page of another origin may send nothing here")
+
+
+def refuse_insecure(settings: DeploySettings, access: Access | None = None) -> None:
+    """Raise WrongSettingError where the server would listen beyond loopback and ask nobody who they are."""
+    for name in ("token", "detector_token", "updater_token"):
+        value = getattr(settings, name)
+        if value is not None and value.get_secret_value() == "":
+            raise WrongSettingError(
+                f"FORGEWATCH_DEPLOY_{name.upper()}", "it is empty; unset it or give it a value"
+            )
+    if is_loopback(settings.host) or settings.token is not None or settings.proxy_addresses:
+        return
+    if access is None or not access.tokens.for_people():
+        raise WrongSettingError(
+            "FORGEWATCH_DEPLOY_HOST",
+            f"{settings.host} can be reached from elsewhere; set FORGEWATCH_DEPLOY_TOKEN as well",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def owner() -> str:
+    """Whom a stack without tokens takes everybody for: the user that it runs as."""
+    with suppress(OSError, KeyError, ImportError):  # a container's user may have no name
+        return getpass.getuser()
+    return "owner"
+
+
+def _of_loopback(request: Request) -> Person:
+    # A page of another origin whose name was made to resolve to loopback is no loopback caller.
+    if urlsplit(f"//{request.headers.get('host', '')}").hostname not in LOOPBACK_NAMES:
+        raise HTTPException(400, "Invalid host header")
+    given = request.headers.get(ACTOR)
+    name = owner() if given is None else checked_name(unquote(given))
+    if name is None:
+        raise HTTPException(422, "X-Forgewatch-Actor must be 1 to 200 printable characters")
+    return Person(name, frozenset({"admin", "detector", "updater"}), "loopback")
+
+
+def _denied(person: Person, rule: frozenset[str]) -> str:
+    has = ", ".join(sorted(person.roles)) or "no role here"
+    may = " or ".join(
+        role for role in ("viewer", "reviewer", "approver", "admin", "detector", "updater") if role in rule
+    )
+    return f"{person.name} ({has}) may not do this: it takes {may or 'a rule, which this endpoint lacks'}"

@@ -1,0 +1,63 @@
+"""`forgewatch token`: who has one, for which role, until when."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from deploy.access.roles import Role, TokenEntry, TokenRequest
+from deploy.cli.output import ActorOption, JsonFlag, client, print_json, print_table, say
+
+app = typer.Typer(help="Give people and machines tokens, list them, end them.")
+
+Name = Annotated[str, typer.Argument(help="whom the token names, as the record will say")]
+
+
+@app.command()
+def add(
+    name: Name,
+    role: Annotated[Role, typer.Option("--role", help="what they may do")],
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="until it expires")] = 90,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give somebody a token, which is shown this once.
+
+    The first person's is an admin's: from then on nobody gets in without a token.
+    """
+    with client(actor) as api:
+        made = api.add_token(TokenRequest(name=name, role=role, days=days))
+    if as_json:
+        return print_json(made)
+    say(f"{made.name} is {made.role} until {made.expires_at.astimezone():%Y-%m-%d}. It is not shown again:")
+    say(f"export FORGEWATCH_DEPLOY_TOKEN={made.token}")
+
+
+@app.command("list")
+def list_(as_json: JsonFlag = False) -> None:
+    """List every token that was given: whose, what for, until when, last used; never the token itself."""
+    with client() as api:
+        entries = api.tokens()
+    if as_json:
+        return print_json(entries)
+    print_table(
+        "tokens",
+        ["name", "role", "state", "expires", "last used", "made", "by"],
+        [[t.name, t.role, _state(t), t.expires_at, t.used_at, t.made_at, t.made_by] for t in entries],
+    )
+
+
+@app.command()
+def revoke(name: Name, actor: ActorOption = None, as_json: JsonFlag = False) -> None:
+    """End somebody's token at once, and the sessions of browsers that it began."""
+    with client(actor) as api:
+        ended = api.revoke_token(name)
+    if as_json:
+        return print_json(ended)
+    say(f"the token of {ended.name} ({ended.role}) is revoked")
+
+
+def _state(token: TokenEntry) -> str:
+    if token.revoked_at is not None:
+        return f"revoked by {token.revoked_by}"
+    return "valid" if token.expires_at > datetime.now(UTC) else "expired"

@@ -1,0 +1,151 @@
+"""A browser's session: begun by a token, ended by time, by logging out and with its token."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+
+from deploy.access.api import own_path
+from deploy.access.sessions import COOKIE, Sessions
+from deploy.access.tokens import Tokens
+from deploy.server.services import Services
+
+ORIGIN = {"Origin": "https://127.0.0.1:8700"}
+Give = Callable[..., str]
+
+
+@pytest.fixture
+def sessions(engine: Engine, tokens: Tokens, clock) -> Sessions:
+    return Sessions(engine, tokens, clock)
+
+
+def test_a_session_has_its_token_s_name_and_role(sessions: Sessions, tokens: Tokens, give: Give) -> None:
+    session = sessions.begin(give(tokens, "ada", "reviewer"))
+    assert session is not None
+    person = sessions.person_of(session)
+    assert person is not None
+    assert (person.name, person.roles, person.by) == ("ada", {"reviewer"}, "session")
+    assert sessions.person_of(session + "x") is None
+    assert sessions.begin("fw_forged") is None
+
+
+def test_30_minutes_without_a_request_end_it(sessions: Sessions, tokens: Tokens, give: Give, clock) -> None:
+    session = sessions.begin(give(tokens, "ada", "admin"))
+    for _ in range(3):
+        clock.go(minutes=29)
+        assert sessions.person_of(session) is not None
+    clock.go(minutes=30)
+    assert sessions.person_of(session) is None
+
+
+def test_12_hours_whole_end_it(sessions: Sessions, tokens: Tokens, give: Give, clock) -> None:
+    session = sessions.begin(give(tokens, "ada", "admin"))
+    for _ in range(36):
+        assert sessions.person_of(session) is not None
+        clock.go(minutes=20)
+    assert sessions.person_of(session) is None
+
+
+def test_it_ends_with_its_token(sessions: Sessions, tokens: Tokens, give: Give, clock) -> None:
+    session = sessions.begin(give(tokens, "ada", "admin"))
+    tokens.revoke("ada", "root")
+    assert sessions.person_of(session) is None
+
+
+@pytest.fixture
+def browser(stranger: TestClient, services: Services, give: Give) -> TestClient:
+    """Somebody who logged in as a reviewer."""
+    token = give(services.access.tokens, "ada", "reviewer")
+    answer = stranger.post("/login", data={"token": token, "next": "/clusters"}, headers=ORIGIN)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/clusters")
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"{COOKIE}=")
+    for part in ("HttpOnly", "Secure", "SameSite=strict", "Path=/", "Max-Age=43200"):
+        assert part in cookie
+    assert "domain" not in cookie.lower()
+    assert token not in cookie
+    return stranger
+
+
+def test_the_token_is_given_once_and_the_cookie_does_the_rest(browser: TestClient) -> None:
+    assert browser.get("/clusters").status_code == 200
+    assert browser.get("/tokens").status_code == 403
+
+
+def test_logging_out_ends_it_on_the_server(browser: TestClient) -> None:
+    kept = browser.cookies[COOKIE]
+    assert browser.post("/logout", headers=ORIGIN).status_code == 303
+    browser.cookies.clear()
+    browser.cookies.set(COOKIE, kept)
+    ended = browser.get("/clusters")
+    assert (ended.status_code, ended.json()["detail"]) == (401, "your session has ended: log in again")
+
+
+def form_token(browser: TestClient, services: Services) -> str:
+    """What the server puts into this browser's forms."""
+    from starlette.requests import Request
+
+    cookie = f"{COOKIE}={browser.cookies[COOKIE]}".encode()
+    request = Request({"type": "http", "method": "GET", "headers": [(b"cookie", cookie)]})
+    person = services.access.sessions.person_of(browser.cookies[COOKIE])
+    assert person is not None
+    request.state.person = person
+    return services.access.form_token(request)
+
+
+def test_a_session_changes_something_only_from_a_page_of_this_server(
+    browser: TestClient, services: Services
+) -> None:
+    token = form_token(browser, services)
+    good = ORIGIN | {"X-Forgewatch-Form": token}
+    assert browser.post("/updates", headers=good).status_code == 202
+    for bad in (
+        {},
+        {"X-Forgewatch-Actor": "ada"},
+        ORIGIN,
+        {"X-Forgewatch-Form": token},
+        good | {"Origin": "https://evil.example"},
+        good | {"Origin": "null"},
+        good | {"X-Forgewatch-Form": "0" * 64},
+    ):
+        assert browser.post("/updates", headers=bad).status_code == 403, bad
+    assert len(services.runs.newest(10)) == 1
+
+
+@pytest.mark.parametrize("encoded", [{"data": {}}, {"data": {}, "files": {"f": ("f", b"x")}}])
+def test_a_form_without_script_bears_the_token_in_a_field(
+    browser: TestClient, services: Services, encoded: dict[str, dict[str, object]]
+) -> None:
+    token = form_token(browser, services)
+    wrong = encoded | {"data": {"form_token": "0"}}
+    assert browser.post("/updates", headers=ORIGIN, **wrong).status_code == 403
+    right = encoded | {"data": {"form_token": token}}
+    assert browser.post("/updates", headers=ORIGIN, **right).status_code == 202
+
+
+def test_a_login_that_another_page_sends_is_refused(
+    stranger: TestClient, services: Services, give: Give
+) -> None:
+    token = give(services.access.tokens, "eve", "admin")
+    for headers in ({}, {"Origin": "https://evil.example"}):
+        assert stranger.post("/login", data={"token": token}, headers=headers).status_code == 403
+    wrong = stranger.post("/login", data={"token": "fw_wrong"}, headers=ORIGIN)
+    assert (wrong.status_code, COOKIE in wrong.cookies) == (401, False)
+
+
+@pytest.mark.parametrize(
+    "path", ["https://evil.example", "//evil.example", "/\\evil.example", "/\t/evil.example", "evil", ""]
+)
+def test_a_login_leads_nowhere_else(path: str) -> None:
+    assert own_path(path) == "/"
+    assert own_path("/releases?a=b#c") == "/releases?a=b#c"
+
+
+def test_an_open_stack_on_loopback_takes_forms_of_its_own_pages_alone(http: TestClient) -> None:
+    del http.headers["X-Forgewatch-Actor"]
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+        assert http.post("/updates", headers={"Origin": origin}).status_code == 403
+    own = {"Origin": "http://127.0.0.1:8700"}
+    assert re.search("load the page again", http.post("/updates", headers=own).text)
