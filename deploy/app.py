@@ -27,11 +27,11 @@ from deploy.releases.artifacts import (
 )
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import LedgerError
-from deploy.server import lineage, memory, record, releases, status
+from deploy.server import clusters, lineage, memory, record, releases, status
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
-from memory.clusters.review import UnknownClusterError
+from memory.clusters.shown import UnknownClusterError
 from memory.crops.crop_store import CropsMissingError, CropsUnavailableError
 from memory.rows import UnknownExemplarError
 from memory.store import ExemplarMemoryError, StoreUnavailableError
@@ -83,6 +83,7 @@ def healthz() -> dict[str, str]:
 
 _ROUTERS = (
     releases.router,
+    clusters.router,
     memory.router,
     lineage.router,
     record.router,

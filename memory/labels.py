@@ -27,7 +27,10 @@ class LabelError(ExemplarMemoryError):
 
 @dataclass(frozen=True)
 class LabelRecord:
-    """One line of the history. what is None for an undo; undone_by is the label that undid this one."""
+    """One line of the history. what is None for an undo; undone_by is the label that undid this one.
+
+    looked_at counts the exemplars that its giver saw, None where that is not known.
+    """
 
     id: int
     at_ms: int
@@ -36,6 +39,7 @@ class LabelRecord:
     undoes: int | None
     undone_by: int | None
     exemplars: int
+    looked_at: int | None
 
 
 def checked_name(what: str) -> str:
@@ -70,9 +74,12 @@ def label(store: Store, ids: Sequence[str], what: str, actor: str) -> int:
     return number
 
 
-def open_label(connection: Connection, what: str, actor: str) -> int:
-    """Begin a label that `extend_label` gives to exemplars; return its number. Raises LabelError."""
-    return _append(connection, actor, what=checked_name(what))
+def open_label(connection: Connection, what: str, actor: str, looked_at: int | None = None) -> int:
+    """Begin a label that `extend_label` gives to exemplars; return its number. Raises LabelError.
+
+    looked_at counts those that its giver saw.
+    """
+    return _append(connection, actor, what=checked_name(what), looked_at=looked_at)
 
 
 def reopen_label(connection: Connection, number: int, what: str, actor: str) -> None:
@@ -171,7 +178,16 @@ def history(store: Store) -> list[LabelRecord]:
     )
     with store.read() as connection:
         return [
-            LabelRecord(row.id, row.at_ms, row.actor, row.what, row.undoes, row.undone_by, row.n or 0)
+            LabelRecord(
+                row.id,
+                row.at_ms,
+                row.actor,
+                row.what,
+                row.undoes,
+                row.undone_by,
+                row.n or 0,
+                row.looked_at,
+            )
             for row in connection.execute(query)
         ]
 
@@ -202,11 +218,19 @@ def labelled_counts(connection: Connection) -> list[LabelledCount]:
     return [LabelledCount(*row) for row in connection.execute(query)]
 
 
-def _append(connection: Connection, actor: str, *, what: str | None = None, undoes: int | None = None) -> int:
+def _append(
+    connection: Connection,
+    actor: str,
+    *,
+    what: str | None = None,
+    undoes: int | None = None,
+    looked_at: int | None = None,
+) -> int:
     if not actor.strip():
         raise LabelError("a label needs the name of the person who gives it")
-    row = insert(labels).values(at_ms=now_ms(), actor=actor.strip()[:200], what=what, undoes=undoes)
-    return int(connection.execute(row.returning(labels.c.id)).scalar_one())
+    row = {"at_ms": now_ms(), "actor": actor.strip()[:200], "what": what, "undoes": undoes}
+    added = insert(labels).values(**row, looked_at=looked_at).returning(labels.c.id)
+    return int(connection.execute(added).scalar_one())
 
 
 def _refuse_if_labelled_later(connection: Connection, number: int) -> None:

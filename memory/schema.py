@@ -50,7 +50,8 @@ exemplars = Table(
     Column(
         "revision", BigInteger, nullable=False, index=True
     ),  # of the write that brought the features or dropped it
-    Index("by_shelf", "shelf", "family"),
+    # With the id, so that what waits is read from the index alone.
+    Index("by_shelf", "shelf", "family", "id"),
 )
 
 labels = Table(
@@ -62,6 +63,7 @@ labels = Table(
     Column("actor", String(200), nullable=False),
     Column("what", String(64)),  # a family, real or ignore; NULL in an undo
     Column("undoes", Integer, ForeignKey("labels.id"), unique=True),
+    Column("looked_at", Integer),  # of a cluster's members, how many were shown; NULL where nobody said
 )
 
 labelled = Table(
@@ -109,6 +111,21 @@ clusters = Table(
     Column("spread", Float),
     Column("unclustered", Boolean),
     Column("alarm", Integer),  # whose suspects these are; such a cluster is never computed anew
+    Column("edit", Integer),  # which of `edits` made it; never computed anew, but new items may join
+)
+
+edits = Table(
+    "edits",
+    metadata,
+    # Only ever appended to: an undo is a row of its own.
+    Column("id", Integer, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("what", String(20)),  # split or merge; NULL in an undo
+    Column("cluster", String(20), nullable=False),  # that was made, or in an undo is no more
+    Column("taken_from", Text, nullable=False),  # JSON list of the clusters whose members these were
+    Column("items", Integer, nullable=False),
+    Column("undoes", Integer, ForeignKey("edits.id"), unique=True),
 )
 
 clustering = Table(

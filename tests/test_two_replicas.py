@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 ROOMS = ("memory", "updater", "deploy")
 PACKAGES = ("memory.migrations", "updater.migrations", "deploy.releases.migrations")
-LAYOUTS = {"memory": "0008", "updater": "0002", "deploy": "0005"}
+LAYOUTS = {"memory": "0009", "updater": "0002", "deploy": "0005"}
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ def label_entries(store: Store) -> dict[int, LabelEntry]:
             undoes=entry.undoes,
             undone_by=entry.undone_by,
             exemplars=entry.exemplars,
+            looked_at=entry.looked_at,
         )
         for entry in history(store)
     }

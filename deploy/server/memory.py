@@ -1,4 +1,4 @@
-"""The API's part about what the memory holds: clusters, contact sheets, labels, labelled folders."""
+"""The API's part about what the memory is told: labels, and labelled folders."""
 
 import tarfile
 from collections.abc import Iterator
@@ -8,16 +8,12 @@ from typing import IO, Annotated
 
 import structlog
 from fastapi import APIRouter, HTTPException, Path, Query, Request
-from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage.labels import label_entries
 from deploy.records import (
-    ClusterDetail,
-    Clustering,
-    ClusterSummary,
     ImportDone,
     LabelDone,
     LabelEntry,
@@ -26,64 +22,19 @@ from deploy.records import (
     SkippedFile,
 )
 from deploy.releases.approval import fold
+from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened, Services
 from detector.release.artifact import MANIFEST
 from detector.release.contract import PICTURE
 from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
-from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
+from memory.clusters.labelling import label_cluster
 from memory.contradictions import near_duplicates
 from memory.import_files import LabelledFile, labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo
 
 log = structlog.get_logger()
 router = APIRouter(route_class=GuardedRoute)
-
-MAX_LABEL_BYTES = 2**24
-"""Of a label with the ids of 100,000 exemplars."""
-
-ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from /clusters")]
-
-
-@router.get("/clusters", tags=["memory"], openapi_extra=least("viewer"))
-def get_clusters(services: Opened) -> list[ClusterSummary]:
-    """The clusters of unknowns that wait, as the memory last computed them; `/clustering` says when.
-
-    What an id shows stays that for a day after it left the list, so that a label means what its giver saw.
-    """
-    return [
-        ClusterSummary(
-            id=cluster.id,
-            size=len(cluster.members),
-            resembles=cluster.resembles,
-            medoid=cluster.members[0],
-            spread=cluster.spread,
-            unclustered=cluster.unclustered,
-            alarm=cluster.alarm,
-        )
-        for cluster in list_clusters(services.memory)
-    ]
-
-
-@router.get("/clustering", tags=["memory"], openapi_extra=least("viewer"))
-def get_clustering(services: Opened) -> Clustering:
-    """How fresh the list of clusters is."""
-    found = freshness(services.memory)
-    return Clustering(computed_at=found.computed_at, newer=found.newer)
-
-
-@router.get("/clusters/{cluster}", tags=["memory"], openapi_extra=least("viewer"))
-def get_cluster(services: Opened, cluster: ClusterId) -> ClusterDetail:
-    """A cluster as it was shown: its members that still wait, the most typical first."""
-    return ClusterDetail(id=cluster, members=members_of(services.memory, cluster))
-
-
-@router.get(
-    "/clusters/{cluster}/sheet.png", tags=["memory"], response_class=Response, openapi_extra=least("viewer")
-)
-def get_sheet(services: Opened, cluster: ClusterId) -> Response:
-    """A cluster's contact sheet: crops of its members at native resolution, as one PNG."""
-    return Response(cluster_sheet(services.memory, services.crops, cluster), media_type="image/png")
 
 
 @router.post(
@@ -96,14 +47,16 @@ def get_sheet(services: Opened, cluster: ClusterId) -> Response:
 def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     """Call exemplars a family, `real` or `ignore`: all of them or none.
 
-    409 where the name is none, crops were purged, or the same bytes are called another class; 404 for an
-    unknown cluster or id.
+    409 where the name is none, crops were purged, the same bytes are called another class, or the cluster
+    changed since that version was seen, and who changed it; 404 for an unknown cluster or id.
     """
     if body.cluster is not None:
-        ids = [exemplar.id for exemplar in members_of(services.memory, body.cluster)]
+        number, ids = label_cluster(
+            services.memory, body.cluster, body.family, actor, body.version, body.looked_at
+        )
     else:
         ids = list(dict.fromkeys(body.ids or []))
-    number = label(services.memory, ids, body.family, actor)
+        number = label(services.memory, ids, body.family, actor)
     log.info("labelled", label=number, family=body.family, exemplars=len(ids), actor=actor)
     with services.memory.read() as connection:
         contradicted = near_duplicates(connection, ids, body.family)

@@ -3,15 +3,17 @@
 import hashlib
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Event
 
 import structlog
 from sqlalchemy import Connection, delete, insert, select, update
 
 from memory import metrics
-from memory.clusters.clusters import Cluster, cluster, names_of, useful
+from memory.clusters.clusters import Cluster, cluster, useful
+from memory.clusters.newcomers import joined_since, newcomers
+from memory.clusters.shown import owners, put, waiting
 from memory.rows import now_ms, select_features, suspects_of_alarms
 from memory.schema import clustering, clusters, exemplars
 from memory.settings import MemorySettings
@@ -77,17 +79,24 @@ def renew(store: Store, settings: MemorySettings, seen: int = -1) -> int:
         unknown = select_features(connection, inputs.version, ids=inputs.waiting)
         teaching = useful(inputs.classes)
         known = select_features(connection, inputs.version, ids=[inputs.taught[i] for i in teaching])
+        classes = [inputs.classes[i] for i in teaching]
+        made = newcomers(connection, inputs.version, inputs.waiting)
+    joined = joined_since(made, unknown, known.matrix, classes)
+    if joined:
+        left = [i for i, name in enumerate(unknown.ids) if name not in joined]
+        inputs = replace(inputs, waiting=[unknown.ids[i] for i in left])
+        unknown = replace(unknown, ids=tuple(inputs.waiting), matrix=unknown.matrix[left])
     with metrics.CLUSTERING_SECONDS.time():
         found = cluster(
             unknown.ids,
             unknown.matrix,
             known.matrix,
-            [inputs.classes[i] for i in teaching],
+            classes,
             inputs.min_items,
             settings.max_clustered,
         )
     with store.write() as connection:
-        _put_on_record(connection, found, revision, inputs.digest)
+        _put_on_record(connection, found, joined, revision, inputs.digest)
     return revision
 
 
@@ -102,7 +111,7 @@ def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
         exemplars.c.feature_version == found, exemplars.c.family.is_not(None)
     )
     known = connection.execute(taught.order_by(*newest_first)).all()
-    shown = suspects_of_alarms(connection)
+    shown = suspects_of_alarms(connection).union(owners(connection))
     return _Inputs(
         version=found,
         waiting=[i for i in connection.scalars(waiting.order_by(*newest_first)) if i not in shown],
@@ -112,34 +121,45 @@ def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
     )
 
 
-def _put_on_record(connection: Connection, found: Sequence[Cluster], revision: int, inputs: str) -> None:
+def _put_on_record(
+    connection: Connection, found: Sequence[Cluster], joined: Mapping[str, str], revision: int, inputs: str
+) -> None:
     before = connection.execute(select(clustering)).first()
     if before is not None and before.revision > revision:
         return  # another process of this memory was quicker, and saw more
     now = now_ms()
     listed = clusters.c.place.is_not(None)
     connection.execute(update(clusters).where(listed).values(place=None, shown_ms=now))
+    _put_joined(connection, joined, now)
     gone = (clusters.c.shown_ms < now - KEPT_MS) & clusters.c.alarm.is_(None)
     connection.execute(delete(clusters).where(gone))
     for place, part in enumerate(found):
-        values = {
-            "members": json.dumps(part.members),
-            "shown_ms": now,
-            "place": place,
-            "resembles": part.resembles,
-            "spread": part.spread,
-            "unclustered": part.unclustered,
-        }
-        for name in names_of(part.members):
-            held = connection.scalar(select(clusters.c.members).where(clusters.c.id == name))
-            if held is None:
-                connection.execute(insert(clusters).values(id=name, **values))
-                break
-            if set(json.loads(held)) == set(part.members):
-                connection.execute(update(clusters).where(clusters.c.id == name).values(values))
-                break
+        put(
+            connection,
+            part.members,
+            shown_ms=now,
+            place=place,
+            resembles=part.resembles,
+            spread=part.spread,
+            unclustered=part.unclustered,
+        )
     row = {"revision": revision, "computed_ms": now, "inputs": inputs}
     if before is None:
         connection.execute(insert(clustering).values(id=1, **row))
     else:
         connection.execute(update(clustering).values(row))
+
+
+def _put_joined(connection: Connection, joined: Mapping[str, str], now: int) -> None:
+    """Add what joined clusters that people made, as far as it waits and no edit took it meanwhile.
+
+    Those of which something waits stay on record.
+    """
+    waits, owner = waiting(connection), owners(connection)
+    for row in connection.execute(select(clusters).where(clusters.c.edit.is_not(None))).all():
+        mine = joined.items()
+        new = sorted(i for i, name in mine if name == row.id and i in waits and i not in owner)
+        members = [*json.loads(row.members), *new]
+        if any(member in waits for member in members):
+            values = {"shown_ms": now, "members": json.dumps(members)}
+            connection.execute(update(clusters).where(clusters.c.id == row.id).values(values))

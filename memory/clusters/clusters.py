@@ -5,10 +5,8 @@ labelled data answers better: which of these does no known class explain? What i
 divided only where two parts stand clearly apart.
 """
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,6 @@ from threadpoolctl import threadpool_limits
 
 from memory.clusters.joining import Part, discriminant, parts_of_many
 from memory.features import Scaling
-from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS
 
 _FOLDS = 5
 _FEWEST_OF_A_CLASS = 10
@@ -236,21 +233,6 @@ def describe(
         resembles=resembles,
         unclustered=unclustered,
     )
-
-
-def names_of(members: Sequence[str]) -> Iterator[str]:
-    """Yield names for a cluster, which follow from its members alone: six characters to type.
-
-    The first is to be taken, or the next where other members already bear it.
-    """
-    for turn in count():
-        said = "\n".join([*sorted(members), *([str(turn)] if turn else [])])
-        number = int.from_bytes(hashlib.sha256(said.encode()).digest()[:8])
-        name = ""
-        for _ in range(CLUSTER_ID_LENGTH):
-            number, digit = divmod(number, len(CLUSTER_LETTERS))
-            name += CLUSTER_LETTERS[digit]
-        yield name
 
 
 def whiten(scaled: NDArray[np.float32], by: NDArray[np.float32]) -> NDArray[np.float32]:

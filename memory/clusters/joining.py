@@ -50,7 +50,7 @@ def parts_of_many(
         found, rest = find(z[sample])
         found = [(resembles, sample[rows]) for resembles, rows in found]
         if found and len(others):
-            which = _joined(z, [rows for _, rows in found], others)
+            which = joined(z, [rows for _, rows in found], others)
             found = [
                 (name, np.concatenate([rows, others[which == i]])) for i, (name, rows) in enumerate(found)
             ]
@@ -64,13 +64,14 @@ def parts_of_many(
     return [(resembles, np.sort(rows)) for resembles, rows in parts], np.sort(left)
 
 
-def _joined(
+def joined(
     z: NDArray[np.float32], found: Sequence[NDArray[np.int64]], others: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return for each of the other rows the number of the part that it joins, -1 for none.
+    """Return for each of the other rows of z the number of the part that it joins, -1 for none.
 
-    Linear discriminants say which part it would be; it joins where it is no further from the nearest
-    members than nearly all members are from theirs, which is a conformal bound.
+    found and others are rows of z, float32 (n, F). Linear discriminants say which part it would be; it joins
+    where it is no further from the nearest members than nearly all members are from theirs, which is a
+    conformal bound.
     """
     which = np.full(len(others), -1)
     members = [z[rows] for rows in found]

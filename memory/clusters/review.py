@@ -1,7 +1,6 @@
 """What a person is shown of the unknown shelf: the list of its clusters, one of them, its sheet."""
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,11 +10,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from sqlalchemy import func, select
 
+from memory.clusters.shown import shown, shown_all
 from memory.crops.crop_store import CropStore
 from memory.records import Exemplar, ShiftAlarm
 from memory.rows import exemplars_of
-from memory.schema import alarms, clustering, clusters, exemplars
-from memory.store import ExemplarMemoryError, Store
+from memory.schema import alarms, clustering, exemplars
+from memory.store import Store
 
 _MARGIN_PX = 12
 _TITLE_PX = 20
@@ -27,24 +27,22 @@ _INK = (25, 25, 25)
 _FAINT = (110, 110, 110)
 
 
-class UnknownClusterError(ExemplarMemoryError):
-    """Fatal for the request: no such cluster is in the list, or was in the last day."""
-
-
 @dataclass(frozen=True)
 class Listed:
     """A cluster of the list. members: those that still wait for a label, nearest to the medoid first.
 
-    spread, resembles and unclustered are `Cluster`'s, of all members. alarm: what is known of
+    version, spread, resembles, unclustered and edit are `Shown`'s. alarm: what is known of
     a source whose suspects these are; else None.
     """
 
     id: str
     members: tuple[str, ...]
-    spread: float
+    version: str
+    spread: float | None
     resembles: str | None
     unclustered: bool
     alarm: ShiftAlarm | None = None
+    edit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,33 +54,29 @@ class Freshness:
 
 
 def list_clusters(store: Store) -> list[Listed]:
-    """Return the clusters of which something still waits.
-
-    Suspects of the newest alarm come first, then the largest new clusters, the unclustered last.
+    """Return the clusters of which something still waits, in the order of `shown_all`.
 
     Raises StoreUnavailableError.
     """
     with store.read() as connection:
-        computed = select(clusters).where(clusters.c.place.is_not(None)).order_by(clusters.c.place)
-        suspects = select(clusters).where(clusters.c.alarm.is_not(None)).order_by(clusters.c.alarm.desc())
-        rows = [*connection.execute(suspects), *connection.execute(computed)]
+        found = shown_all(connection)
         found_of = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
         evidence = {
             row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(found_of)
         }
-        waiting = set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
-    found = [
+    return [
         Listed(
-            id=row.id,
-            members=tuple(member for member in json.loads(row.members) if member in waiting),
-            spread=row.spread,
-            resembles=row.resembles,
-            unclustered=row.unclustered,
-            alarm=evidence.get(row.alarm),
+            id=cluster.id,
+            members=cluster.members,
+            version=cluster.version,
+            spread=cluster.spread,
+            resembles=cluster.resembles,
+            unclustered=cluster.unclustered,
+            alarm=None if cluster.alarm is None else evidence.get(cluster.alarm),
+            edit=cluster.edit,
         )
-        for row in rows
+        for cluster in found
     ]
-    return [listed for listed in found if listed.members]
 
 
 def freshness(store: Store) -> Freshness:
@@ -98,15 +92,11 @@ def freshness(store: Store) -> Freshness:
 def members_of(store: Store, name: str) -> list[Exemplar]:
     """Return what was shown under a cluster's name and still waits for a label, in the order shown.
 
-    Items that arrived since are not among them, so a label means what its giver saw. Raises
-    UnknownClusterError or StoreUnavailableError.
+    Items that arrived since are not among them, so a label means what its giver saw; but a cluster that a
+    person made shows what joined it. Raises UnknownClusterError or StoreUnavailableError.
     """
     with store.read() as connection:
-        shown = connection.scalar(select(clusters.c.members).where(clusters.c.id == name))
-        if shown is None:
-            raise UnknownClusterError(f"there is no cluster {name}; list the clusters again")
-        members = exemplars_of(connection, json.loads(shown))
-    return [e for e in members if e.shelf == "unknown"]
+        return exemplars_of(connection, shown(connection, name).members)
 
 
 def cluster_sheet(store: Store, crops: CropStore, name: str, most: int = 24) -> bytes:

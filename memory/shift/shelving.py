@@ -5,7 +5,6 @@ one SQL transaction, and what is announced is on record before: an alarm may be 
 same id, and is never left out.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 from numpy.typing import NDArray
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from detector.release.contract import PICTURE
 from ingest.envelope import EnvelopeError, open_envelope
@@ -28,14 +27,15 @@ from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory import metrics
-from memory.clusters.clusters import describe, names_of
+from memory.clusters.clusters import describe
+from memory.clusters.shown import put
 from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, Scaling, features_of
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.records import ALARMS, ShiftAlarm
 from memory.rows import now_ms
-from memory.schema import clusters, exemplars
+from memory.schema import exemplars
 from memory.settings import MemorySettings
 from memory.shift.alarms import Alarm, Seen, put_announced, put_shelved, to_announce, to_shelve, waits
 from memory.store import Store
@@ -245,20 +245,9 @@ def _put_cluster(connection: Connection, alarm: int, held: Mapping[str, Arrival]
     names = sorted(held)
     raw = _matrix([held[name].features for name in names])
     found = describe(names, Scaling.fit(raw).apply(raw), np.arange(len(names)), None)
-    for name in names_of(found.members):
-        if connection.scalar(select(clusters.c.id).where(clusters.c.id == name)) is None:
-            break
-    connection.execute(
-        insert(clusters).values(
-            id=name,
-            members=json.dumps(found.members),
-            shown_ms=now_ms(),
-            spread=found.spread,
-            unclustered=False,
-            alarm=alarm,
-        )
+    return put(
+        connection, found.members, shown_ms=now_ms(), spread=found.spread, unclustered=False, alarm=alarm
     )
-    return name
 
 
 def _matrix(rows: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

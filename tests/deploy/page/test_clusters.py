@@ -1,6 +1,7 @@
 """What an operator sees of clusters, and does with them by plain forms."""
 
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deploy.page.pictures import residual
+from deploy.server.pictures import residual
 from deploy.server.services import Services
+from memory.crops.crop_store import Views
 from memory.labels import history
 from memory.rows import counts, exemplars_of
 
@@ -32,7 +34,7 @@ def test_each_cluster_is_listed_with_its_pictures(page: Any, fill: Fill) -> None
     fill("fmvr4m", 3)
     text = page.get("/page/clusters").text
     assert 'href="/page/clusters/fmvr4m"' in text
-    assert text.count("/pixels.png") == 3
+    assert text.count("/picture.png?view=pixels") == 3
 
 
 def test_a_name_without_a_selection_goes_to_the_whole_cluster(
@@ -51,7 +53,7 @@ def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(
     page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[1:])
     assert shelves(services)[("unknown", None)] == 1
     (entry,) = history(services.memory)
-    shown = page.submit("/page/clusters/fmvr4m", do="undo", label=str(entry.id))
+    shown = page.submit("/page/clusters/fmvr4m", do="undo", number=str(entry.id))
     assert shown.status_code == 200
     assert shelves(services) == {("unknown", None): 3}
 
@@ -100,19 +102,49 @@ def test_only_pngs_made_here_are_sent(page: Any, fill: Fill, services: Services)
     with services.memory.read() as connection:
         (item,) = exemplars_of(connection, [name])
     crop = services.crops.load(str(item.crops_digest))[0]
-    sent = page.get(f"/page/pictures/{name}/pixels.png")
+    sent = page.get(f"/exemplars/{name}/picture.png")
     assert sent.headers["content-type"] == "image/png"
     with Image.open(io.BytesIO(sent.content)) as image:
         assert np.array_equal(np.asarray(image), crop)
-    assert page.get(f"/page/pictures/{name}/residual.png").status_code == 200
-    assert page.get("/page/pictures/nothing/pixels.png").status_code == 404
+    assert page.get(f"/exemplars/{name}/picture.png?view=residual").status_code == 200
+    assert page.get("/exemplars/nothing/picture.png").status_code == 404
 
 
-def test_a_flat_crop_has_no_residual_and_an_edge_has_one() -> None:
-    flat = np.full((8, 8, 3), 90, np.uint8)
-    assert (residual(flat) == 128).all()
-    flat[:, 4:] = 100
-    assert residual(flat)[4, 4, 0] > 128 > residual(flat)[4, 3, 0]
+def test_a_flat_crop_has_no_residual_and_a_speck_has_one() -> None:
+    def drawn(crop: np.ndarray) -> np.ndarray:
+        with Image.open(io.BytesIO(residual(Views(crop[None], None), 0))) as image:
+            return np.asarray(image)
+
+    flat = np.full((16, 16, 3), 90, np.uint8)
+    assert (drawn(flat)[4:-4, 4:-4] == 128).all()
+    speck = flat.copy()
+    speck[8, 8] = 91
+    assert len(np.unique(drawn(speck)[4:-4, 4:-4])) > 1
+
+
+def test_what_is_split_off_is_a_cluster_that_can_be_merged_and_taken_back(page: Any, fill: Fill) -> None:
+    ids = fill("fmvr4m", 4)
+    shown = page.submit("/page/clusters/fmvr4m", do="split", ids=ids[:2])
+    assert shown.status_code == 200
+    (made,) = set(re.findall(r"/page/clusters/(\w+)", page.get("/page/clusters").text)) - {"fmvr4m"}
+    assert "A person made it (edit 1)" in page.get(f"/page/clusters/{made}").text
+    merged = page.submit("/page/clusters/fmvr4m", do="merge", other=made)
+    assert "4 items" in merged.text
+    name = merged.url.path.rpartition("/")[2]
+    back = page.submit(f"/page/clusters/{name}", do="undo edit", number="2")
+    assert back.status_code == 200
+    assert set(re.findall(r"/page/clusters/(\w+)", page.get("/page/clusters").text)) == {"fmvr4m", made}
+
+
+def test_whoever_saw_another_state_is_told_who_changed_it(page: Any, fill: Fill) -> None:
+    ids = fill("fmvr4m", 4)
+    seen = re.search('name="version" value="([^"]+)"', page.get("/page/clusters/fmvr4m").text)
+    assert seen is not None
+    page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:1])
+    late = page.submit("/page/clusters/fmvr4m", do="label", family="gan", version=seen[1])
+    assert late.status_code == 409
+    assert "called 1 of its items blended" in late.text
+    assert 'value="gan"' in late.text
 
 
 @pytest.mark.parametrize("path", ["/", "/page/clusters", "/page/clusters/none", "/status"])

@@ -9,18 +9,19 @@ import pytest
 from PIL import Image
 
 from memory.clusters import clustering
+from memory.clusters import shown as shown_module
 from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
 from memory.clusters.review import (
     Freshness,
     Listed,
     Tile,
-    UnknownClusterError,
     cluster_sheet,
     contact_sheet,
     freshness,
     list_clusters,
     members_of,
 )
+from memory.clusters.shown import UnknownClusterError
 from memory.labels import label, undo
 from memory.rows import count_clusters, now_ms
 from memory.store import Store, StoreUnavailableError
@@ -122,12 +123,12 @@ def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
 
 
 def test_two_clusters_that_would_bear_one_name_bear_two(store, settings, fill, make, monkeypatch):
-    names = clustering.names_of
+    names = shown_module.names_of
 
     def colliding(members: tuple[str, ...]) -> Iterator[str]:
         return chain(["bcd234"], names(members))
 
-    monkeypatch.setattr(clustering, "names_of", colliding)
+    monkeypatch.setattr(shown_module, "names_of", colliding)
     fill([make(i) for i in range(10)])
     renew(store, settings)
     first = only(store)

@@ -4,7 +4,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from memory.clusters.clusters import Cluster, cluster, names_of
+from memory.clusters.clusters import Cluster, cluster
+from memory.clusters.names import names_of
 from memory.records import is_cluster_id
 
 WIDTH = 60

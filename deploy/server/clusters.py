@@ -1,0 +1,186 @@
+"""The API's part about clusters: the list, their members in pages and pictures, split, merge, undo."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import structlog
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
+
+from deploy.access.guard import Actor, GuardedRoute
+from deploy.access.roles import least
+from deploy.records import (
+    ClusterDetail,
+    Clustering,
+    ClusterMember,
+    ClusterMembers,
+    ClusterSummary,
+    EditDone,
+    EditEntry,
+    MergeRequest,
+    SplitRequest,
+)
+from deploy.server.pictures import View, forgery_map, pixels, residual
+from deploy.server.services import Opened
+from memory.clusters.pages import Member, Order, page_of, views_of
+from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
+
+log = structlog.get_logger()
+router = APIRouter(tags=["clusters"], route_class=GuardedRoute)
+
+_SHOWN_S = 300
+"""Seconds that a browser keeps a picture: what is purged is gone from it as well."""
+MAX_LABEL_BYTES = 2**24
+"""Of the ids of 100,000 exemplars."""
+
+ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from /clusters")]
+ExemplarId = Annotated[str, Path(max_length=300, description="an exemplar's id")]
+Offset = Annotated[int, Query(ge=0, description="members before the page")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="most members of the page")]
+
+
+@router.get("/clusters", openapi_extra=least("viewer"))
+def get_clusters(services: Opened) -> list[ClusterSummary]:
+    """The clusters of unknowns that wait, as the memory last computed them; `/clustering` says when.
+
+    Suspects of alarms come first, then what people made. What a computed id shows stays that for a day after
+    it left the list, so that a label means what its giver saw.
+    """
+    return [
+        ClusterSummary(
+            id=cluster.id,
+            version=cluster.version,
+            size=len(cluster.members),
+            resembles=cluster.resembles,
+            medoid=cluster.members[0],
+            spread=cluster.spread,
+            unclustered=cluster.unclustered,
+            alarm=cluster.alarm,
+            edit=cluster.edit,
+        )
+        for cluster in list_clusters(services.memory)
+    ]
+
+
+@router.get("/clustering", openapi_extra=least("viewer"))
+def get_clustering(services: Opened) -> Clustering:
+    """How fresh the list of clusters is."""
+    found = freshness(services.memory)
+    return Clustering(computed_at=found.computed_at, newer=found.newer)
+
+
+@router.get("/clusters/{cluster}", openapi_extra=least("viewer"))
+def get_cluster(services: Opened, cluster: ClusterId) -> ClusterDetail:
+    """A cluster as it was shown: its members that still wait, the most typical first; all at once."""
+    return ClusterDetail(id=cluster, members=members_of(services.memory, cluster))
+
+
+@router.get("/clusters/{cluster}/members", openapi_extra=least("viewer"))
+def get_members(
+    services: Opened,
+    cluster: ClusterId,
+    order: Order = "typical",
+    seed: Annotated[int, Query(description="of the random order")] = 0,
+    offset: Offset = 0,
+    limit: Limit = 48,
+) -> ClusterMembers:
+    """A page of a cluster's members that still wait, with what can be shown of each."""
+    page = page_of(services.memory, cluster, order, offset, limit, seed)
+    return ClusterMembers(
+        cluster=cluster,
+        version=page.cluster.version,
+        size=page.size,
+        offset=offset,
+        members=[_member(member) for member in page.members],
+    )
+
+
+@router.get("/clusters/{cluster}/sheet.png", response_class=Response, openapi_extra=least("viewer"))
+def get_sheet(services: Opened, cluster: ClusterId) -> Response:
+    """A cluster's contact sheet: crops of its members at native resolution, as one PNG."""
+    return Response(cluster_sheet(services.memory, services.crops, cluster), media_type="image/png")
+
+
+@router.get("/exemplars/{exemplar}/picture.png", response_class=Response, openapi_extra=least("viewer"))
+def get_picture(
+    services: Opened,
+    exemplar: ExemplarId,
+    view: View = "pixels",
+    crop: Annotated[int, Query(ge=0, le=10_000, description="which crop, from 0; a map has none")] = 0,
+) -> Response:
+    """A crop at native resolution, its residual, or the map of where the item is forged, as a PNG made here.
+
+    404 where the exemplar, its crops or its map are not there; 409 where the crops are damaged.
+    """
+    verdict, views = views_of(services.memory, services.crops, exemplar)
+    match view:
+        case "pixels":
+            png = pixels(views, crop)
+        case "residual":
+            png = residual(views, crop)
+        case "map":
+            png = forgery_map(views, verdict)
+    return Response(png, media_type="image/png", headers={"cache-control": f"private, max-age={_SHOWN_S}"})
+
+
+@router.post(
+    "/clusters/{cluster}/split",
+    status_code=201,
+    max_body_size=MAX_LABEL_BYTES,
+    openapi_extra=least("reviewer"),
+)
+def split_cluster(services: Opened, actor: Actor, cluster: ClusterId, body: SplitRequest) -> EditDone:
+    """Make selected members a cluster of their own, which is never computed anew; new items may join it.
+
+    409 where the cluster changed since that version was seen, and who changed it.
+    """
+    from memory.clusters.edits import split  # scikit-learn takes a second to load
+
+    done = split(services.memory, cluster, body.ids, actor, body.version)
+    log.info("cluster split", edit=done.id, cluster=cluster, made=done.cluster, items=done.items, actor=actor)
+    return EditDone(edit=done.id, cluster=done.cluster, items=done.items)
+
+
+@router.post("/merges", status_code=201, openapi_extra=least("reviewer"))
+def merge_clusters(services: Opened, actor: Actor, body: MergeRequest) -> EditDone:
+    """Make one cluster of several; 409 where one changed since that version was seen, and who changed it."""
+    from memory.clusters.edits import merge
+
+    done = merge(services.memory, [(part.cluster, part.version) for part in body.clusters], actor)
+    log.info("clusters merged", edit=done.id, made=done.cluster, items=done.items, actor=actor)
+    return EditDone(edit=done.id, cluster=done.cluster, items=done.items)
+
+
+@router.get("/edits", openapi_extra=least("viewer"))
+def list_edits(services: Opened) -> list[EditEntry]:
+    """Who split and merged what and when, and what was undone, the newest first."""
+    from memory.clusters.edits import edit_history
+
+    return [
+        EditEntry(
+            edit=entry.id,
+            at=datetime.fromtimestamp(entry.at_ms / 1000, UTC),
+            actor=entry.actor,
+            what=entry.what,
+            cluster=entry.cluster,
+            taken_from=entry.taken_from,
+            items=entry.items,
+            undoes=entry.undoes,
+            undone_by=entry.undone_by,
+        )
+        for entry in edit_history(services.memory)
+    ]
+
+
+@router.post("/edits/{number}/undo", status_code=201, openapi_extra=least("reviewer"))
+def undo_edit(services: Opened, actor: Actor, number: int) -> EditDone:
+    """Put the items of a split or a merge back; 409 where a later edit holds some of them."""
+    from memory.clusters.edits import undo_edit
+
+    done = undo_edit(services.memory, number, actor)
+    log.info("edit undone", edit=number, undo=done.id, actor=actor)
+    return EditDone(edit=done.id, cluster=done.cluster, items=done.items)
+
+
+def _member(member: Member) -> ClusterMember:
+    return ClusterMember(**member.exemplar.model_dump(), crops=member.crops, has_map=member.has_map)

@@ -1,0 +1,185 @@
+"""Clusters that people make: split off, merged, and taken back; each on record with who and when."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sqlalchemy import Connection, insert, select, update
+
+from memory import acts
+from memory.clusters.clusters import describe
+from memory.clusters.shown import put, seen
+from memory.features import Scaling
+from memory.rows import batches, now_ms, select_features
+from memory.schema import clusters, edits, exemplars
+from memory.store import ExemplarMemoryError, Store
+
+
+class EditError(ExemplarMemoryError):
+    """Fatal for the request: a cluster cannot be edited, or an edit undone, as asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One line of the edits' history. what is split or merge, None for an undo.
+
+    cluster is the one that it made, or in an undo the one that is no more; taken_from are those that its
+    items were in; undone_by is the edit that undid this one.
+    """
+
+    id: int
+    at_ms: int
+    actor: str
+    what: str | None
+    cluster: str
+    taken_from: tuple[str, ...]
+    items: int
+    undoes: int | None
+    undone_by: int | None
+
+
+def split(store: Store, cluster: str, ids: Sequence[str], actor: str, version: str | None = None) -> Edit:
+    """Make some of a cluster's members a cluster of their own.
+
+    The others stay as they are until the list is computed anew. Raises EditError, ClusterChangedError,
+    UnknownClusterError or StoreUnavailableError.
+    """
+    chosen = list(dict.fromkeys(ids))
+    with store.read() as connection:
+        _check_part(connection, cluster, chosen, version)
+        found = _described(connection, chosen)
+    with store.write() as connection:
+        _check_part(connection, cluster, chosen, version)
+        return _put(connection, found, actor, "split", [cluster])
+
+
+def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> Edit:
+    """Make one cluster of several, each given by its name and the version that was seen.
+
+    Raises EditError, ClusterChangedError, UnknownClusterError or StoreUnavailableError.
+    """
+    names = [name for name, _ in parts]
+    if len(set(names)) < 2 or len(set(names)) < len(names):
+        raise EditError("give two or more clusters to merge, each once")
+    with store.read() as connection:
+        members = _all_of(connection, parts)
+        found = _described(connection, members)
+    with store.write() as connection:
+        if _all_of(connection, parts) != members:
+            raise EditError("the clusters changed meanwhile: look at them again")
+        return _put(connection, found, actor, "merge", names)
+
+
+def undo_edit(store: Store, number: int, actor: str) -> Edit:
+    """Put the items of an edit's cluster back where they were before it; return the undo.
+
+    What joined the cluster since goes back to what waits, and is clustered anew. Raises EditError where the
+    edit is not there, is an undo, was undone, or where a later edit holds some of its items;
+    StoreUnavailableError.
+    """
+    with store.write() as connection:
+        row = connection.execute(select(edits).where(edits.c.id == number)).first()
+        if row is None or row.undoes is not None:
+            raise EditError(f"there is no edit {number} to undo")
+        if by := connection.execute(select(edits).where(edits.c.undoes == number)).first():
+            raise EditError(f"edit {number} is undone already, by {by.actor}")
+        held = select(clusters.c.members).where(clusters.c.id == row.cluster, clusters.c.edit == number)
+        members = connection.scalar(held)
+        if members is None:
+            raise EditError(f"edit {number} is over: nothing of its cluster has waited for a day")
+        if later := _later(connection, number, json.loads(members)):
+            raise EditError(f"edit {later} came later on some of the same items: undo that one first")
+        left = {"edit": None, "shown_ms": now_ms()}
+        connection.execute(update(clusters).where(clusters.c.id == row.cluster).values(left))
+        taken_from = json.loads(row.taken_from)
+        acts.append(connection, actor, "undo", f"edit {number}", {"cluster": row.cluster})
+        return _append(connection, actor, None, row.cluster, taken_from, row.items, undoes=number)
+
+
+def edit_history(store: Store) -> list[Edit]:
+    """Return every edit and undo, the newest first. Raises StoreUnavailableError."""
+    undoing = edits.alias("undoing")
+    query = select(edits, undoing.c.id.label("undone_by"))
+    query = query.outerjoin(undoing, undoing.c.undoes == edits.c.id).order_by(edits.c.id.desc())
+    with store.read() as connection:
+        return [
+            Edit(**{**row._mapping, "taken_from": tuple(json.loads(row.taken_from))})
+            for row in connection.execute(query)
+        ]
+
+
+def _check_part(connection: Connection, cluster: str, ids: Sequence[str], version: str | None) -> None:
+    members = set(seen(connection, cluster, version))
+    if strange := [i for i in ids if i not in members]:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        raise EditError(f"{strange[0]}{more} is not in cluster {cluster}, or waits no more")
+    if not ids:
+        raise EditError(f"nothing of cluster {cluster} is selected")
+    if len(ids) == len(members):
+        raise EditError(f"that is all of cluster {cluster}: nothing would be left to split it from")
+
+
+def _all_of(connection: Connection, parts: Sequence[tuple[str, str | None]]) -> list[str]:
+    members: list[str] = []
+    for name, version in parts:
+        some = seen(connection, name, version)
+        if not some:
+            raise EditError(f"nothing of cluster {name} waits any more")
+        members += some
+    return list(dict.fromkeys(members))
+
+
+def _described(connection: Connection, ids: Sequence[str]) -> tuple[list[str], float]:
+    """Return items as a cluster lists them, the most typical first, and its spread.
+
+    Items of another feature version than most come last.
+    """
+    versions: dict[str, str] = {}
+    for some in batches(ids):
+        query = select(exemplars.c.id, exemplars.c.feature_version).where(exemplars.c.id.in_(some))
+        versions.update({row.id: row.feature_version for row in connection.execute(query)})
+    ((version, _),) = Counter(versions.values()).most_common(1)
+    raw = select_features(connection, version, [i for i in ids if versions[i] == version])
+    found = describe(raw.ids, Scaling.fit(raw.matrix).apply(raw.matrix), np.arange(len(raw.ids)), None)
+    return [*found.members, *(i for i in ids if versions[i] != version)], found.spread
+
+
+def _put(
+    connection: Connection, found: tuple[list[str], float], actor: str, what: str, taken_from: Sequence[str]
+) -> Edit:
+    members, spread = found
+    done = _append(connection, actor, what, "", taken_from, len(members))
+    values = {"shown_ms": done.at_ms, "place": None, "resembles": None, "unclustered": False}
+    name = put(connection, members, spread=spread, edit=done.id, **values)
+    connection.execute(update(edits).where(edits.c.id == done.id).values(cluster=name))
+    details = {"edit": done.id, "taken_from": list(taken_from), **acts.about(members)}
+    acts.append(connection, actor, what, f"cluster {name}", details)
+    return replace(done, cluster=name)
+
+
+def _append(
+    connection: Connection,
+    actor: str,
+    what: str | None,
+    cluster: str,
+    taken_from: Sequence[str],
+    items: int,
+    undoes: int | None = None,
+) -> Edit:
+    at_ms = now_ms()
+    row = {"at_ms": at_ms, "actor": actor, "what": what, "cluster": cluster, "items": items, "undoes": undoes}
+    added = insert(edits).values(**row, taken_from=json.dumps(list(taken_from))).returning(edits.c.id)
+    number = int(connection.execute(added).scalar_one())
+    return Edit(number, at_ms, actor, what, cluster, tuple(taken_from), items, undoes, None)
+
+
+def _later(connection: Connection, number: int, members: Sequence[str]) -> int | None:
+    """Return the newest edit after this one whose cluster holds some of the same items."""
+    newer = select(clusters.c.edit, clusters.c.members).where(clusters.c.edit > number)
+    mine = set(members)
+    for row in connection.execute(newer.order_by(clusters.c.edit.desc())):
+        if not mine.isdisjoint(json.loads(row.members)):
+            return int(row.edit)
+    return None

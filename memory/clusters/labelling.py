@@ -1,0 +1,35 @@
+"""A label for all that was seen of a cluster, with how much of it was looked at."""
+
+from collections.abc import Collection
+
+from memory import acts
+from memory.clusters.shown import newest_act, seen
+from memory.labels import LabelError, extend_label, open_label
+from memory.store import Store
+
+
+def label_cluster(
+    store: Store,
+    cluster: str,
+    what: str,
+    actor: str,
+    version: str | None = None,
+    looked_at: Collection[str] | None = None,
+) -> tuple[int, list[str]]:
+    """Call what was seen of a cluster a family, real or ignore; return the label's number and the items.
+
+    All of them or none. version is the state of the cluster that was seen, and looked_at the ids of those
+    that were before the giver's eyes: how many of the items they are is kept with the label. Raises
+    ClusterChangedError, UnknownClusterError, LabelError or StoreUnavailableError.
+    """
+    with store.write() as connection:
+        ids = seen(connection, cluster, version)
+        if not ids:
+            act = newest_act(connection, cluster)
+            raise LabelError(f"nothing of cluster {cluster} waits any more: {act}")
+        looked = None if looked_at is None else len(set(looked_at).intersection(ids))
+        number = open_label(connection, what, actor, looked)
+        extend_label(connection, number, ids)
+        details = {"label": number, "what": what, "looked_at": looked, **acts.about(ids)}
+        acts.append(connection, actor, "label", f"cluster {cluster}", details)
+    return number, ids

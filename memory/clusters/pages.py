@@ -1,0 +1,112 @@
+"""All members of a cluster, in pages and in an order that stays while some of them leave."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection, func, select
+
+from memory.clusters.shown import Shown, shown
+from memory.crops.crop_store import CropsMissingError, CropStore, Views
+from memory.records import Exemplar
+from memory.rows import batches, exemplars_of
+from memory.schema import exemplars
+from memory.store import Store
+
+Order = Literal["typical", "farthest", "random"]
+"""typical: the nearest to the medoid first. farthest: the other way round. random: by a seed."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """An exemplar with what can be shown of it: how many crops, and whether its verdict has a map."""
+
+    exemplar: Exemplar
+    crops: int
+    has_map: bool
+
+
+@dataclass(frozen=True)
+class MemberPage:
+    """Some members of a cluster, in order; size counts all that wait."""
+
+    cluster: Shown
+    members: list[Member]
+
+    @property
+    def size(self) -> int:
+        """Count of members that wait."""
+        return len(self.cluster.members)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What some exemplars have in common: how many are of each source, which releases judged them."""
+
+    sources: Counter[str]
+    releases: tuple[str, ...]
+    oldest_ms: int | None
+
+
+def facts_of(store: Store, ids: Sequence[str]) -> Facts:
+    """Return what exemplars have in common. Raises StoreUnavailableError."""
+    sources: Counter[str] = Counter()
+    releases: set[str] = set()
+    oldest: list[int] = []
+    columns = exemplars.c.source, exemplars.c.release, func.count(), func.min(exemplars.c.received_ms)
+    with store.read() as connection:
+        for some in batches(ids):
+            query = select(*columns).where(exemplars.c.id.in_(some))
+            for source, release, items, first in connection.execute(
+                query.group_by(exemplars.c.source, exemplars.c.release)
+            ):
+                sources[source] += items
+                releases.update([release] if release else [])
+                oldest.append(first)
+    return Facts(sources, tuple(sorted(releases)), min(oldest, default=None))
+
+
+def page_of(store: Store, name: str, order: Order, offset: int, limit: int, seed: int = 0) -> MemberPage:
+    """Return a page of a cluster's members. Raises UnknownClusterError or StoreUnavailableError."""
+    with store.read() as connection:
+        cluster = shown(connection, name)
+        ids = ordered(cluster.members, order, seed)[offset : offset + limit]
+        return MemberPage(cluster, members(connection, ids))
+
+
+def ordered(ids: Sequence[str], order: Order, seed: int) -> Sequence[str]:
+    """Return ids, the most typical first, in another order; each keeps its place as others leave."""
+    if order == "random":
+        return sorted(ids, key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest())
+    return ids if order == "typical" else ids[::-1]
+
+
+def members(connection: Connection, ids: Sequence[str]) -> list[Member]:
+    """Return few exemplars with what can be shown of them. Raises UnknownExemplarError."""
+    columns = exemplars.c.id, exemplars.c.crop_count, exemplars.c.crops_digest, exemplars.c.verdict
+    rows = {row.id: row for row in connection.execute(select(*columns).where(exemplars.c.id.in_(ids)))}
+    return [
+        Member(
+            exemplar,
+            crops=rows[exemplar.id].crop_count if exemplar.crops_digest else 0,
+            has_map=json.loads(rows[exemplar.id].verdict or "{}").get("map") is not None,
+        )
+        for exemplar in exemplars_of(connection, ids)
+    ]
+
+
+def views_of(store: Store, crops: CropStore, exemplar: str) -> tuple[str | None, Views]:
+    """Return the verdict of an exemplar, as JSON, and what is stored to be shown.
+
+    Raises UnknownExemplarError, CropsMissingError (also where they were purged), CropsDamagedError,
+    CropsUnavailableError or StoreUnavailableError.
+    """
+    with store.read() as connection:
+        (item,) = exemplars_of(connection, [exemplar])
+        verdict = connection.scalar(select(exemplars.c.verdict).where(exemplars.c.id == exemplar))
+    if item.crops_digest is None:
+        raise CropsMissingError(f"the crops of {exemplar} were purged")
+    return verdict, crops.load_views(item.crops_digest)

@@ -1,0 +1,196 @@
+"""What a cluster shows: of the members on record those that still wait and that no later edit took.
+
+A cluster that a person made has its members alone. Of several such clusters that hold an item, the newest
+shows it, so an undo only takes a layer away.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from memory.clusters.names import names_of
+from memory.rows import batches
+from memory.schema import clusters, edits, exemplars, labelled, labels
+from memory.store import ExemplarMemoryError
+
+_VERSION = re.compile(r"(\d{1,9})(-[0-9a-f]{8})?")
+
+
+class UnknownClusterError(ExemplarMemoryError):
+    """Fatal for the request: no such cluster is in the list, or was in the last day."""
+
+
+class ClusterChangedError(ExemplarMemoryError):
+    """Fatal for the request: the cluster is not what its sender saw; the text says who did what and when."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A cluster as it is shown: members are the most typical first, then what joined it, in that order.
+
+    version tells one state of it from another for `seen`; edit is the number of the edit that made it, alarm
+    of the alarm whose suspects it holds; else None.
+    """
+
+    id: str
+    members: tuple[str, ...]
+    version: str
+    spread: float | None
+    resembles: str | None
+    unclustered: bool
+    alarm: int | None
+    edit: int | None
+
+
+def waiting(connection: Connection) -> set[str]:
+    """Return the ids of all exemplars that wait for a person."""
+    return set(connection.scalars(select(exemplars.c.id).where(exemplars.c.shelf == "unknown")))
+
+
+def owners(connection: Connection) -> dict[str, str]:
+    """Return for each exemplar that an edit put somewhere the cluster that shows it."""
+    made = select(clusters.c.id, clusters.c.members).where(clusters.c.edit.is_not(None))
+    return {
+        member: row.id
+        for row in connection.execute(made.order_by(clusters.c.edit))
+        for member in json.loads(row.members)
+    }
+
+
+def shown_all(connection: Connection) -> list[Shown]:
+    """Return the clusters of which something still waits.
+
+    Suspects of the newest alarm come first, then what people made, the newest first, then the list as it was
+    computed: the largest new ones first, the unclustered last.
+    """
+    rows = select(clusters)
+    parts = [
+        rows.where(clusters.c.alarm.is_not(None)).order_by(clusters.c.alarm.desc()),
+        rows.where(clusters.c.edit.is_not(None)).order_by(clusters.c.edit.desc()),
+        rows.where(clusters.c.place.is_not(None)).order_by(clusters.c.place),
+    ]
+    waits, owner = waiting(connection), owners(connection)
+    found = [_shown(row, waits, owner) for part in parts for row in connection.execute(part)]
+    return [cluster for cluster in found if cluster.members]
+
+
+def shown(connection: Connection, name: str) -> Shown:
+    """Return the cluster of that name, also where nothing of it waits. Raises UnknownClusterError."""
+    return _shown(_row(connection, name), waiting(connection), owners(connection))
+
+
+def seen(connection: Connection, name: str, version: str | None) -> list[str]:
+    """Return the members that were seen under that version and wait, without what joined since.
+
+    Without a version, those that wait now. Raises UnknownClusterError, and ClusterChangedError where
+    something left or came back since.
+    """
+    row = _row(connection, name)
+    waits, owner = waiting(connection), owners(connection)
+    if version is None:
+        return list(_shown(row, waits, owner).members)
+    form = _VERSION.fullmatch(version)
+    recorded = json.loads(row.members)
+    upto = recorded[: int(form[1])] if form else []
+    members = _own(row, upto, waits, owner)
+    if version != _version(upto, members):
+        raise ClusterChangedError(
+            f"cluster {name} has changed since you looked: {newest_act(connection, name)}; look at it again"
+        )
+    return members
+
+
+def put(connection: Connection, members: Sequence[str], **values: object) -> str:
+    """Write a cluster's row under the name that its members give, and return that name.
+
+    A computed row of the same members is taken up again.
+    """
+    row = {"members": json.dumps(list(members)), **values}
+    for name in names_of(members):
+        held = connection.execute(select(clusters).where(clusters.c.id == name)).first()
+        if held is None:
+            connection.execute(insert(clusters).values(id=name, **row))
+            return name
+        if held.alarm is held.edit is None and set(json.loads(held.members)) == set(members):
+            connection.execute(update(clusters).where(clusters.c.id == name).values(row))
+            return name
+    raise AssertionError("names have no end")
+
+
+def _row(connection: Connection, name: str) -> Any:
+    row = connection.execute(select(clusters).where(clusters.c.id == name)).first()
+    if row is None:
+        raise UnknownClusterError(f"there is no cluster {name}; list the clusters again")
+    return row
+
+
+def _shown(row: Any, waits: Collection[str], owner: Mapping[str, str]) -> Shown:
+    recorded = json.loads(row.members)
+    members = _own(row, recorded, waits, owner)
+    return Shown(
+        id=row.id,
+        members=tuple(members),
+        version=_version(recorded, members),
+        spread=row.spread,
+        resembles=row.resembles,
+        unclustered=bool(row.unclustered),
+        alarm=row.alarm,
+        edit=row.edit,
+    )
+
+
+def _own(row: Any, recorded: Iterable[str], waits: Collection[str], owner: Mapping[str, str]) -> list[str]:
+    mine = row.id if row.edit is not None else None
+    return [member for member in recorded if member in waits and owner.get(member) == mine]
+
+
+def _version(recorded: Collection[str], members: Collection[str]) -> str:
+    left = set(recorded).difference(members)
+    digest = hashlib.sha256("\n".join(sorted(left)).encode()).hexdigest()[:8]
+    return f"{len(recorded)}-{digest}" if left else str(len(recorded))
+
+
+def newest_act(connection: Connection, name: str) -> str:
+    """Say in words what a person last did to any of a cluster's members. Raises UnknownClusterError."""
+    members = json.loads(_row(connection, name).members)
+    acts = [*_newest_label(connection, members), *_newest_edit(connection, members)]
+    if not acts:
+        return "some of its items are past their time"
+    at_ms, actor, what = max(acts)
+    return f"{actor} {what} at {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _newest_label(connection: Connection, members: Sequence[str]) -> list[tuple[int, str, str]]:
+    given = func.coalesce(labels.c.undoes, labels.c.id)
+    per_label = select(labels.c.id, func.count()).join(labelled, labelled.c.label == given)
+    held: dict[int, int] = {}
+    for some in batches(members):
+        query = per_label.where(labelled.c.exemplar.in_(some)).group_by(labels.c.id)
+        for number, items in connection.execute(query):
+            held[number] = held.get(number, 0) + items
+    if not held:
+        return []
+    row = connection.execute(select(labels).where(labels.c.id == max(held))).one()
+    items = held[row.id]
+    what = f"took back label {row.undoes} on {items} of its items"
+    if row.what is not None:
+        what = f"called {items} of its items {row.what} (label {row.id})"
+    return [(row.at_ms, row.actor, what)]
+
+
+def _newest_edit(connection: Connection, members: Sequence[str]) -> list[tuple[int, str, str]]:
+    mine = set(members)
+    newest = select(edits, clusters.c.members).join(clusters, clusters.c.id == edits.c.cluster)
+    for row in connection.execute(newest.order_by(edits.c.id.desc())):
+        if items := len(mine.intersection(json.loads(row.members))):
+            what = f"took back edit {row.undoes}"
+            if row.what is not None:
+                what = f"put {items} of its items into cluster {row.cluster} ({row.what}, edit {row.id})"
+            return [(row.at_ms, row.actor, what)]
+    return []
