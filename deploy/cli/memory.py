@@ -21,7 +21,7 @@ from deploy.cli.output import (
     warn,
 )
 from deploy.client.http import Client, ServerUnavailableError
-from deploy.records import ClusterSummary
+from deploy.cluster_records import ClusterSummary
 from memory.records import ShiftAlarm, Split, is_cluster_id
 from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun

@@ -9,6 +9,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
+from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
 from deploy.lineage.records import (
     ExemplarLineage,
     LabelLineage,
@@ -16,18 +17,7 @@ from deploy.lineage.records import (
     SourceLineage,
     VerdictLineage,
 )
-from deploy.records import (
-    ClusterDetail,
-    Clustering,
-    ClusterSummary,
-    ImportDone,
-    LabelDone,
-    LabelEntry,
-    LedgerEntry,
-    Release,
-    ReleaseDetail,
-    Status,
-)
+from deploy.records import ImportDone, LabelDone, LabelEntry, LedgerEntry, Release, ReleaseDetail, Status
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from updater.candidate.outlook import Outlook

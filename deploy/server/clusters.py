@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.records import (
+from deploy.cluster_records import (
     ClusterDetail,
     Clustering,
     ClusterMember,
