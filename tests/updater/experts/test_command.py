@@ -96,7 +96,7 @@ def test_an_empty_memory_is_told_of(add, capsys):
 
 
 def test_an_expert_is_trained_from_the_command_line_and_can_be_added_as_it_is(
-    stack, folders, remember, tmp_path, capsys, monkeypatch, worth
+    stack, folders, remember, tmp_path, capsys, monkeypatch
 ):
     remember("real", 30)
     remember("blocky", 30)
