@@ -95,9 +95,6 @@ def frame(request: Request, services: Services) -> Frame:
                 (
                     Entry("Now", "/"),
                     Entry("Verdicts", "/page/verdicts"),
-                    Entry("Sources", "/page/sources"),
-                    Entry("Dead letters", "/page/dead-letters"),
-                    Entry("Try a file", "/page/try"),
                 ),
             ),
             (

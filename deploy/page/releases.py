@@ -1,0 +1,158 @@
+"""Releases: what was proposed, what speaks for and against one, and the forms by which a person decides."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from deploy.access.guard import GuardedRoute
+from deploy.access.roles import least
+from deploy.page.clusters import picture_of
+from deploy.page.visit import show, visitor
+from deploy.records import STATES, Approve, Because, Release
+from deploy.releases.approval import fold
+from deploy.releases.artifacts import StoreError
+from deploy.releases.evidence import EvidenceError
+from deploy.server import releases as api
+from deploy.server.releases import Digest
+from deploy.server.services import Opened, Services
+from updater.candidate.report import figures
+from updater.records import Evaluation, Performance
+
+router = APIRouter(route_class=GuardedRoute)
+
+_FLIPS, _ITEMS = 24, 12
+"""How many are shown: changed names, and items behind a finding."""
+
+
+@router.get("/page/releases", response_class=HTMLResponse, openapi_extra=least("viewer"))
+def get_releases(request: Request, services: Opened) -> HTMLResponse:
+    """Every release that was ever proposed, with AA and AF, the one that moved last first."""
+    rows = []
+    for release in api.list_releases(services):
+        measured = {}
+        with suppress(StoreError, EvidenceError):
+            measured = dict(figures(services.evaluations.of(release)))
+        rows.append({"release": release, "aa": measured.get("aa"), "af": measured.get("af")})
+    return show(request, services, "releases.html.j2", "Releases", {"rows": rows})
+
+
+@router.get("/page/releases/{digest}", response_class=HTMLResponse, openapi_extra=least("viewer"))
+def get_release(request: Request, services: Opened, digest: Digest) -> HTMLResponse:
+    """One release: its gates, its figures beside the live one's, what it learnt from, who moved it."""
+    return _release(request, services, digest)
+
+
+@router.post("/page/releases/{digest}", response_class=Response, openapi_extra=least("approver"))
+def decide(
+    request: Request,
+    services: Opened,
+    digest: Digest,
+    do: Annotated[Literal["approve", "reject", "roll back"], Form()],
+    evaluation_digest: Annotated[str, Form(max_length=64)] = "",
+    finding: Annotated[list[str], Form(description="names of gates that do not hold")] = [],  # noqa: B006  # FastAPI copies it
+    why: Annotated[list[str], Form(description="for each finding, why it is accepted")] = [],  # noqa: B006  # FastAPI copies it
+    reason: Annotated[str, Form(max_length=1000)] = "",
+) -> Response:
+    """Approve, reject or roll back; then the release again. What is refused keeps what was typed."""
+    given = dict(zip(finding, why, strict=False))
+    request.state.again = lambda error, status: _release(
+        request, services, digest, reasons=given, reason=reason, error=error, status=status
+    )
+    actor = visitor(request).name
+    match do:
+        case "approve":
+            accept = {name: text.strip() for name, text in given.items() if text.strip()}
+            api.approve(services, actor, digest, Approve(evaluation_digest=evaluation_digest, accept=accept))
+        case "reject":
+            api.reject(services, actor, digest, Because(reason=reason))
+        case "roll back":
+            api.rollback(services, actor, Because(reason=reason))
+    return RedirectResponse(f"/page/releases/{digest}", 303)
+
+
+def _release(
+    request: Request,
+    services: Services,
+    digest: str,
+    *,
+    reasons: Mapping[str, str] | None = None,
+    reason: str = "",
+    error: str | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    detail = api.get_release(services, digest)
+    standing = fold(services.ledger.events())
+    evaluation, problem = _evaluation(services, detail)
+    context: dict[str, Any] = {
+        "release": detail,
+        "means": STATES[detail.state],
+        "findings": detail.candidate.findings,
+        "reasons": reasons or {},
+        "reason": reason,
+        "is_live": standing.live is not None and standing.live.digest == digest,
+        "previous": standing.previous,
+        "live": standing.live,
+        "problem": problem,
+        "evaluation": evaluation,
+        "pictures": {gate.name: _pictures(gate.items[:_ITEMS]) for gate in detail.candidate.findings},
+        "error": error,
+    }
+    if evaluation is not None:
+        context |= _shown(evaluation)
+    return show(request, services, "release.html.j2", "Releases", context, status)
+
+
+def _evaluation(services: Services, release: Release) -> tuple[Evaluation | None, str | None]:
+    try:
+        return services.evaluations.of(release), None
+    except (StoreError, EvidenceError) as unread:
+        return None, str(unread)
+
+
+def _shown(evaluation: Evaluation) -> dict[str, Any]:
+    """What the view shows of an evaluation; what an older one lacks is empty."""
+    before, after = evaluation.before, evaluation.after
+    flips = evaluation.flips
+    return {
+        "shares": [
+            {"family": family, "after": now, "before": before.classes.get(family) if before else None}
+            for family, now in after.classes.items()
+        ],
+        "confusion": _confusion(after),
+        "roc": _curve(after),
+        "roc_before": _curve(before) if before else "",
+        "rejected": after.rejected,
+        "flips": [{"flip": flip, "picture": picture_of(flip.exemplar)} for flip in flips.lost[:_FLIPS]]
+        if flips
+        else [],
+        "all_flips": flips,
+        "made_of": evaluation.made_of,
+        "robustness": after.robustness,
+    }
+
+
+def _confusion(performance: Performance) -> dict[str, Any] | None:
+    """Rows of the confusion matrix as shares of a class, and the columns' names."""
+    table = performance.confusion
+    if not table:
+        return None
+    called = sorted({name for row in table.values() for name in row}, key=lambda name: (name != "real", name))
+    rows = []
+    for family, row in table.items():
+        items = sum(row.values())
+        cells = [(name, row.get(name, 0) / items if items else 0.0) for name in called]
+        rows.append({"family": family, "items": items, "cells": cells})
+    return {"called": called, "rows": rows}
+
+
+def _curve(performance: Performance) -> str:
+    """The ROC of rejection as points of an SVG's polyline, 200 wide and high."""
+    points = performance.rejection_roc or ()
+    return " ".join(f"{200 * p.familiar:.1f},{200 - 200 * p.forged:.1f}" for p in points)
+
+
+def _pictures(items: tuple[str, ...]) -> list[dict[str, str]]:
+    return [{"id": item, "picture": picture_of(item)} for item in items]
