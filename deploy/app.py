@@ -16,6 +16,7 @@ from deploy.access.roles import anyone
 from deploy.access.tokens import TokenError, UnknownTokenError
 from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refused
+from deploy.record.chain import BrokenChainError
 from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.approval import ApprovalError, UnknownReleaseError, fold
@@ -59,6 +60,7 @@ _STATUS: dict[type[Exception], int] = {
     ArtifactTooLargeError: 413,
     ArtifactsUnavailableError: 503,
     LedgerError: 503,
+    BrokenChainError: 503,
     RecordError: 503,
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,
@@ -102,6 +104,8 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
         description=DESCRIPTION,
         lifespan=collecting(services),
         max_body_size=MAX_BODY_BYTES,
+        docs_url=None,  # those load scripts of a public network; deploy.page.docs does not
+        redoc_url=None,
     )
     app.state.settings = settings
     app.state.services = services

@@ -100,6 +100,13 @@ class RecordEntry(BaseModel):
     hash: str = Field(description="SHA-256 over this act and the hash of the one before")
 
 
+class RecordHead(BaseModel):
+    """Where the record ends: keep it elsewhere, and a tail that was cut off shows."""
+
+    size: int = Field(description="how many acts it has")
+    hash: str = Field(description="of the newest act, or the database's id where there is none")
+
+
 class ReleaseDetail(Release):
     """A release with every event that names it, oldest first."""
 

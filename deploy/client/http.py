@@ -1,6 +1,7 @@
 """The deploy server's API, as Python calls; what the command line is made of."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -17,7 +18,17 @@ from deploy.lineage.records import (
     SourceLineage,
     VerdictLineage,
 )
-from deploy.records import ImportDone, LabelDone, LabelEntry, LedgerEntry, Release, ReleaseDetail, Status
+from deploy.records import (
+    ImportDone,
+    LabelDone,
+    LabelEntry,
+    LedgerEntry,
+    RecordEntry,
+    RecordHead,
+    Release,
+    ReleaseDetail,
+    Status,
+)
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from updater.candidate.outlook import Outlook
@@ -159,6 +170,19 @@ class Client:
         """Every label and undo, the newest first."""
         return _LABELS.validate_json(self._ask("GET", "/labels").content)
 
+    def record(
+        self, limit: int, actor: str | None, action: str | None, since: datetime | None
+    ) -> list[RecordEntry]:
+        """Acts of every room that agree with everything given, the newest first."""
+        wanted = {"actor": actor, "action": action, "since": since and since.isoformat()}
+        given = {name: value for name, value in wanted.items() if value}
+        answer = self._ask("GET", "/record", params={"limit": str(limit), **given})
+        return _RECORD.validate_json(answer.content)
+
+    def prove_record(self) -> RecordHead:
+        """Have the whole record proven anew."""
+        return RecordHead.model_validate_json(self._ask("GET", "/record/proof").content)
+
     def lineage_of_verdict(self, verdict: str) -> VerdictLineage:
         """From a verdict back to its release, labels and people."""
         return VerdictLineage.model_validate_json(
@@ -245,6 +269,7 @@ _LEDGER = TypeAdapter(list[LedgerEntry])
 _TOKENS = TypeAdapter(list[TokenEntry])
 _CLUSTERS = TypeAdapter(list[ClusterSummary])
 _LABELS = TypeAdapter(list[LabelEntry])
+_RECORD = TypeAdapter(list[RecordEntry])
 _DIGESTS = TypeAdapter(list[str])
 _KNOWN = TypeAdapter(dict[str, str])
 

@@ -48,6 +48,7 @@ def main(seed: int, unseen: str | None, report: Path | None) -> bool:
     tables.show(story.console, result)
     for what, path in (("Maps over pictures", MAPS), ("Time lines under clips", TIMELINES)):
         story.console.print(f"{what}, beside what was forged: {path.absolute()}", soft_wrap=True)
+    story.console.print("Its stack is gone. `make up` leaves one running, and says where its page is.")
     return all(result.claims.values())
 
 

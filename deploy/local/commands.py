@@ -123,6 +123,7 @@ def tell(home: Path, console: Console) -> None:
         f"""
 Kafka            {broker}, no authentication
 TorchServe       {settings["FORGEWATCH_DETECTOR_TORCHSERVE_URL"]}
+page             {settings["FORGEWATCH_DEPLOY_URL"]}/
 API              {settings["FORGEWATCH_DEPLOY_URL"]}/docs
 metrics          {_metrics(settings)}
 Prometheus       {settings.get(PROMETHEUS_URL, HOW_TO_HAVE_PROMETHEUS)}

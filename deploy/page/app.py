@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from deploy.page import clusters, login, now, people, record, releases, updates, verdicts
+from deploy.page import clusters, docs, login, now, people, record, releases, updates, verdicts
 from deploy.page.render import Secured
 from deploy.page.visit import show
 from deploy.server.services import of_request
@@ -19,7 +19,7 @@ Again = Callable[[str, int], Response]
 
 def add_page(app: FastAPI) -> None:
     """Add every view, and send every answer of the app under the page's policy."""
-    for view in (now, clusters, updates, releases, verdicts, record, people, login):
+    for view in (now, clusters, updates, releases, verdicts, record, people, login, docs):
         app.include_router(view.router, include_in_schema=False)
     app.add_middleware(Secured)
     app.add_exception_handler(HTTPException, _http_error)

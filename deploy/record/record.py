@@ -73,6 +73,14 @@ class Record:
                 self.proven = Head(row["sequence"], row["hash"])
         return self.proven
 
+    def prove_whole(self) -> Head:
+        """Prove every act from the first; return the head. Raises RecordError, BrokenChainError."""
+        head = Head(0, self.id)
+        with self.read() as connection:
+            for row in prove(connection, record, "record", head):
+                head = Head(row["sequence"], row["hash"])
+        return head
+
     def look_back(self, rows: int) -> None:
         """Prove so many old rows once more, from where the last call ended, and begin again at the end.
 

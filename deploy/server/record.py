@@ -7,10 +7,18 @@ from pydantic import AwareDatetime
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.records import RecordEntry
+from deploy.records import RecordEntry, RecordHead
 from deploy.server.services import Opened
 
 router = APIRouter(route_class=GuardedRoute)
+
+
+@router.get("/record/proof", tags=["record"], openapi_extra=least("viewer"))
+def prove_record(services: Opened) -> RecordHead:
+    """Prove every act anew, from the first; 503 names the first that is not as it was written."""
+    services.memory_acts.bring_in()
+    head = services.record.prove_whole()
+    return RecordHead(size=head.size, hash=head.hash)
 
 
 @router.get("/record", tags=["record"], openapi_extra=least("viewer"))

@@ -26,7 +26,7 @@ MACHINES = {
         ("post", "/releases"),
     },
 }
-UNRULED = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
+UNRULED = {"/openapi.json"}
 """What describes the API: it is in the source, for everybody to read."""
 
 Headers = dict[str, dict[str, str]]

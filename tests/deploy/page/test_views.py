@@ -137,3 +137,12 @@ def test_a_verdict_that_nobody_knows_is_one_line(page: Any) -> None:
 
 def _evaluation(services: Services, artifact: Artifact) -> str:
     return fold(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
+
+
+def test_the_api_is_described_without_anything_from_elsewhere(page: Any) -> None:
+    shown = page.get("/docs")
+    assert shown.status_code == 200
+    assert "POST /releases/{digest}/approve" in shown.text
+    assert "http://" not in shown.text
+    assert "https://" not in shown.text
+    assert "<script" not in shown.text
