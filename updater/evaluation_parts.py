@@ -1,9 +1,19 @@
-"""Parts of an evaluation: points of a curve, names that changed, and what a release was made of."""
+"""Parts of an evaluation: points of a curve, names that changed, and what a release was made of. Light."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from memory.records import Split
+
+Measure = Literal["aa", "af", "power", "robustness", "unseen_auc", "reals_unknown", "reals_fake"]
+"""aa: average accuracy, the mean over the release's classes of the share that got its very name. af: average
+forgetting, the mean over the families that the release before knew of the change of that share; negative
+means forgotten (as in updater.measures). power: the share of a family never seen that would not be called
+real, as each known family left out once has it. robustness: the accuracy under distortions, where saying the
+same of everything has 0.5. unseen_auc: chance that a pseudo-forgery of held-back media seems less familiar
+than an item of a familiar class. reals_unknown, reals_fake: shares of the held-back reals."""
 
 
 class RocPoint(NamedTuple):
@@ -45,3 +55,17 @@ class MadeOf(BaseModel):
 
     labels: Mapping[int, Mapping[str, int]] = Field(description="by the label's number, by split")
     sources: Mapping[str, Mapping[str, int]] = Field(description="by source, by split")
+
+
+class SnapshotRow(BaseModel):
+    """One exemplar that a release was trained, calibrated or, in the split test, only measured on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    exemplar: str = Field(description="its id")
+    media_digest: str = Field(description="SHA-256 of its media's bytes, hexadecimal")
+    family: str = Field(description="what it was called: real or a family")
+    split: Split
+    group: str
+    source: str
+    label: int = Field(description="number of the label that it bore, in the memory's history")

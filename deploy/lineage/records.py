@@ -7,8 +7,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from deploy.records import LabelEntry, LedgerEntry, Release
 from detector.records import Neighbour, Verdict
 from memory.records import Exemplar
-from updater.candidate.report import Measure
-from updater.candidate.snapshot import SnapshotRow
+from updater.evaluation_parts import Measure, SnapshotRow
 
 
 class VerdictRef(BaseModel):

@@ -19,7 +19,8 @@ from detector.release.contract import Contract, crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import TensorSpec
 from ingest.records import CropPlan
-from updater.candidate.snapshot import SnapshotRow, made_of, packed
+from updater.candidate.snapshot import made_of, packed
+from updater.evaluation_parts import SnapshotRow
 from updater.records import Candidate, Evaluation
 
 

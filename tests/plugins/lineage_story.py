@@ -10,7 +10,7 @@ from detector.release.artifact import Artifact
 from memory.features import FEATURE_VERSION, WIDTH
 from memory.records import Exemplar, Split
 from memory.rows import NewRow
-from updater.candidate.snapshot import SnapshotRow
+from updater.evaluation_parts import SnapshotRow
 
 MEDIA = "forgewatch.media"
 

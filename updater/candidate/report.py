@@ -3,20 +3,12 @@
 import math
 from collections.abc import Collection, Mapping
 from statistics import fmean
-from typing import Literal
 
 from memory.records import REAL
 from updater.candidate.findings import findings_markdown
 from updater.candidate.source_thresholds import said_of_sources
+from updater.evaluation_parts import Measure
 from updater.records import Evaluation, Robustness, ScannerFound
-
-Measure = Literal["aa", "af", "power", "robustness", "unseen_auc", "reals_unknown", "reals_fake"]
-"""aa: average accuracy, the mean over the release's classes of the share that got its very name. af: average
-forgetting, the mean over the families that the release before knew of the change of that share; negative
-means forgotten (as in updater.measures). power: the share of a family never seen that would not be called
-real, as each known family left out once has it. robustness: the accuracy under distortions, where saying the
-same of everything has 0.5. unseen_auc: chance that a pseudo-forgery of held-back media seems less familiar
-than an item of a familiar class. reals_unknown, reals_fake: shares of the held-back reals."""
 
 
 def figures(evaluation: Evaluation) -> dict[Measure, float]:

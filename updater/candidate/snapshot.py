@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from memory.records import Split
 from updater.data.training_data import LabelledCrops, Splits
-from updater.evaluation_parts import MadeOf
+from updater.evaluation_parts import MadeOf, SnapshotRow
 
 MAX_BYTES = 2**30
 """Of the unpacked lines, millions of them: a few MB of gzip may hold more than memory does."""
@@ -23,20 +23,6 @@ MAX_BYTES = 2**30
 
 class SnapshotError(ValueError):
     """The bytes are no training snapshot. Fatal for the request."""
-
-
-class SnapshotRow(BaseModel):
-    """One exemplar that a release was trained, calibrated or, in the split test, only measured on."""
-
-    model_config = ConfigDict(frozen=True)
-
-    exemplar: str = Field(description="its id")
-    media_digest: str = Field(description="SHA-256 of its media's bytes, hexadecimal")
-    family: str = Field(description="what it was called: real or a family")
-    split: Split
-    group: str
-    source: str
-    label: int = Field(description="number of the label that it bore, in the memory's history")
 
 
 class Snapshot:

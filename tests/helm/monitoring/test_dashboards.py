@@ -21,7 +21,7 @@ from memory import metrics as memory_metrics
 from memory.records import Shelf
 from memory.store import Store
 from updater import metrics as updater_metrics
-from updater.candidate.report import Measure
+from updater.evaluation_parts import Measure
 from updater.gpus import Gpus
 from updater.records import RunState
 from updater.runs import open_runs
