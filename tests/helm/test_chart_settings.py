@@ -88,6 +88,8 @@ def sample(name: str, field: dict[str, Any]) -> Any:
         return least + (1_048_576 if "bytes" in name else 1 if kind == "integer" else 0.25)
     if kind == "array":
         return ["upsampled"]
+    if kind == "object" and "enum" in field.get("additionalProperties", {}):
+        return {"other": field["additionalProperties"]["enum"][-1]}
     if kind == "object":
         return {"other": "http://127.0.0.1:1/metrics"}
     return "0 3 * * *" if name == "schedule" else "http://127.0.0.1:1234" if name.endswith("url") else "other"

@@ -84,7 +84,7 @@ def test_an_approval_by_the_command_line_reaches_the_topic_and_the_server_ends_o
 ) -> None:
     with serving(environment) as process:
         propose(environment, untrained_artifact, candidate_of(untrained_artifact))
-        assert main(["approve", untrained_artifact.digest[:12], "--as", "ada"]) == 0
+        assert main(["approve", untrained_artifact.digest[:12]]) == 0
         assert published(environment) == untrained_artifact.digest
         port = environment["FORGEWATCH_DEPLOY_METRICS_PORT"]
         text = httpx.get(f"http://127.0.0.1:{port}/metrics").text

