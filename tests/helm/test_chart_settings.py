@@ -87,7 +87,7 @@ def sample(name: str, field: dict[str, Any]) -> Any:
         least = max(field.get("minimum", 0), field.get("exclusiveMinimum", 0))
         return least + (1_048_576 if "bytes" in name else 1 if kind == "integer" else 0.25)
     if kind == "array":
-        return ["upsampled"]
+        return ["10.0.0.0/8"] if name.endswith("addresses") else ["upsampled"]
     if kind == "object" and "enum" in field.get("additionalProperties", {}):
         return {"other": field["additionalProperties"]["enum"][-1]}
     if kind == "object":

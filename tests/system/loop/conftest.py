@@ -41,7 +41,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterat
     """A stack of processes without a release; it runs no longer than the tests of this folder."""
     with pytest.MonkeyPatch.context() as environment, _until_the_last_test:
         environment.setenv("SECRET_OF_ELSEWHERE", SECRET)
-        environment.setenv("FORGEWATCH_UPDATER_DEPLOY_TOKEN", SECRET)
         yield _until_the_last_test.enter_context(Stack(tmp_path_factory.mktemp("stack"), cache=kafka_cache))
 
 

@@ -139,4 +139,5 @@ def test_a_models_worker_holds_no_secret_of_the_environment(
         assert "TOKEN" not in environment(process)
         assert "PASSWORD" not in environment(process)
     # The control: where it is needed, it is.
-    assert f"FORGEWATCH_DEPLOY_TOKEN={secret}" in environment(psutil.Process(kept("deploy").pid))
+    token = stack.settings["FORGEWATCH_UPDATER_DEPLOY_TOKEN"]
+    assert f"FORGEWATCH_UPDATER_DEPLOY_TOKEN={token}" in environment(psutil.Process(kept("updater").pid))
