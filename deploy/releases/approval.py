@@ -234,7 +234,7 @@ def promote(
     require_same_bytes(evidence, digest, release.candidate.evaluation_digest)
     four_eyes.require_approved(release, evidence, terms, now)
     moves = [Move(actor, "promote", digest, release.candidate.evaluation_digest)]
-    return moves + _expiries(standing, leaving=digest, live=digest, actor=actor)
+    return moves + expiries(standing, leaving=digest, live=digest, actor=actor)
 
 
 def reject(history: Sequence[Event], digest: str, reason: str, actor: str) -> list[Move]:
@@ -267,7 +267,7 @@ def rollback(history: Sequence[Event], evidence: Evidence, reason: str, actor: s
     live = standing.live
     assert live is not None
     moves = [Move(actor, "rollback", live.digest, live.candidate.evaluation_digest, reason)]
-    return moves + _expiries(standing, leaving=live.digest, live=target.digest, actor=actor)
+    return moves + expiries(standing, leaving=live.digest, live=target.digest, actor=actor)
 
 
 def find(history: Sequence[Event], digest: str) -> Release:
@@ -278,7 +278,7 @@ def find(history: Sequence[Event], digest: str) -> Release:
     return release
 
 
-def _expiries(standing: Standing, leaving: str, live: str, actor: str) -> list[Move]:
+def expiries(standing: Standing, leaving: str, live: str, actor: str) -> list[Move]:
     """Moves of all that waits and was measured against another release than the one that is live next."""
     return [
         Move(actor, "expire", release.digest, release.candidate.evaluation_digest, f"{live[:12]} is live")
