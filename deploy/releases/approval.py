@@ -61,7 +61,7 @@ class Standing:
     outrank another's record on the releases topic, or more.
     """
 
-    releases: dict[str, Release] = field(default_factory=dict)
+    releases: Mapping[str, Release] = field(default_factory=dict)
     live_history: tuple[str, ...] = ()
     turned: int = 0
     epoch: int = 0
@@ -99,14 +99,30 @@ def next_state(state: State | None, action: Action | Consequence) -> State:
     return after
 
 
-def fold(events: Iterable[Event]) -> Standing:
+_folded: tuple[tuple[Event, ...], Standing] = ((), Standing())
+"""What was folded last: the next history mostly goes on where it ended. Compared, not believed."""
+
+
+def fold(events: Sequence[Event]) -> Standing:
     """The standing after these events, which are the ledger's in order.
 
     Raises DamagedLedgerError where an event is none that the table allows.
     """
-    releases: dict[str, Release] = {}
-    history: tuple[str, ...] = ()
-    turned = epoch = 0
+    global _folded
+    folded, standing = _folded
+    events = tuple(events)
+    if events[: len(folded)] != folded:
+        folded, standing = (), Standing()
+    if len(events) > len(folded):
+        standing = _go_on(standing, events[len(folded) :])
+        _folded = events, standing
+    return standing
+
+
+def _go_on(before: Standing, events: Iterable[Event]) -> Standing:
+    releases = dict(before.releases)
+    history = list(before.live_history)
+    turned, epoch = before.turned, before.epoch
 
     def move(digest: str, action: Action | Consequence, event: Event) -> None:
         known = releases.get(digest)
@@ -137,15 +153,17 @@ def fold(events: Iterable[Event]) -> Standing:
                 move(history[-1], "retire", event)
             move(digest, action, event)
             if action == "promote":
-                history, turned = (*history, digest), event.sequence
+                history.append(digest)
+                turned = event.sequence
             elif action == "rollback":
-                history, turned = history[:-1], event.sequence
+                history.pop()
+                turned = event.sequence
                 move(history[-1] if history else "", "restore", event)
         except ApprovalError as error:
             raise DamagedLedgerError(
                 f"row {event.sequence} of the ledger breaks the rules: {error}"
             ) from error
-    return Standing(releases, history, turned, epoch)
+    return Standing(releases, tuple(history), turned, epoch)
 
 
 def propose(

@@ -1,5 +1,6 @@
 """Prometheus metrics of the deploy server, on their own port."""
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import get_args
@@ -63,8 +64,9 @@ def show(events: Sequence[Event]) -> None:
         SERVE.labels(slot, release).set(1)
     waiting = [release.since for release in standing.releases.values() if release.state in PROPOSED]
     PROPOSED_SINCE.set(min(waiting).timestamp() if waiting else 0)
+    states = Counts(release.state for release in standing.releases.values())
     for state in STATES:
-        RELEASES.labels(state).set(sum(release.state == state for release in standing.releases.values()))
+        RELEASES.labels(state).set(states[state])
     EPOCH.set(standing.epoch)
     LEDGER_SEQUENCE.set(len(events))
 

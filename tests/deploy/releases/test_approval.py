@@ -284,6 +284,20 @@ def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is
         approval.propose(history.events, other, history.evidence(A), history.bounds, "updater")
 
 
+@given(WISHES, WISHES, st.data())
+def test_to_go_on_from_what_was_folded_is_the_same_as_to_fold_from_the_first(
+    new_history: NewHistory, some: Wishes, others: Wishes, data: st.DataObject
+) -> None:
+    """Whatever was folded before: the same history, a part of it, or another one."""
+    histories = [new_history(*wishes).events for wishes in (some, others)]
+    for _ in range(5):
+        events = data.draw(st.sampled_from(histories))
+        events = events[: data.draw(st.integers(0, len(events)))]
+        anew = approval._go_on(Standing(), events)
+        assert fold(events) == anew
+        assert list(fold(events).releases) == list(anew.releases)
+
+
 def test_a_digest_that_nobody_proposed_is_unknown_and_an_empty_ledger_has_no_rollout() -> None:
     with pytest.raises(UnknownReleaseError):
         approval.reject((), A, "no", "ada")
