@@ -18,7 +18,6 @@ from deploy.releases import metrics
 from deploy.releases.ledger import LedgerError
 from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
-from detector.release.artifact import EVALUATION
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import Disks, Heartbeat, serve_health
 from memory.crops.object_store import local_folder, require_files
@@ -50,12 +49,7 @@ def work(process: Process) -> None:
         services = opened.enter_context(open_services(settings))
         refuse_insecure(settings, services.access)
         metrics.show(services.ledger.events())
-        REGISTRY.register(
-            metrics.EvaluationGauges(
-                services.ledger.events,
-                lambda digest: b"".join(services.artifacts.read(digest, EVALUATION).pieces),
-            )
-        )
+        REGISTRY.register(metrics.EvaluationGauges(services.ledger.events, services.evaluations))
         REGISTRY.register(Disks(_folders(settings, MemorySettings())))
         listener = opened.enter_context(_listener(settings.host, settings.port))
         opened.enter_context(services.publisher)

@@ -43,6 +43,28 @@ taken out and the one before it returns. raise epoch: no release moves; the rele
 rollout, which this ledger's is to outrank."""
 
 
+class Bound(BaseModel):
+    """What an approval binds beside the artifact's and the evaluation's digest, and until when it counts."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ledger: str = Field(description="hash of the ledger's row that proposed the release: of all until then")
+    snapshot: str | None = Field(
+        description="SHA-256 of the training snapshot; null where the artifact has none"
+    )
+    expires_at: AwareDatetime = Field(description="from then on it counts for nothing")
+    labelled: int = Field(description="labels of the approver that the release learnt from")
+
+
+class Approval(Bound):
+    """One person's approval of a release."""
+
+    actor: str
+    at: AwareDatetime
+    artifact: str = Field(description="the release's digest")
+    evaluation: str = Field(description="SHA-256 of its evaluation.json")
+
+
 class Release(BaseModel):
     """One artifact with its candidate record, its state and the person who last moved it."""
 
@@ -55,6 +77,12 @@ class Release(BaseModel):
     actor: str = Field(description="who moved it into this state")
     reason: str | None = None
     sequence: int = Field(description="the ledger's sequence number of that move")
+    requested_by: str | None = Field(None, description="who asked for its update; null where nobody did")
+    proposed_by: str = Field("", description="who put it to the ledger: the updater, or a person")
+    ledger: str = Field("", description="hash of the ledger's row that proposed it, which an approval binds")
+    approvals: tuple[Approval, ...] = Field(
+        (), description="since it was proposed; one that has expired counts for nothing"
+    )
 
 
 class Approve(BaseModel):
@@ -66,6 +94,12 @@ class Approve(BaseModel):
     accept: dict[str, Annotated[str, Field(min_length=1, max_length=1000)]] = Field(
         {}, description="for each finding, by the name of its gate, why you accept it"
     )
+    ledger: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="the release's `ledger` when you looked at it; 409 where it was proposed anew since",
+    )
+    promote: bool = Field(True, description="take it live too, once it has as many approvals as it needs")
 
 
 class Because(BaseModel):
@@ -85,6 +119,10 @@ class LedgerEntry(BaseModel):
     reason: str | None
     accepted: dict[str, str] | None = Field(
         None, description="of an approval: the findings that it took, and why"
+    )
+    requested_by: str | None = Field(None, description="of a proposal: who asked for its update")
+    bound: Bound | None = Field(
+        None, description="of an approval: what it binds; null of those before there was this"
     )
 
 
@@ -111,6 +149,7 @@ class ReleaseDetail(Release):
     """A release with every event that names it, oldest first."""
 
     history: tuple[LedgerEntry, ...]
+    lacking: int = Field(1, description="so many more approvals it takes, each of another person, to go live")
 
 
 class LabelRequest(BaseModel):

@@ -33,6 +33,13 @@ class DeploySettings(BaseSettings):
     proxy_roles: dict[str, PersonRole] = Field(
         {}, description="the role of each of the groups that such a proxy names, as JSON"
     )
+    approvals: Literal[1, 2] = Field(
+        1, description="how many people must approve a release before it can go live"
+    )
+    labellers_may_approve: bool = Field(
+        True, description="whether a person may approve a release that learnt from labels of theirs"
+    )
+    approval_days: float = Field(7.0, gt=0, le=365, description="how long an approval counts, days")
     host: str = Field(
         "127.0.0.1", description="address the server listens on; others than loopback need a token or a proxy"
     )

@@ -161,9 +161,9 @@ class GuardedRoute(APIRoute):
                 return await handle(request)
             access: Access = request.app.state.access
             person = await run_in_threadpool(access.whoever, request)
+            request.state.person = person
             if not person.may(rule):
                 raise HTTPException(403, _denied(person, rule))
-            request.state.person = person
             try:
                 await access.require_own_page(request)
                 return await handle(request)

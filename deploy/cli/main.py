@@ -68,6 +68,7 @@ _PANELS = {
         releases.releases,
         releases.release,
         releases.approve,
+        releases.promote,
         releases.reject,
         releases.rollback,
     ),

@@ -16,7 +16,7 @@ import typer
 
 from deploy.cli.memory import SourceOption, follow_update, import_, show_outlook
 from deploy.cli.output import ActorOption, CommandError, client, print_table, progress_bar, say, short, warn
-from deploy.cli.releases import asked_reasons, show_findings
+from deploy.cli.releases import asked_reasons, show_findings, still_lacks
 from deploy.client.http import Client
 from deploy.records import ReleaseDetail
 from memory.records import REAL
@@ -228,7 +228,10 @@ def _approved(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> 
         if not yes and not (asks and typer.confirm(f"Take {name} live{_with(len(findings))}?")):
             say(f"It waits: forgewatch approve {name} takes it live, forgewatch reject {name} does not.")
             return False
-        api.approve(release.digest, release.candidate.evaluation_digest, asked_reasons(findings))
+        release = api.approve(release, asked_reasons(findings))
+        if release.state != "live":
+            say(f"{name} is approved; {still_lacks(release)}.")
+            return False
     say(f"{name} is live. The detectors take it over within seconds; `forgewatch rollback` takes it back.")
     return True
 

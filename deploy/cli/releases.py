@@ -17,7 +17,7 @@ from deploy.cli.output import (
     say,
     short,
 )
-from deploy.records import LedgerEntry, Release
+from deploy.records import LedgerEntry, Release, ReleaseDetail
 from detector.release.artifact import EVALUATION, MODEL_CARD
 from updater.gate_records import Gate
 
@@ -65,19 +65,35 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
         ["#", "at", "by", "action", "reason"],
         [[e.sequence, e.at, e.actor, e.action, _why(e)] for e in detail.history],
     )
+    if detail.approvals:
+        print_table(
+            "approvals since it was proposed",
+            ["by", "at", "counts until", "labels of theirs in it"],
+            [[a.actor, a.at, a.expires_at, a.labelled or "none"] for a in detail.approvals],
+        )
     say(
         f"digest      {detail.digest}\n"
         f"evaluation  {detail.candidate.evaluation_digest}\n"
+        f"asked for   by {detail.requested_by or 'nobody'}, proposed by {detail.proposed_by}\n"
         f"state       {detail.state}"
     )
+    if detail.state == "approved":
+        say(still_lacks(detail))
 
 
 def approve(
-    digest: Digest, accept: Accept = None, actor: ActorOption = None, as_json: JsonFlag = False
+    digest: Digest,
+    accept: Accept = None,
+    promote: Annotated[
+        bool, typer.Option(" /--only", help="approve it and no more: `forgewatch promote` takes it live")
+    ] = True,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Approve a proposed release and take it live. Binds the digests of exactly these bytes.
 
-    A release with findings needs a reason for each: --accept "FINDING=WHY", or as it is asked for.
+    A release with findings needs a reason for each: --accept "FINDING=WHY", or as it is asked for. Whoever
+    asked for its update cannot approve it, once people have tokens. An approval expires (7 days by default).
     """
     reasons = _reasons(accept or [])
     with client(actor) as api:
@@ -86,8 +102,25 @@ def approve(
             lacking = [finding for finding in detail.candidate.findings if finding.name not in reasons]
             show_findings(lacking)
             reasons |= asked_reasons(lacking)
-        done = api.approve(detail.digest, detail.candidate.evaluation_digest, reasons)
+        done = api.approve(detail, reasons, promote=promote)
     _show(done, as_json)
+    if not as_json and done.state == "approved":
+        say(f"it does not score yet: {still_lacks(done)}")
+
+
+def promote(digest: Digest, actor: ActorOption = None, as_json: JsonFlag = False) -> None:
+    """Take an approved release live, while its approvals count."""
+    with client(actor) as api:
+        done = api.promote(api.full_digest(digest))
+    _show(done, as_json)
+
+
+def still_lacks(release: ReleaseDetail) -> str:
+    """What an approved release lacks before it scores, in words."""
+    short_digest = short(release.digest)
+    if not release.lacking:
+        return f"`forgewatch promote {short_digest}` takes it live"
+    return f"another person must approve it too (`forgewatch approve {short_digest}`)"
 
 
 def reject(digest: Digest, reason: Reason, actor: ActorOption = None, as_json: JsonFlag = False) -> None:

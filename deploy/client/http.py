@@ -116,10 +116,19 @@ class Client:
         """One file of a release's artifact."""
         return self._ask("GET", f"/artifacts/{digest}/{name}").content
 
-    def approve(self, digest: str, evaluation_digest: str, accept: Mapping[str, str]) -> Release:
-        """Approve exactly these bytes; they go live. accept: the reason for each finding, by its gate."""
-        body = {"evaluation_digest": evaluation_digest, "accept": dict(accept)}
-        return self._move(f"/releases/{digest}/approve", body)
+    def approve(self, release: Release, accept: Mapping[str, str], *, promote: bool = True) -> ReleaseDetail:
+        """Approve a release as it was looked at, and take it live once enough people did.
+
+        accept: the reason for each finding, by its gate.
+        """
+        seen = {"evaluation_digest": release.candidate.evaluation_digest, "ledger": release.ledger or None}
+        body = seen | {"accept": dict(accept), "promote": promote}
+        answer = self._ask("POST", f"/releases/{release.digest}/approve", body)
+        return ReleaseDetail.model_validate_json(answer.content)
+
+    def promote(self, digest: str) -> Release:
+        """Take an approved release live."""
+        return self._move(f"/releases/{digest}/promote", {})
 
     def reject(self, digest: str, reason: str) -> Release:
         """Refuse a proposed release for good."""

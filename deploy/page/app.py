@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from deploy.access.roles import PEOPLE, Person
 from deploy.page import clusters, docs, login, now, people, record, releases, updates, verdicts
 from deploy.page.render import Secured
 from deploy.page.visit import show
@@ -38,7 +39,8 @@ def refused(request: Request, reason: str, status: int) -> Response:
     if again is not None:
         del request.state.again  # what it shows may be refused itself
         return again(reason, status)
-    if status == 401 or not hasattr(request.state, "person"):
+    person: Person | None = getattr(request.state, "person", None)
+    if status == 401 or person is None or person.roles.isdisjoint(PEOPLE):
         return login.ask(request, reason, status)
     return show(request, of_request(request), "error.html.j2", f"Error {status}", {"error": reason}, status)
 

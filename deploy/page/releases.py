@@ -1,14 +1,15 @@
 """Releases: what was proposed, what speaks for and against one, and the forms by which a person decides."""
 
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import BaseModel, ValidationError
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
+from deploy.page.approvals import approval_of
 from deploy.page.cluster import picture_of
 from deploy.page.visit import show, visitor
 from deploy.records import STATES, Approve, Because, Release
@@ -16,10 +17,13 @@ from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.server import releases as api
+from deploy.server.lineage import list_figures
 from deploy.server.releases import Digest
 from deploy.server.services import Opened, Services
-from updater.candidate.report import figures
+from memory.records import REAL
 from updater.records import Evaluation, Performance
+
+Body = TypeVar("Body", bound=BaseModel)
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -30,12 +34,8 @@ _FLIPS, _ITEMS = 24, 12
 @router.get("/page/releases", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_releases(request: Request, services: Opened) -> HTMLResponse:
     """Every release that was ever proposed, with AA and AF, the one that moved last first."""
-    rows = []
-    for release in api.list_releases(services):
-        measured = {}
-        with suppress(StoreError, EvidenceError):
-            measured = dict(figures(services.evaluations.of(release)))
-        rows.append({"release": release, "aa": measured.get("aa"), "af": measured.get("af")})
+    measured = {row.release.digest: row.figures for row in list_figures(services)}
+    rows = [(release, measured.get(release.digest, {})) for release in api.list_releases(services)]
     return show(request, services, "releases.html.j2", "Releases", {"rows": rows})
 
 
@@ -50,27 +50,45 @@ def decide(
     request: Request,
     services: Opened,
     digest: Digest,
-    do: Annotated[Literal["approve", "reject", "roll back"], Form()],
+    do: Annotated[Literal["approve", "approve and take live", "take live", "reject", "roll back"], Form()],
     evaluation_digest: Annotated[str, Form(max_length=64)] = "",
+    ledger: Annotated[str, Form(max_length=64, description="as the form's page had it")] = "",
     finding: Annotated[list[str], Form(description="names of gates that do not hold")] = [],  # noqa: B006  # FastAPI copies it
     why: Annotated[list[str], Form(description="for each finding, why it is accepted")] = [],  # noqa: B006  # FastAPI copies it
     reason: Annotated[str, Form(max_length=1000)] = "",
 ) -> Response:
-    """Approve, reject or roll back; then the release again. What is refused keeps what was typed."""
+    """Approve, take live, reject or roll back; then the release again. A refusal keeps what was typed."""
     given = dict(zip(finding, why, strict=False))
     request.state.again = lambda error, status: _release(
         request, services, digest, reasons=given, reason=reason, error=error, status=status
     )
     actor = visitor(request).name
     match do:
-        case "approve":
-            accept = {name: text.strip() for name, text in given.items() if text.strip()}
-            api.approve(services, actor, digest, Approve(evaluation_digest=evaluation_digest, accept=accept))
+        case "approve" | "approve and take live":
+            wanted = _given(
+                Approve,
+                evaluation_digest=evaluation_digest,
+                accept={name: text.strip() for name, text in given.items() if text.strip()},
+                ledger=ledger or None,
+                promote=do != "approve",
+            )
+            api.approve(services, actor, digest, wanted)
+        case "take live":
+            api.promote(services, actor, digest)
         case "reject":
-            api.reject(services, actor, digest, Because(reason=reason))
+            api.reject(services, actor, digest, _given(Because, reason=reason.strip()))
         case "roll back":
-            api.rollback(services, actor, Because(reason=reason))
+            api.rollback(services, actor, _given(Because, reason=reason.strip()))
     return RedirectResponse(f"/page/releases/{digest}", 303)
+
+
+def _given(kind: type[Body], **fields: object) -> Body:
+    """What a form gave, as the API takes it. Raises HTTPException (422) where it is none."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise HTTPException(422, f"{first['loc'][-1]}: {first['msg']}") from error
 
 
 def _release(
@@ -98,6 +116,7 @@ def _release(
         "problem": problem,
         "evaluation": evaluation,
         "pictures": {gate.name: _pictures(gate.items[:_ITEMS]) for gate in detail.candidate.findings},
+        "approval": approval_of(services, detail, standing, visitor(request)),
         "error": error,
     }
     if evaluation is not None:
@@ -139,7 +158,7 @@ def _confusion(performance: Performance) -> dict[str, Any] | None:
     table = performance.confusion
     if not table:
         return None
-    called = sorted({name for row in table.values() for name in row}, key=lambda name: (name != "real", name))
+    called = sorted({name for row in table.values() for name in row}, key=lambda name: (name != REAL, name))
     rows = []
     for family, row in table.items():
         items = sum(row.values())

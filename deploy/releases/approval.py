@@ -1,19 +1,21 @@
 """A release's life: the table of its moves, and the rules, as pure functions over the ledger's events.
 
-LIFE alone says which state follows; a rule can only refuse a move. An approval names exactly two things, the
-artifact's digest and its evaluation's digest, both computed anew from the bytes that lie on the disk at that
-moment. To go live is a move of its own, which an approved release alone can make.
+LIFE alone says which state follows; a rule can only refuse a move. An approval binds the digests of artifact,
+evaluation and training snapshot, computed anew from the bytes that lie on the disk at that moment, and the
+ledger up to the proposal. To go live is a move of its own, which an approved release alone can make.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
-from deploy.records import Action, Release, State
+from deploy.records import Action, Approve, Release, State
+from deploy.releases import four_eyes
 from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
+from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import DamagedLedgerError, Event, Move
 from detector.records import Rollout
-from updater.gate_records import said_of_findings
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
@@ -30,6 +32,7 @@ LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
     ("rolled back", "propose with findings"): "proposed with findings",
     ("proposed", "approve"): "approved",
     ("proposed with findings", "approve"): "approved",
+    ("approved", "approve"): "approved",
     ("proposed", "reject"): "rejected",
     ("proposed with findings", "reject"): "rejected",
     ("approved", "reject"): "rejected",
@@ -42,10 +45,6 @@ LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
     ("live", "rollback"): "rolled back",
 }
 """Every move of a release, from state to state. None: it was never proposed."""
-
-
-class ApprovalError(Exception):
-    """The rules forbid this move; fatal for the request, nothing was written."""
 
 
 class UnknownReleaseError(ApprovalError):
@@ -125,6 +124,7 @@ def fold(events: Iterable[Event]) -> Standing:
             actor=event.move.actor,
             reason=event.move.reason,
             sequence=event.sequence,
+            **four_eyes.consent(known, event),
         )
 
     for event in events:
@@ -149,9 +149,16 @@ def fold(events: Iterable[Event]) -> Standing:
 
 
 def propose(
-    history: Sequence[Event], candidate: Candidate, evidence: Evidence, bounds: UpdaterSettings, actor: str
+    history: Sequence[Event],
+    candidate: Candidate,
+    evidence: Evidence,
+    bounds: UpdaterSettings,
+    actor: str,
+    requested_by: str | None = None,
 ) -> list[Move]:
     """Moves that enter a candidate; none where it is already there (so a retry does no harm).
+
+    requested_by: the person who asked for its update; None where nobody did.
 
     Raises ApprovalError where a person already said no to it or where it was not measured against what is
     live, and EvidenceError where the stored bytes or its gates are not the candidate's. A gate that does not
@@ -169,53 +176,65 @@ def propose(
             return []
     _require_parent_live(candidate, standing.live)
     require_gates(candidate, evidence, standing.live, bounds)
-    return [Move(actor, "propose", candidate.digest, candidate.evaluation_digest, candidate=candidate)]
+    about = (candidate.digest, candidate.evaluation_digest)
+    return [Move(actor, "propose", *about, candidate=candidate, requested_by=requested_by)]
 
 
 def approve(
     history: Sequence[Event],
     digest: str,
-    evaluation_digest: str,
+    wanted: Approve,
     evidence: Evidence,
     bounds: UpdaterSettings,
     actor: str,
-    accept: Mapping[str, str] | None = None,
+    labelled: int,
+    terms: Terms,
+    now: datetime,
 ) -> list[Move]:
-    """Moves that approve a proposed release; none where these bytes are approved and not live yet.
+    """Moves by which a person approves a release that waits; none where they did and it counts still.
 
-    evaluation_digest is the one that the operator looked at; accept: why each of its findings is taken, by
-    the name of its gate. Raises UnknownReleaseError, ApprovalError where the release does not wait, its
-    parent is not live or a finding has no reason, and EvidenceError where one byte differs from what was
-    proposed or its gates are not those that follow from its bytes.
+    wanted: what they looked at, why they take each finding, and whether it goes live too once enough people
+    approved. labelled: how many labels of theirs it learnt from. Raises UnknownReleaseError, ApprovalError
+    where it does not wait, they may not approve it, its parent is not live or a finding has no reason, and
+    EvidenceError where one byte or gate differs from what was proposed.
     """
     standing = fold(history)
     release = find(history, digest)
-    if release.state != "approved":
-        next_state(release.state, "approve")
-    if evaluation_digest != release.candidate.evaluation_digest:
+    next_state(release.state, "approve")
+    if wanted.evaluation_digest != release.candidate.evaluation_digest:
         raise ApprovalError("the evaluation that you approve is not the one that was proposed")
+    if wanted.ledger not in (None, release.ledger):
+        raise ApprovalError("it was proposed anew since you looked at it: look again")
     _require_parent_live(release.candidate, standing.live)
     require_gates(release.candidate, evidence, standing.live, bounds)
-    if release.state == "approved":
-        return []
-    accepted = accept or {}
-    _require_reasons(release.candidate, accepted)
-    return [Move(actor, "approve", digest, evaluation_digest, accepted=accepted or None)]
+    bound = four_eyes.bind(release, evidence, actor, labelled, terms, now)
+    moves = []
+    if actor not in {approval.actor for approval in four_eyes.counting(release, now)}:
+        four_eyes.require_reasons(release.candidate, wanted.accept)
+        about = (digest, wanted.evaluation_digest)
+        moves.append(Move(actor, "approve", *about, accepted=wanted.accept or None, bound=bound))
+    after = (*history, *(Event(len(history) + 1, now, move, "") for move in moves))
+    if wanted.promote and not four_eyes.lacking(find(after, digest), terms, now):
+        moves += promote(after, digest, evidence, actor, terms, now)
+    return moves
 
 
-def promote(history: Sequence[Event], digest: str, evidence: Evidence, actor: str) -> list[Move]:
+def promote(
+    history: Sequence[Event], digest: str, evidence: Evidence, actor: str, terms: Terms, now: datetime
+) -> list[Move]:
     """Moves that take an approved release live, and let expire what was measured against another.
 
-    Raises UnknownReleaseError, ApprovalError where it is not approved or its parent is not live, and
-    EvidenceError where one byte differs from what was approved.
+    Raises UnknownReleaseError, ApprovalError where it is not approved, too few approvals count or its parent
+    is not live, and EvidenceError where one byte differs from what was approved.
     """
     standing = fold(history)
     release = find(history, digest)
     next_state(release.state, "promote")
     _require_parent_live(release.candidate, standing.live)
     require_same_bytes(evidence, digest, release.candidate.evaluation_digest)
+    four_eyes.require_approved(release, evidence, terms, now)
     moves = [Move(actor, "promote", digest, release.candidate.evaluation_digest)]
-    return moves + _expiries(standing, leaving=digest, live=digest, actor=actor)
+    return moves + expiries(standing, leaving=digest, live=digest, actor=actor)
 
 
 def reject(history: Sequence[Event], digest: str, reason: str, actor: str) -> list[Move]:
@@ -248,7 +267,7 @@ def rollback(history: Sequence[Event], evidence: Evidence, reason: str, actor: s
     live = standing.live
     assert live is not None
     moves = [Move(actor, "rollback", live.digest, live.candidate.evaluation_digest, reason)]
-    return moves + _expiries(standing, leaving=live.digest, live=target.digest, actor=actor)
+    return moves + expiries(standing, leaving=live.digest, live=target.digest, actor=actor)
 
 
 def find(history: Sequence[Event], digest: str) -> Release:
@@ -259,7 +278,7 @@ def find(history: Sequence[Event], digest: str) -> Release:
     return release
 
 
-def _expiries(standing: Standing, leaving: str, live: str, actor: str) -> list[Move]:
+def expiries(standing: Standing, leaving: str, live: str, actor: str) -> list[Move]:
     """Moves of all that waits and was measured against another release than the one that is live next."""
     return [
         Move(actor, "expire", release.digest, release.candidate.evaluation_digest, f"{live[:12]} is live")
@@ -274,24 +293,8 @@ def _require_parent_live(candidate: Candidate, live: Release | None) -> None:
     """Else what the live release learnt would be undone: the candidate was never measured on it."""
     now = live.digest if live else None
     if candidate.parent != now:
+        then, now = (digest[:12] if digest else "nothing" for digest in (candidate.parent, now))
         raise ApprovalError(
-            f"it was trained from and compared with {_short(candidate.parent)}, but {_short(now)} is live: "
+            f"it was trained from and compared with {then}, but {now} is live: "
             "ask for a new update (`forgewatch update`), which begins at what is live"
         )
-
-
-def _require_reasons(candidate: Candidate, accepted: Mapping[str, str]) -> None:
-    findings = {gate.name: gate for gate in candidate.findings}
-    if other := [name for name in accepted if name not in findings]:
-        has = f"its findings are {', '.join(map(repr, findings))}" if findings else "it has no findings"
-        raise ApprovalError(f"{other[0]!r} is no finding of release {_short(candidate.digest)}: {has}")
-    if lacking := [gate for name, gate in findings.items() if not accepted.get(name, "").strip()]:
-        raise ApprovalError(
-            f"release {_short(candidate.digest)} has findings that no reason was given for:"
-            f" {said_of_findings(lacking)}. Mend them, or take each with"
-            f' --accept "{lacking[0].name}=WHY" (`forgewatch release {_short(candidate.digest)}` shows them)'
-        )
-
-
-def _short(digest: str | None) -> str:
-    return "nothing" if digest is None else digest[:12]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from deploy.releases.evidence import Evidence
-from detector.release.artifact import EVALUATION, FILES, MANIFEST, load, verify
+from detector.release.artifact import EVALUATION, FILES, MANIFEST, SNAPSHOT, load, verify
 from detector.release.manifest import ArtifactError
 from ingest.durable import ASIDE, make_folder
 from memory.crops.object_store import Found, ObjectStore, local_folder
@@ -109,8 +109,14 @@ class ArtifactStore:
                 raise ArtifactRefusedError(f"artifact {digest} is damaged: {error}") from error
             evaluation = (folder / EVALUATION).read_bytes()
         manifest = artifact.manifest
-        evaluation_digest = hashlib.sha256(evaluation).hexdigest()
-        return Evidence(artifact.digest, evaluation_digest, manifest.parent, manifest.classes, evaluation)
+        return Evidence(
+            digest=artifact.digest,
+            evaluation_digest=hashlib.sha256(evaluation).hexdigest(),
+            parent=manifest.parent,
+            classes=manifest.classes,
+            evaluation=evaluation,
+            snapshot=manifest.files.get(SNAPSHOT),
+        )
 
     @contextmanager
     def upload(self, digest: str, name: str) -> Iterator["Upload"]:

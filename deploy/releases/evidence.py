@@ -31,6 +31,8 @@ class Evidence:
     """Of the manifest, by logit."""
     evaluation: bytes
     """Of evaluation.json."""
+    snapshot: str | None
+    """Digest of the training snapshot; None where the artifact has none."""
 
 
 def require_same_bytes(evidence: Evidence, digest: str, evaluation_digest: str) -> None:

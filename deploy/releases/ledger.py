@@ -39,7 +39,7 @@ from deploy.record.chain import (
     metadata,
     prove,
 )
-from deploy.records import Action
+from deploy.records import Action, Bound
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 from updater.records import Candidate
 
@@ -57,6 +57,8 @@ ledger = Table(
     Column("epoch", BigInteger),
     Column("hash", String(64), nullable=False),
     Column("accepted", Text),
+    Column("requested_by", String(200)),
+    Column("bound", Text),
 )
 
 
@@ -72,8 +74,9 @@ class DamagedLedgerError(LedgerError):
 class Move:
     """What somebody wants to write into the ledger.
 
-    candidate comes with `propose` alone, epoch with `raise epoch` alone, whose digests are empty. accepted
-    comes with `approve`: the reason for each finding, by the name of its gate.
+    candidate and requested_by come with `propose` alone, epoch with `raise epoch` alone, whose digests are
+    empty. accepted and bound come with `approve`: the reason for each finding, by the name of its gate, and
+    what the approval binds.
     """
 
     actor: str
@@ -84,15 +87,18 @@ class Move:
     candidate: Candidate | None = None
     epoch: int | None = None
     accepted: Mapping[str, str] | None = None
+    requested_by: str | None = None
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True)
 class Event:
-    """A move that the ledger holds: its place (1, 2, 3, … without a gap) and its time (UTC)."""
+    """A move that the ledger holds: its place (1, 2, 3, … without a gap), its time (UTC), its row's hash."""
 
     sequence: int
     at: datetime
     move: Move
+    hash: str
 
 
 Decide = Callable[[tuple[Event, ...]], Sequence[Move]]
@@ -176,12 +182,11 @@ class Ledger:
                 head = head_of(connection, ledger)
                 history = self._read(connection, proven)
                 at = datetime.now(UTC)
-                moves = decide(history)
-                appended = tuple(Event(head.size + i, at, move) for i, move in enumerate(moves, 1))
+                rows = linked(head, [_to_row(move, at) for move in decide(history)])
+                appended = tuple(map(_from_row, rows))
                 if appended:
-                    rows = linked(head, map(_to_row, appended))
                     connection.execute(ledger.insert(), rows)
-                    append(connection, *map(_to_act, appended, rows))
+                    append(connection, *map(_to_act, appended))
                 return appended
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot write the ledger: {cause_of(error)}") from error
@@ -220,24 +225,26 @@ def _id(connection: Connection) -> str:
     return str(ids[0])
 
 
-def _to_act(event: Event, row: Mapping[str, Any]) -> Act:
+def _to_act(event: Event) -> Act:
     move = event.move
     details = {
         "ledger": event.sequence,
-        "ledger_hash": row["hash"],
+        "ledger_hash": event.hash,
         "reason": move.reason,
         "accepted": dict(move.accepted) if move.accepted else None,
+        "requested_by": move.requested_by,
+        "bound": move.bound and move.bound.model_dump(mode="json"),
     }
     given = {name: value for name, value in details.items() if value is not None}
     return Act(move.actor, move.action, move.digest, given, at=event.at)
 
 
-def _to_row(event: Event) -> dict[str, Any]:
-    candidate = event.move.candidate
-    return vars(event.move) | {
-        "at": event.at.isoformat(),
-        "candidate": candidate and candidate.model_dump_json(),
-        "accepted": json.dumps(event.move.accepted) if event.move.accepted else None,
+def _to_row(move: Move, at: datetime) -> dict[str, Any]:
+    return vars(move) | {
+        "at": at.isoformat(),
+        "candidate": move.candidate and move.candidate.model_dump_json(),
+        "accepted": json.dumps(move.accepted) if move.accepted else None,
+        "bound": move.bound and move.bound.model_dump_json(),
     }
 
 
@@ -245,5 +252,6 @@ def _from_row(row: dict[str, Any]) -> Event:
     candidate = Candidate.model_validate_json(row["candidate"]) if row["candidate"] else None
     columns = {field.name: row[field.name] for field in fields(Move)}
     accepted = json.loads(row["accepted"]) if row["accepted"] else None
-    move = Move(**columns | {"candidate": candidate, "accepted": accepted})
-    return Event(row["sequence"], datetime.fromisoformat(row["at"]), move)
+    bound = Bound.model_validate_json(row["bound"]) if row["bound"] else None
+    move = Move(**columns | {"candidate": candidate, "accepted": accepted, "bound": bound})
+    return Event(row["sequence"], datetime.fromisoformat(row["at"]), move, row["hash"])

@@ -72,11 +72,11 @@ def show(events: Sequence[Event]) -> None:
 class EvaluationGauges(Collector):
     """What the releases that score and scored were measured at, from the stored evaluations.
 
-    history gives the ledger's events; stored the bytes of a release's evaluation.json, by its digest.
+    history gives the ledger's events.
     """
 
-    def __init__(self, history: Callable[[], Sequence[Event]], stored: Callable[[str], bytes]) -> None:
-        self._history, self._evaluations = history, Evaluations(stored)
+    def __init__(self, history: Callable[[], Sequence[Event]], evaluations: Evaluations) -> None:
+        self._history, self._evaluations = history, evaluations
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauge; without what cannot be read, or is not what was approved."""

@@ -1,23 +1,27 @@
 """The API on releases: updates, proposals, approvals, rollbacks and the files of artifacts."""
 
 import secrets
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import structlog
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
+from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
-from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
+from deploy.access.guard import UNLIMITED, Actor, GuardedRoute, answering
 from deploy.access.roles import least
 from deploy.record.acts import Act
 from deploy.records import Approve, Because, LedgerEntry, Release, ReleaseDetail
 from deploy.releases import approval, metrics
 from deploy.releases.approval import fold
+from deploy.releases.four_eyes import Terms, lacking
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.server.services import Opened, Services
 from detector.records import Rollout
 from memory.labels import labelled_counts
+from memory.schema import labels
 from updater.candidate.outlook import Outlook, outlook_of
 from updater.records import Candidate, UpdateRun
 
@@ -47,7 +51,8 @@ def get_release(services: Opened, digest: Digest) -> ReleaseDetail:
     events = services.ledger.events()
     release = approval.find(events, digest)
     history = tuple(entry(event) for event in events if event.move.digest == digest)
-    return ReleaseDetail(**dict(release), history=history)
+    short = lacking(release, terms(services), datetime.now(UTC))
+    return ReleaseDetail(**dict(release), history=history, lacking=short)
 
 
 @router.get("/ledger", tags=["releases"], openapi_extra=least("viewer"))
@@ -65,36 +70,35 @@ def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
     differ, or where it was rejected.
     """
     evidence = services.artifacts.evidence(candidate.digest)
+    requested_by = _requested_by(services, candidate)
     return _move(
         services,
         candidate.digest,
-        lambda history: approval.propose(history, candidate, evidence, services.updater, actor),
+        lambda history: approval.propose(history, candidate, evidence, services.updater, actor, requested_by),
     )
 
 
 @router.post("/releases/{digest}/approve", tags=["releases"], openapi_extra=least("approver"))
-def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Release:
-    """Approve exactly these bytes and take them live; the release before retires.
+def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> ReleaseDetail:
+    """Approve exactly these bytes; once enough people did they go live, and the release before retires.
 
-    Every file of the artifact is read anew. 409 where one byte is not what was proposed, where the release
-    that it was compared with is no longer live, or where a finding lacks a reason.
+    Every file of the artifact is read anew. 409 where one byte is not what was proposed, where you asked for
+    its update, where it was proposed anew since you looked, where the release that it was compared with is no
+    longer live, or where a finding lacks a reason. With `promote` false it is approved and no more.
     """
-    evidence = services.artifacts.evidence(digest)
-    _move(
-        services,
-        digest,
-        lambda history: approval.approve(
-            history, digest, body.evaluation_digest, evidence, services.updater, actor, body.accept
-        ),
-    )
-    return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor))
+    evidence, now = services.artifacts.evidence(digest), datetime.now(UTC)
+    labelled = labelled_by(services, approval.find(services.ledger.events(), digest), actor)
+    rules = (services.updater, actor, labelled, terms(services), now)
+    _move(services, digest, lambda history: approval.approve(history, digest, body, evidence, *rules))
+    return get_release(services, digest)
 
 
 @router.post("/releases/{digest}/promote", tags=["releases"], openapi_extra=least("approver"))
 def promote(services: Opened, actor: Actor, digest: Digest) -> Release:
-    """Take an approved release live: the second half of an approval, where only the first was done."""
-    evidence = services.artifacts.evidence(digest)
-    return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor))
+    """Take an approved release live. 409 where too few approvals count: they expire."""
+    evidence, now = services.artifacts.evidence(digest), datetime.now(UTC)
+    rules = terms(services), now
+    return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor, *rules))
 
 
 @router.post("/releases/{digest}/reject", tags=["releases"], openapi_extra=least("approver"))
@@ -154,6 +158,41 @@ def get_file(services: Opened, digest: Digest, name: FileName) -> StreamingRespo
     )
 
 
+def terms(services: Services) -> Terms:
+    """On which terms releases are approved here. Raises AccessError."""
+    settings = services.access.settings
+    with answering():
+        open_to_all = services.access.open_to_all()
+    return Terms(
+        four_eyes=not open_to_all,
+        needed=settings.approvals,
+        labellers=settings.labellers_may_approve,
+        lasts=timedelta(days=settings.approval_days),
+    )
+
+
+def labelled_by(services: Services, release: Release, actor: str) -> int:
+    """How many labels of this person a release learnt from.
+
+    Raises StoreError, EvidenceError and StoreUnavailableError.
+    """
+    made_of = services.evaluations.of(release).made_of
+    if made_of is None:
+        return 0
+    with services.memory.read() as connection:
+        theirs = connection.scalars(select(labels.c.id).where(labels.c.actor == actor))
+        return sum(label in made_of.labels for label in theirs)
+
+
+def _requested_by(services: Services, candidate: Candidate) -> str | None:
+    """Who asked for the candidate's update, by its row; None where none is known or a schedule did."""
+    try:
+        run = services.runs.get(candidate.update)
+    except KeyError:
+        return None
+    return run.requested_by if run.trigger == "manual" else None
+
+
 def _move(services: Services, digest: str | None, decide: Decide) -> Release:
     appended = services.ledger.append(decide)
     for event in appended:
@@ -185,6 +224,8 @@ def entry(event: Event) -> LedgerEntry:
         digest=move.digest,
         reason=move.reason,
         accepted=None if move.accepted is None else dict(move.accepted),
+        requested_by=move.requested_by,
+        bound=move.bound,
     )
 
 

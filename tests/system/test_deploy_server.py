@@ -38,6 +38,7 @@ def environment(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "FORGEWATCH_DEPLOY_PORT": str(port),
         "FORGEWATCH_DEPLOY_METRICS_PORT": str(metrics_port),
         "FORGEWATCH_DEPLOY_TOKEN": "s3cret",
+        "FORGEWATCH_DEPLOY_UPDATER_TOKEN": "its own",
     }
     for name, value in values.items():
         monkeypatch.setenv(name, value)
@@ -60,7 +61,7 @@ def serving(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def propose(environment: dict[str, str], artifact: Artifact, candidate: Candidate) -> None:
-    headers = {"Authorization": "Bearer s3cret", "X-Forgewatch-Actor": "updater"}
+    headers = {"Authorization": "Bearer its own"}
     with httpx.Client(base_url=environment["FORGEWATCH_DEPLOY_URL"], headers=headers) as client:
         for name in (*artifact.manifest.files, MANIFEST):
             content = (artifact.folder / name).read_bytes()

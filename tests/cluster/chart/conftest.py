@@ -208,7 +208,10 @@ def secrets(credentials: Any, kafka: Any, postgresql: str) -> dict[str, dict[str
         "kafka-authority": {"ca.crt": kafka.authority.read_text()},
         "database": dict.fromkeys(("memory", "updater", "deploy"), postgresql),
         "object-store": {"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": password},
-        "deploy-token": {"token": hashlib.sha256(password.encode()).hexdigest()},
+        "deploy-token": {
+            key: hashlib.sha256(f"{key} {password}".encode()).hexdigest()
+            for key in ("token", "detector", "updater")
+        },
     }
 
 
@@ -238,7 +241,7 @@ def values(kafka: Any, object_store: Any) -> dict[str, Any]:
             "region": "us-east-1",
             "secret": "object-store",
         },
-        "deployToken": {"secret": "deploy-token"},
+        "deployToken": {"secret": "deploy-token", "detectorKey": "detector", "updaterKey": "updater"},
         "detector": {"replicas": 0, "resources": small, "torchserve": {"resources": small}},
         "memory": {"resources": small},
         "updater": {"resources": small, "run": {"resources": small}},

@@ -45,7 +45,7 @@ def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart: Any) ->
 
 
 def test_release_zero_is_approved_and_a_photograph_gets_its_verdict(
-    chart: Any, stream: Any, operator: Operator
+    chart: Any, stream: Any, operator: Operator, secrets: dict[str, dict[str, str]]
 ) -> None:
     (folder,) = (Path(os.environ["FORGEWATCH_CLUSTER"]) / "release-0").glob("*/")
     artifact = load(folder)
@@ -59,12 +59,8 @@ def test_release_zero_is_approved_and_a_photograph_gets_its_verdict(
         classes=evaluation.classes,
         gates=evaluation.gates,
     )
-    settings = operator.settings
-    with DeployClient(
-        UpdaterSettings(
-            deploy_url=settings["FORGEWATCH_DEPLOY_URL"], deploy_token=settings["FORGEWATCH_DEPLOY_TOKEN"]
-        )
-    ) as updater:
+    deploy_url, its_own = operator.settings["FORGEWATCH_DEPLOY_URL"], secrets["deploy-token"]["updater"]
+    with DeployClient(UpdaterSettings(deploy_url=deploy_url, deploy_token=its_own)) as updater:
         updater.put(artifact)
         updater.propose(candidate)
     assert operator.approve_newest() == artifact.digest

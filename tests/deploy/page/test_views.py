@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from deploy.access.roles import Person, TokenRequest
 from deploy.releases import approval
 from deploy.releases.approval import fold
 from deploy.server.services import Services
@@ -61,14 +62,45 @@ def test_a_release_is_looked_at_approved_and_taken_back(
     shown = page.get(f"/page/releases/{first.digest}").text
     assert "Approve and take live" in shown
     assert first.version in page.get("/page/releases").text
-    after = page.submit(
-        f"/page/releases/{first.digest}", do="approve", evaluation_digest=_evaluation(services, first)
+    approve(page, first, services)
+    second = proposed(parent=first)
+    second_path = f"/page/releases/{second.digest}"
+    assert "retires and can come back by a rollback" in page.get(second_path).text
+    assert "Who moved it" in approve(page, second, services).text
+    assert live(services) == second.digest
+    back = page.submit(second_path, do="roll back", reason="worse on our reals")
+    assert "worse on our reals" in back.text
+    assert live(services) == first.digest
+
+
+def test_to_approve_and_to_take_live_are_two_forms(
+    page: Any, proposed: Callable[..., Artifact], services: Services
+) -> None:
+    release, other = proposed(), proposed()
+    path = f"/page/releases/{release.digest}"
+    assert f"/page/releases/{other.digest}" in page.get(path).text  # it expires as this goes live
+    assert "Take live" not in page.get(path).text
+    approved = approve(page, release, services, do="approve")
+    assert (live(services), "You approved it." in approved.text) == (None, True)
+    assert page.submit(path, do="take live").status_code == 200
+    assert live(services) == release.digest
+
+
+def approve(page: Any, release: Artifact, services: Services, do: str = "approve and take live") -> Any:
+    """Send the form of the release's view."""
+    known = fold(services.ledger.events()).releases[release.digest]
+    evaluation = known.candidate.evaluation_digest
+    answer = page.submit(
+        f"/page/releases/{release.digest}", do=do, evaluation_digest=evaluation, ledger=known.ledger
     )
-    assert after.status_code == 200
-    live = fold(services.ledger.events()).live
-    assert live is not None
-    assert live.digest == first.digest
-    assert "Who moved it" in after.text
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def live(services: Services) -> str | None:
+    """The digest of what scores."""
+    found = fold(services.ledger.events()).live
+    return found and found.digest
 
 
 def test_a_finding_wants_a_reason_and_what_was_typed_stays(
@@ -78,7 +110,11 @@ def test_a_finding_wants_a_reason_and_what_was_typed_stays(
     path = f"/page/releases/{weak.digest}"
     (finding,) = fold(services.ledger.events()).releases[weak.digest].candidate.findings
     assert finding.name in page.get(path).text
-    form = {"do": "approve", "evaluation_digest": _evaluation(services, weak), "finding": finding.name}
+    form = {
+        "do": "approve and take live",
+        "evaluation_digest": _evaluation(services, weak),
+        "finding": finding.name,
+    }
     refused = page.submit(path, **form, why=" ")
     assert refused.status_code == 409
     assert "no reason was given for" in refused.text
@@ -95,9 +131,31 @@ def test_a_stale_form_approves_nothing(
     path = f"/page/releases/{release.digest}"
     refused = page.submit(path, do="approve", evaluation_digest="0" * 64)
     assert refused.status_code == 409
+    anew = page.submit(path, do="approve", evaluation_digest=_evaluation(services, release), ledger="0" * 64)
+    assert (anew.status_code, "it was proposed anew since you looked at it" in anew.text) == (409, True)
     rejected = page.submit(path, do="reject", reason="too weak")
     assert "too weak" in rejected.text
     assert fold(services.ledger.events()).live is None
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({"do": "reject", "reason": " "}, "reason: "),
+        ({"do": "roll back", "reason": ""}, "reason: "),
+        ({"do": "approve", "evaluation_digest": "no digest"}, "evaluation_digest: "),
+        ({"do": "approve", "evaluation_digest": "0" * 64, "ledger": "x"}, "ledger: "),
+        ({"do": "approve", "finding": "f", "why": "x" * 1001}, "f: "),
+    ],
+)
+def test_a_form_that_says_nothing_or_nonsense_is_one_line(
+    page: Any, proposed: Callable[..., Artifact], services: Services, form: dict[str, str], says: str
+) -> None:
+    path = f"/page/releases/{proposed().digest}"
+    form = {"evaluation_digest": "0" * 64} | form
+    refused = page.submit(path, **form)
+    assert (refused.status_code, says in refused.text) == (422, True)
+    assert len(services.ledger.events()) == 1
 
 
 def test_what_was_done_stands_on_the_record(page: Any, services: Services) -> None:
@@ -106,7 +164,7 @@ def test_what_was_done_stands_on_the_record(page: Any, services: Services) -> No
     assert "request update" not in page.get("/page/record?action=label").text
 
 
-def test_a_token_is_shown_once_and_ended(page: Any) -> None:
+def test_a_token_is_shown_once_and_ended(page: Any, services: Services) -> None:
     made = page.submit("/page/people", name="ada", role="admin")
     assert made.status_code == 201
     token = made.text.partition('<p class="mono">')[2].partition("<")[0]
@@ -117,6 +175,28 @@ def test_a_token_is_shown_once_and_ended(page: Any) -> None:
     listed = page.get("/page/people").text
     assert "ada" in listed
     assert token not in listed
+    assert page.submit("/page/people", name="ada", revoke="true").status_code == 200
+    assert page.get("/page/people").status_code == 401
+    (entry,) = services.access.tokens.entries()
+    assert entry.revoked_by == "ada"
+
+
+def test_who_may_not_decide_sees_who_asked_and_no_form_and_is_told_so_in_the_page_s_frame(
+    page: Any, proposed: Callable[..., Artifact], services: Services
+) -> None:
+    release, root = proposed(), Person("root", frozenset({"admin"}), "token")
+    for name, role in (("vic", "viewer"), ("bea", "approver")):
+        made = services.access.tokens.add(TokenRequest(name=name, role=role, days=1), root)
+        if name == "vic":
+            page.headers["Authorization"] = f"Bearer {made.token}"
+    path = f"/page/releases/{release.digest}"
+    shown = page.get(path).text
+    assert ("bea" in shown, "the update came by itself" in shown) == (True, True)
+    assert "<button" not in shown.partition("<h2>Approval</h2>")[2].partition("Who moved it")[0]
+    denied = page.post(path, data={"do": "take live"})
+    assert denied.status_code == 403
+    assert "vic (viewer) may not do this: it takes approver or admin" in denied.text
+    assert ("Your token" in denied.text, "Releases" in denied.text) == (False, True)
 
 
 def test_without_a_session_the_page_asks_for_a_token_and_leads_back(page: Any) -> None:

@@ -2,13 +2,16 @@
 
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from deploy.records import Approve
 from deploy.releases import approval
-from deploy.releases.approval import ApprovalError, fold
+from deploy.releases.approval import fold
 from deploy.releases.evidence import Evidence
+from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
@@ -25,6 +28,10 @@ class History:
         self._evaluations: dict[str, bytes] = {}
         self.bounds = UpdaterSettings()
         self.events: tuple[Event, ...] = ()
+        self.terms = Terms(four_eyes=True, needed=1, labellers=True, lasts=timedelta(days=7))
+        self.now = AT
+        self.requested_by: str | None = None
+        """who asks for the updates of what is proposed"""
         self.named = 0.9
         """of each family by the next candidate: too few are a finding"""
 
@@ -52,7 +59,27 @@ class History:
         parent = known.candidate.parent if known else None
         if not known and written:
             parent = Evaluation.model_validate_json(written).parent
-        return Evidence(digest, evaluation_digest, parent, CLASSES, written)
+        return Evidence(digest, evaluation_digest, parent, CLASSES, written, snapshot="5" * 64)
+
+    def approve(
+        self,
+        digest: str,
+        actor: str = "ada",
+        *,
+        labelled: int = 0,
+        evidence: Evidence | None = None,
+        **wanted: Any,
+    ) -> list[Move]:
+        """What the rules answer to an approval of what lies in the store; wanted: fields of Approve."""
+        found = self.evidence(digest)
+        given = Approve(**{"evaluation_digest": found.evaluation_digest, "promote": False} | wanted)
+        about = (self.bounds, actor, labelled, self.terms, self.now)
+        return approval.approve(self.events, digest, given, evidence or found, *about)
+
+    def promote(self, digest: str, evidence: Evidence | None = None) -> list[Move]:
+        """What the rules answer to a wish to take a release live."""
+        found = evidence or self.evidence(digest)
+        return approval.promote(self.events, digest, found, "ada", self.terms, self.now)
 
     def moves(self, action: str, digest: str, parent: str | None = None) -> list[Move]:
         """What the rules answer to a wish; raises ApprovalError."""
@@ -61,13 +88,12 @@ class History:
                 live = fold(self.events).live
                 candidate = self.candidate(digest, parent or (live and live.digest))
                 evidence = self.evidence(digest)
-                return approval.propose(self.events, candidate, evidence, self.bounds, "updater")
+                about = (candidate, evidence, self.bounds, "updater", self.requested_by)
+                return approval.propose(self.events, *about)
             case "approve":
-                evidence = self.evidence(digest)
-                wanted = evidence.evaluation_digest
-                return approval.approve(self.events, digest, wanted, evidence, self.bounds, "ada")
+                return self.approve(digest)
             case "promote":
-                return approval.promote(self.events, digest, self.evidence(digest), "ada")
+                return self.promote(digest)
             case "reject":
                 return approval.reject(self.events, digest, "no", "ada")
             case _:
@@ -80,17 +106,14 @@ class History:
             moves = self.moves(action, digest, parent)
         except ApprovalError:
             return False
-        self.events = after(self.events, moves)
+        self.force(*moves)
         return bool(moves)
 
-    def force(self, *moves: Move, at: datetime = AT) -> None:
-        """Write what no rule was asked about."""
-        self.events = after(self.events, list(moves), at)
-
-
-def after(events: tuple[Event, ...], moves: list[Move], at: datetime = AT) -> tuple[Event, ...]:
-    """The ledger once these moves were written."""
-    return events + tuple(Event(len(events) + 1 + i, at, move) for i, move in enumerate(moves))
+    def force(self, *moves: Move, at: datetime | None = None) -> None:
+        """Write what no rule was asked about, now where nothing else is said."""
+        for move in moves:
+            number = len(self.events) + 1
+            self.events = (*self.events, Event(number, at or self.now, move, f"{number:064x}"))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from deploy.records import STATES, Action
 from deploy.releases import approval
 from deploy.releases.approval import (
     LIFE,
-    ApprovalError,
     Consequence,
     Standing,
     UnknownReleaseError,
@@ -20,6 +19,7 @@ from deploy.releases.approval import (
     next_state,
 )
 from deploy.releases.evidence import EvidenceError
+from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import DamagedLedgerError, Move
 
 A, B, C, D = (letter * 64 for letter in "abcd")
@@ -252,12 +252,12 @@ def test_rollback_without_an_earlier_release_is_refused(new_history: NewHistory)
 def test_an_approval_is_void_when_the_bytes_on_disk_changed(new_history: NewHistory, part: str) -> None:
     history = new_history(("propose", A))
     evidence = history.evidence(A)
-    wanted, changed = evidence.evaluation_digest, replace(evidence, **{part: "0" * 64})
+    changed = replace(evidence, **{part: "0" * 64})
     with pytest.raises(EvidenceError, match="bytes give 000"):
-        approval.approve(history.events, A, wanted, changed, history.bounds, "ada")
+        history.approve(A, evidence=changed)
     assert history.wish("approve", A)
     with pytest.raises(EvidenceError, match="bytes give 000"):
-        approval.promote(history.events, A, changed, "ada")
+        history.promote(A, changed)
 
 
 @pytest.mark.parametrize("part", ["digest", "evaluation_digest"])
@@ -271,7 +271,7 @@ def test_a_rollback_to_changed_bytes_is_refused(new_history: NewHistory, part: s
 def test_approving_another_evaluation_than_the_proposed_one_is_refused(new_history: NewHistory) -> None:
     history = new_history(("propose", A))
     with pytest.raises(ApprovalError, match="not the one that was proposed"):
-        approval.approve(history.events, A, "0" * 64, history.evidence(A), history.bounds, "ada")
+        history.approve(A, evaluation_digest="0" * 64)
 
 
 def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is_refused(

@@ -44,7 +44,7 @@ def judge(make_evaluation: Callable[..., Evaluation]) -> Judge:
         live = Release(
             digest=A, state="live", candidate=of_a, since=datetime.now(UTC), actor="ada", sequence=3
         )
-        evidence = Evidence(B, candidate.evaluation_digest, A, classes, written)
+        evidence = Evidence(B, candidate.evaluation_digest, A, classes, written, snapshot=None)
         require_gates(candidate, evidence, live, bounds or UpdaterSettings())
 
     return run

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from deploy.releases import approval
-from deploy.releases.approval import ApprovalError, fold
+from deploy.releases.approval import fold
+from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import Move
 
 A = "a" * 64
@@ -26,10 +26,7 @@ def with_findings(new_history: NewHistory) -> Any:
 
 
 def approved(history: Any, accept: dict[str, str]) -> list[Move]:
-    evidence = history.evidence(A)
-    return approval.approve(
-        history.events, A, evidence.evaluation_digest, evidence, history.bounds, "ada", accept
-    )
+    return history.approve(A, accept=accept)
 
 
 def test_a_candidate_of_which_a_gate_does_not_hold_waits_as_proposed_with_findings(

@@ -6,6 +6,7 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from deploy.releases.artifacts import ArtifactMissingError
+from deploy.releases.evaluations import Evaluations
 from deploy.releases.metrics import EvaluationGauges, show
 
 A, B, C = (letter * 64 for letter in "abc")
@@ -56,7 +57,7 @@ def test_the_live_release_and_the_one_before_show_their_stored_evaluations(new_h
         return found
 
     registry = CollectorRegistry()
-    registry.register(EvaluationGauges(lambda: history.events, stored))
+    registry.register(EvaluationGauges(lambda: history.events, Evaluations(stored)))
     assert evaluation(registry, "live", "unseen_auc") == 0.9
     assert evaluation(registry, "live", "af") is None
     assert evaluation(registry, "previous", "aa") is None
@@ -76,5 +77,5 @@ def test_an_evaluation_that_is_gone_or_not_what_was_approved_is_not_shown(new_hi
 
     for stored in (gone, lambda _: given.replace(b"0.9", b"1.0"), lambda _: b"{}"):
         registry = CollectorRegistry()
-        registry.register(EvaluationGauges(lambda: history.events, stored))
+        registry.register(EvaluationGauges(lambda: history.events, Evaluations(stored)))
         assert evaluation(registry, "live", "aa") is None

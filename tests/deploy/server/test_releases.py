@@ -9,7 +9,6 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from deploy.releases.ledger import Move
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION, REFERENCE, WEIGHTS, Artifact
@@ -138,22 +137,21 @@ def test_of_two_approved_proposals_on_one_parent_the_second_cannot_undo_the_firs
     assert http.get("/rollout").json()["stable"] == first.digest
 
 
-def test_an_approval_that_stopped_half_way_goes_on_where_it_was(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put, services: Services
+def test_to_approve_and_to_take_live_are_two_moves_where_they_are_asked_for_so(
+    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put
 ) -> None:
-    first = make_artifact()
-    propose(first)
-    candidate = candidate_of(first)
-    move = Move("ada", "approve", first.digest, candidate.evaluation_digest)
-    services.ledger.append(lambda history: [move])
+    artifact = make_artifact()
+    propose(artifact)
+    path = f"/releases/{artifact.digest}"
+    assert http.post(f"{path}/promote").status_code == 409
+    body = {"evaluation_digest": candidate_of(artifact).evaluation_digest, "promote": False}
+    for _ in range(2):  # twice is once
+        approved = http.post(f"{path}/approve", json=body).json()
+        assert (approved["state"], approved["lacking"], len(approved["approvals"])) == ("approved", 0, 1)
     assert [one["state"] for one in http.get("/status").json()["proposed"]] == ["approved"]
-    assert approve(http, candidate).json()["state"] == "live"
-    second = make_artifact(first, ("noise",))
-    propose(second)
-    assert http.post(f"/releases/{second.digest}/promote").status_code == 409
-    move = Move("ada", "approve", second.digest, candidate_of(second).evaluation_digest)
-    services.ledger.append(lambda history: [move])
-    assert http.post(f"/releases/{second.digest}/promote").json()["state"] == "live"
+    assert http.get("/rollout").json() is None
+    assert http.post(f"{path}/promote").json()["state"] == "live"
+    assert [entry["action"] for entry in http.get("/ledger").json()] == ["propose", "approve", "promote"]
 
 
 def test_a_damaged_ledger_answers_503_and_says_what_to_do(

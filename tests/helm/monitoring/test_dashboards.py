@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from deploy.records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
+from deploy.releases.evaluations import Evaluations
 from detector import metrics as detector_metrics
 from detector.records import Label
 from detector.serving.rollout_source import STATES as ROLLOUT_STATES
@@ -65,7 +66,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         memory_metrics.Fill(Store(url)),
         updater_metrics.Runs(open_runs(UpdaterSettings(database_url=url))),
         Gpus(),
-        deploy_metrics.EvaluationGauges(list, lambda digest: b""),
+        deploy_metrics.EvaluationGauges(list, Evaluations(lambda digest: b"")),
     ]
     registered = [*REGISTRY._collector_to_names, *updater_metrics.REGISTRY._collector_to_names]
     return dict(series for collector in (*registered, *custom) for series in exposed(collector))

@@ -1,0 +1,61 @@
+"""Of a release that waits: who asked for it, who approved it, who may still, and what approving will do."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from deploy.access.guard import answering
+from deploy.access.roles import PEOPLE
+from deploy.page.visit import Visitor
+from deploy.records import Release
+from deploy.releases.approval import Standing, expiries
+from deploy.releases.artifacts import StoreError
+from deploy.releases.evidence import EvidenceError
+from deploy.releases.four_eyes import counting, lacking, objection
+from deploy.server.releases import labelled_by, terms
+from deploy.server.services import Services
+
+
+def approval_of(
+    services: Services, release: Release, standing: Standing, person: Visitor
+) -> Mapping[str, Any]:
+    """What the release's view says of its approval. Raises AccessError and StoreUnavailableError."""
+    here, now = terms(services), datetime.now(UTC)
+    given = {approval.actor for approval in counting(release, now)}
+
+    def labelled(name: str) -> int:
+        with suppress(StoreError, EvidenceError):  # then it cannot be approved, and the view says why
+            return labelled_by(services, release, name)
+        return 0
+
+    def may(name: str) -> bool:
+        kept_out = 0 if here.labellers else labelled(name)
+        return name not in given and objection(release, name, kept_out, here) is None
+
+    expired = expiries(standing, leaving=release.digest, live=release.digest, actor=person.name)
+    mine = labelled(person.name)
+    return {
+        "objection": objection(release, person.name, mine, here),
+        "labelled": mine,
+        "approved": person.name in given,
+        "lacking": lacking(release, here, now),
+        "goes_live": person.name not in given and lacking(release, here, now) == 1,
+        "needed": here.needed,
+        "approvals": [(approval, approval.expires_at <= now) for approval in release.approvals],
+        "others": [name for name in _approvers(services, now) if name != person.name and may(name)],
+        "expiring": [standing.releases[move.digest] for move in expired],
+        "until": now + here.lasts,
+        "four_eyes": here.four_eyes,
+    }
+
+
+def _approvers(services: Services, now: datetime) -> list[str]:
+    """Whoever has a token of their own that lets them approve, the newest first."""
+    with answering():
+        entries = services.access.tokens.entries()
+    return [
+        entry.name
+        for entry in entries
+        if entry.role in PEOPLE[2:] and entry.revoked_at is None and now < entry.expires_at
+    ]

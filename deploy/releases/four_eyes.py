@@ -1,0 +1,128 @@
+"""Who may approve a release, how many must, what an approval binds, and until when it counts.
+
+Four eyes: whoever asked for a release's update, or proposed it themselves, approves nothing of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from deploy.records import Approval, Bound, Release
+from deploy.releases.evidence import Evidence
+from deploy.releases.ledger import Event
+from updater.gate_records import said_of_findings
+from updater.records import Candidate
+
+
+class ApprovalError(Exception):
+    """The rules forbid this move; fatal for the request, nothing was written."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On which terms releases are approved here.
+
+    four_eyes: off on loopback without tokens alone, where nobody is told from another. needed: how many
+    people must approve. labellers: whether those may from whose labels it learnt. lasts: how long an
+    approval counts.
+    """
+
+    four_eyes: bool
+    needed: int
+    labellers: bool
+    lasts: timedelta
+
+
+def consent(before: Release | None, event: Event) -> Mapping[str, Any]:
+    """What a release has of its approvals after an event which moves it: fields of Release."""
+    move = event.move
+    if before is None or move.action == "propose":
+        return {"requested_by": move.requested_by, "proposed_by": move.actor, "ledger": event.hash}
+    approvals = before.approvals
+    # Of another release's move it retires, or comes back; what was approved of it stays.
+    if move.digest == before.digest and move.action in ("expire", "rollback"):
+        approvals = ()
+    if move.action == "approve" and move.bound is not None:
+        approval = Approval(
+            **dict(move.bound),
+            actor=move.actor,
+            at=event.at,
+            artifact=move.digest,
+            evaluation=move.evaluation_digest,
+        )
+        approvals = (*approvals, approval)
+    return {
+        "requested_by": before.requested_by,
+        "proposed_by": before.proposed_by,
+        "ledger": before.ledger,
+        "approvals": approvals,
+    }
+
+
+def require_reasons(candidate: Candidate, accepted: Mapping[str, str]) -> None:
+    """Raise ApprovalError unless an approval says of each finding, and of nothing else, why it is taken."""
+    findings, name = {gate.name: gate for gate in candidate.findings}, candidate.digest[:12]
+    if other := [given for given in accepted if given not in findings]:
+        has = f"its findings are {', '.join(map(repr, findings))}" if findings else "it has no findings"
+        raise ApprovalError(f"{other[0]!r} is no finding of release {name}: {has}")
+    if silent := [gate for given, gate in findings.items() if not accepted.get(given, "").strip()]:
+        raise ApprovalError(
+            f"release {name} has findings that no reason was given for: {said_of_findings(silent)}. Mend"
+            f' them, or take each with --accept "{silent[0].name}=WHY"'
+            f" (`forgewatch release {name}` shows them)"
+        )
+
+
+def bind(
+    release: Release, evidence: Evidence, actor: str, labelled: int, terms: Terms, now: datetime
+) -> Bound:
+    """What this person's approval of a release binds. Raises ApprovalError where it may not be theirs.
+
+    labelled: how many labels of theirs the release learnt from.
+    """
+    if problem := objection(release, actor, labelled, terms):
+        raise ApprovalError(problem)
+    return Bound(
+        ledger=release.ledger,
+        snapshot=evidence.snapshot,
+        expires_at=now + terms.lasts,
+        labelled=labelled,
+    )
+
+
+def objection(release: Release, actor: str, labelled: int, terms: Terms) -> str | None:
+    """Why this person may not approve this release, in one line; None: they may."""
+    name = release.digest[:12]
+    if terms.four_eyes and actor == release.requested_by:
+        return f"{actor} asked for the update that made release {name}: another person must approve it"
+    if terms.four_eyes and actor == release.proposed_by:
+        return f"{actor} proposed release {name}: another person must approve it"
+    if labelled and not terms.labellers:
+        return f"release {name} learnt from labels of {actor}, whom a setting keeps from approving it"
+    return None
+
+
+def counting(release: Release, now: datetime) -> tuple[Approval, ...]:
+    """The approvals of a release that count at this time, the last one of each person."""
+    return tuple({a.actor: a for a in release.approvals if now < a.expires_at}.values())
+
+
+def lacking(release: Release, terms: Terms, now: datetime) -> int:
+    """How many more approvals, each of another person, a release needs to go live."""
+    return max(0, terms.needed - len(counting(release, now)))
+
+
+def require_approved(release: Release, evidence: Evidence, terms: Terms, now: datetime) -> None:
+    """Raise ApprovalError unless enough people approved exactly these bytes, and not too long ago."""
+    stored = (release.ledger, evidence.digest, evidence.evaluation_digest, evidence.snapshot)
+    given = counting(release, now)
+    if any((a.ledger, a.artifact, a.evaluation, a.snapshot) != stored for a in given):
+        raise ApprovalError(f"release {release.digest[:12]} is not what was approved: approve it again")
+    if len(given) < terms.needed:
+        over = sum(a.expires_at <= now for a in release.approvals)
+        raise ApprovalError(
+            f"release {release.digest[:12]} has {len(given)} of {terms.needed} approvals that count"
+            + (f" ({over} expired)" if over else "")
+            + ": `forgewatch approve` gives one"
+        )

@@ -1,0 +1,139 @@
+"""Four eyes over HTTP: people with tokens ask, label, approve; and an approval that is sent once more."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from fastapi.testclient import TestClient
+from lineage_story import MEDIA, exemplar, line
+
+from deploy.access.roles import Person, Role, TokenRequest
+from deploy.app import create_app
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from detector.release.artifact import SNAPSHOT, Artifact
+from memory.labels import label
+from memory.rows import insert_rows
+from updater.records import Candidate
+
+PEOPLE: dict[str, Role] = {"ann": "approver", "bea": "approver", "cem": "admin", "gpu-1": "updater"}
+As = dict[str, dict[str, str]]
+
+
+@pytest.fixture
+def bearer(services: Services) -> As:
+    """By name, the header of somebody who has a token."""
+    root = Person("root", frozenset({"admin"}), "token")
+    return {
+        name: {"Authorization": f"Bearer {services.access.tokens.add(wanted, root).token}"}
+        for name, role in PEOPLE.items()
+        for wanted in [TokenRequest(name=name, role=role, days=1)]
+    }
+
+
+@pytest.fixture
+def asked_for(
+    http: TestClient,
+    services: Services,
+    bearer: As,
+    make_artifact: Callable[..., Artifact],
+    propose: Callable[[Artifact], None],
+) -> Artifact:
+    """What the updater proposed of an update that ann asked for. It learnt from a label of bea's."""
+    with services.memory.write() as connection:
+        insert_rows(connection, [exemplar(1, "trip")])
+    label(services.memory, [f"{MEDIA}-0-1"], "real", "bea")
+    assert http.post("/updates", headers=bearer["ann"]).json()["id"] == 1
+    artifact = make_artifact(rows=[line(1, "real", "train", "trip", 1)])
+    http.headers.update(bearer["gpu-1"])
+    propose(artifact)
+    return artifact
+
+
+@contextmanager
+def under(settings: DeploySettings, services: Services, **changed: object) -> Iterator[TestClient]:
+    """The same server, by other settings."""
+    object.__setattr__(services.access, "settings", settings.model_copy(update=changed))
+    with TestClient(create_app(settings, services), base_url="http://127.0.0.1:8700") as client:
+        yield client
+
+
+def body(
+    artifact: Artifact, candidate_of: Callable[[Artifact], Candidate], **more: object
+) -> dict[str, object]:
+    return {"evaluation_digest": candidate_of(artifact).evaluation_digest, **more}
+
+
+def test_who_asked_is_on_the_ledger_and_another_approves(
+    http: TestClient,
+    bearer: As,
+    asked_for: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    services: Services,
+) -> None:
+    path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of)
+    assert http.get(path, headers=bearer["ann"]).json()["requested_by"] == "ann"
+    refused = http.post(f"{path}/approve", json=wanted, headers=bearer["ann"])
+    assert refused.status_code == 409
+    assert refused.json()["detail"].startswith("ann asked for the update that made release")
+    assert len(services.ledger.events()) == 1
+    done = http.post(f"{path}/approve", json=wanted, headers=bearer["bea"]).json()
+    assert done["state"] == "live"
+    (approval,) = done["approvals"]
+    bound = {name: approval[name] for name in ("actor", "labelled", "artifact", "evaluation", "snapshot")}
+    assert bound == {
+        "actor": "bea",
+        "labelled": 1,
+        "artifact": asked_for.digest,
+        "evaluation": wanted["evaluation_digest"],
+        "snapshot": asked_for.manifest.files[SNAPSHOT],
+    }
+    assert approval["ledger"] == services.ledger.events()[0].hash
+    acts = {act.action: act for act in services.record.entries(5)}
+    assert acts["propose"].details["requested_by"] == "ann"
+    assert acts["approve"].details["bound"]["ledger"] == approval["ledger"]
+
+
+def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_kept_out(
+    bearer: As,
+    asked_for: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    settings: DeploySettings,
+    services: Services,
+) -> None:
+    path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of)
+    with under(settings, services, approvals=2, labellers_may_approve=False) as http:
+        kept_out = http.post(f"{path}/approve", json=wanted, headers=bearer["bea"])
+        assert (kept_out.status_code, "labels of bea" in kept_out.text) == (409, True)
+        first = http.post(f"{path}/approve", json=wanted, headers=bearer["cem"]).json()
+        assert (first["state"], first["lacking"]) == ("approved", 1)
+        alone = http.post(f"{path}/promote", headers=bearer["cem"])
+        assert (alone.status_code, "1 of 2 approvals" in alone.text) == (409, True)
+    with under(settings, services, approvals=2) as http:
+        second = http.post(f"{path}/approve", json=wanted, headers=bearer["bea"]).json()
+        assert (second["state"], second["lacking"]) == ("live", 0)
+
+
+def test_an_approval_that_is_sent_once_more_after_a_rollback_approves_nothing(
+    http: TestClient,
+    bearer: As,
+    asked_for: Artifact,
+    make_artifact: Callable[..., Artifact],
+    propose: Callable[[Artifact], None],
+    candidate_of: Callable[[Artifact], Candidate],
+    services: Services,
+) -> None:
+    first, second = asked_for, make_artifact(asked_for)
+    for artifact in (first, second):
+        if artifact is second:
+            propose(second)
+        seen = http.get(f"/releases/{artifact.digest}", headers=bearer["bea"]).json()["ledger"]
+        sent = body(artifact, candidate_of, ledger=seen)
+        path = f"/releases/{artifact.digest}/approve"
+        assert http.post(path, json=sent, headers=bearer["bea"]).json()["state"] == "live"
+    assert http.post("/rollback", json={"reason": "worse"}, headers=bearer["cem"]).status_code == 200
+    propose(second)
+    before = len(services.ledger.events())
+    replayed = http.post(path, json=sent, headers=bearer["bea"])
+    assert (replayed.status_code, "proposed anew since you looked" in replayed.text) == (409, True)
+    assert len(services.ledger.events()) == before
