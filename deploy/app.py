@@ -35,6 +35,7 @@ from deploy.settings import DeploySettings
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from memory.clusters.shown import UnknownClusterError
 from memory.crops.crop_store import CropsMissingError, CropsUnavailableError
+from memory.index.shared_index import IndexBusyError
 from memory.rows import UnknownExemplarError
 from memory.store import ExemplarMemoryError, StoreUnavailableError
 
@@ -70,6 +71,7 @@ _STATUS: dict[type[Exception], int] = {
     CropsMissingError: 404,
     CropsUnavailableError: 503,
     StoreUnavailableError: 503,
+    IndexBusyError: 503,
     AccessError: 503,
     TokenError: 409,
     UnknownTokenError: 404,

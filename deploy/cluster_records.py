@@ -60,6 +60,14 @@ class ClusterMembers(BaseModel):
     members: list[ClusterMember]
 
 
+class KnownNeighbour(BaseModel):
+    """A labelled exemplar that a cluster is near to."""
+
+    id: str
+    family: str = Field(description="real or a family")
+    distance: float = Field(description="root mean square over robustly scaled features, from the medoid")
+
+
 class SplitRequest(BaseModel):
     """Which members of a cluster become one of their own."""
 

@@ -1,37 +1,32 @@
-"""Clusters: the list of what waits for a name, and one of them with what a person does with it."""
+"""Clusters: the list of what waits for a name, and what a person does with one of them."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
+from deploy.page import cluster as one
+from deploy.page.cluster import Look, Order, card, order_of, show_cluster
 from deploy.page.visit import show, visitor
-from deploy.server.clusters import MAX_LABEL_BYTES, ClusterId
+from deploy.server.clusters import MAX_LABEL_BYTES, MAX_MARKS, ClusterId
 from deploy.server.pictures import View
 from deploy.server.services import Opened, Services
 from memory.clusters.labelling import label_cluster
-from memory.clusters.pages import Member, Order, facts_of, page_of
-from memory.clusters.review import Listed, freshness, list_clusters
-from memory.labels import history, label, labelled_counts, undo
-from memory.records import IGNORE, REAL
+from memory.clusters.review import cluster_in_list, freshness, list_clusters
+from memory.labels import history, label, undo
+from memory.records import IGNORE
 
 router = APIRouter(route_class=GuardedRoute)
 
-ORDERS: tuple[tuple[Order, str], ...] = (
-    ("typical", "Most typical"),
-    ("farthest", "Farthest"),
-    ("random", "Random"),
-)
-LOOKS: tuple[tuple[View, str], ...] = (("pixels", "Pixels"), ("residual", "Residual"), ("map", "Map"))
-TILES, CARDS, _BESIDE, _LABELS = 24, 48, 40, 5
-"""How many are shown: tiles of a cluster and clusters on a page, clusters beside one, labels below it."""
+_CARDS = 48
+"""Clusters on a page of the list."""
 
 Page = Annotated[int, Query(ge=1, le=100_000)]
-Act = Literal["label", "ignore", "undo", "split", "merge", "undo edit"]
+Ids = Sequence[Annotated[str, Query(max_length=300)]]
+Act = Literal["label", "ignore", "undo", "split", "split first", "merge", "undo edit", "alike"]
 
 
 @router.get("/page/clusters", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -39,11 +34,10 @@ def get_clusters(request: Request, services: Opened, page: Page = 1) -> HTMLResp
     """What waits for a name, in clusters."""
     listed = list_clusters(services.memory)
     labels = [entry for entry in history(services.memory) if entry.what][:1]
-    shown, pages = _paged(listed, page, CARDS)
     context = {
-        "clusters": [_card(cluster) for cluster in shown],
+        "clusters": [card(cluster) for cluster in listed[(page - 1) * _CARDS : page * _CARDS]],
         "page": page,
-        "pages": pages,
+        "pages": max(1, -(-len(listed) // _CARDS)),
         "waiting": sum(len(cluster.members) for cluster in listed),
         "freshness": freshness(services.memory),
         "last_label": labels[0] if labels else None,
@@ -59,9 +53,10 @@ def get_cluster(
     order: Order = "typical",
     view: View = "pixels",
     page: Page = 1,
+    like: Annotated[Ids, Query(max_length=MAX_MARKS, description="of the order alike: the marked")] = (),
 ) -> HTMLResponse:
     """One cluster: its items in pages, what is like it, and the forms by which a person decides."""
-    return _cluster(request, services, cluster, order, view, page)
+    return show_cluster(request, services, cluster, Look(order, view, page, tuple(like)))
 
 
 @router.post(
@@ -81,19 +76,24 @@ def act(
     version: Annotated[str | None, Form(max_length=40)] = None,
     other: Annotated[str, Form(max_length=100, description="the cluster to merge with")] = "",
     number: Annotated[int, Form(description="of the label or the edit to undo")] = 0,
+    first: Annotated[int, Form(ge=0, description="how many to split off, in the order shown")] = 0,
     order: Annotated[Order, Form()] = "typical",
     view: Annotated[View, Form()] = "pixels",
-    page: Annotated[int, Form()] = 1,
+    page: Annotated[int, Form(ge=1, le=100_000)] = 1,
+    like: Annotated[Ids, Form(max_length=MAX_MARKS)] = (),
 ) -> Response:
-    """Name, ignore, split, merge or undo; then back to where the form was.
+    """Name, ignore, split, merge, undo, or show what is like the selected; then back to where the form was.
 
     What is refused shows the form again as it was.
     """
-    request.state.again = lambda error, status: _cluster(
-        request, services, cluster, order, view, page, chosen=ids, family=family, error=error, status=status
+    look, to = Look(order, view, page, tuple(like)), cluster
+    request.state.again = lambda error, status: show_cluster(
+        request, services, cluster, look, one.Form(ids, family, error, status)
     )
-    actor, to = visitor(request).name, cluster
+    actor = visitor(request).name
     match do:
+        case "alike":
+            return RedirectResponse(f"/page/clusters/{cluster}?{_alike(look, ids, seen).query}", 303)
         case "label" | "ignore":
             what = IGNORE if do == "ignore" else family.strip()
             if ids:
@@ -102,139 +102,46 @@ def act(
                 label_cluster(services.memory, cluster, what, actor, version, seen)
         case "undo":
             undo(services.memory, number, actor)
-        case "split" | "merge" | "undo edit":
-            to = _edited(services, do, cluster, ids, version, other.strip(), number, actor)
-    left = any(listed.id == to for listed in list_clusters(services.memory))
-    return RedirectResponse(
-        f"/page/clusters/{to}?order={order}&view={view}" if left else "/page/clusters", 303
-    )
+        case "split" | "split first":
+            _split(services, cluster, ids, version, actor, look, first if do == "split first" else None)
+        case "merge" | "undo edit":
+            to = _edited(services, cluster, version, other.strip(), number, actor)
+    if all(listed.id != to for listed in list_clusters(services.memory)):
+        return RedirectResponse("/page/clusters", 303)
+    # What was marked may be gone.
+    back = look if look.order != "alike" and to == cluster else Look(view=view)
+    return RedirectResponse(f"/page/clusters/{to}?{back.query}", 303)
 
 
-def _edited(
+def _alike(look: Look, ids: Sequence[str], seen: Sequence[str]) -> Look:
+    """Return the look at what is like the selected, and like what was marked on other pages."""
+    marks = dict.fromkeys([*ids, *(mark for mark in look.marks if mark not in seen)])
+    return Look("alike", look.view, 1, tuple(marks)[:MAX_MARKS])
+
+
+def _split(
     services: Services,
-    do: Literal["split", "merge", "undo edit"],
     cluster: str,
     ids: Sequence[str],
     version: str | None,
-    other: str,
-    number: int,
     actor: str,
+    look: Look,
+    first: int | None,
+) -> None:
+    """Split off the selected, or the first so many in the order shown."""
+    from memory.clusters.edits import split  # scikit-learn takes a second to load
+
+    if first is not None:
+        ids = order_of(services, cluster_in_list(services.memory, cluster)[0].members, look)[:first]
+    split(services.memory, cluster, ids, actor, version)
+
+
+def _edited(
+    services: Services, cluster: str, version: str | None, other: str, number: int, actor: str
 ) -> str:
-    """Split, merge or undo one of these; return the cluster to show then."""
-    from memory.clusters.edits import merge, split, undo_edit  # scikit-learn takes a second to load
+    """Undo the edit of this number, or without one merge; return the cluster to show then."""
+    from memory.clusters.edits import merge, undo_edit
 
-    if do == "split":
-        split(services.memory, cluster, ids, actor, version)
-        return cluster
-    if do == "merge":
-        return merge(services.memory, [(cluster, version), (other, None)], actor).cluster
-    return next(iter(undo_edit(services.memory, number, actor).taken_from), cluster)
-
-
-def _cluster(
-    request: Request,
-    services: Services,
-    name: str,
-    order: Order,
-    view: View,
-    page: int,
-    *,
-    chosen: Sequence[str] = (),
-    family: str = "",
-    error: str | None = None,
-    status: int = 200,
-) -> HTMLResponse:
-    found = page_of(services.memory, name, order, (page - 1) * TILES, TILES)
-    facts = facts_of(services.memory, found.cluster.members)
-    listed = list_clusters(services.memory)
-    place = next((i for i, cluster in enumerate(listed) if cluster.id == name), None)
-    labels = history(services.memory)[:_LABELS]
-    views = [look for look, _ in LOOKS]
-    with services.memory.read() as connection:
-        families = sorted({count.family for count in labelled_counts(connection)} - {REAL})
-    shown = found.cluster
-    described = (
-        Listed(name, shown.members, shown.version, None, None, False) if place is None else listed[place]
-    )
-    context = {
-        "cluster": _card(described) | {"like_long": _like_long(described), "spread": shown.spread or None},
-        "version": shown.version,
-        "edit": shown.edit,
-        "size": found.size,
-        "tiles": [_tile(member, view) for member in found.members],
-        "sources": facts.sources.most_common(),
-        "releases": facts.releases,
-        "oldest": facts.oldest_ms,
-        "near": [],
-        "labels": labels,
-        "to_undo": next((e.id for e in labels if e.what and not e.undone_by), None),
-        "families": [REAL, IGNORE, *families],
-        "beside": [_card(cluster) for cluster in _around(listed, place)],
-        "others": [cluster.id for cluster in listed if cluster.id != name and cluster.alarm is None],
-        "previous": listed[place - 1].id if place else None,
-        "next": listed[place + 1].id if place is not None and place + 1 < len(listed) else None,
-        "place": "not in the list" if place is None else f"cluster {place + 1} of {len(listed)}",
-        "orders": ORDERS,
-        "order": order,
-        "looks": LOOKS,
-        "view": view,
-        "next_view": views[(views.index(view) + 1) % len(views)],
-        "page": page,
-        "pages": max(1, -(-found.size // TILES)),
-        "chosen": set(chosen),
-        "family": family,
-        "error": error,
-    }
-    return show(request, services, "cluster.html.j2", "Clusters", context, status)
-
-
-def picture_of(exemplar: str, view: View = "pixels") -> str:
-    """Where an exemplar's picture is."""
-    return f"/exemplars/{quote(exemplar, safe='')}/picture.png?view={view}"
-
-
-def _tile(member: Member, view: View) -> dict[str, Any]:
-    id_ = member.exemplar.id
-    return {
-        "id": id_,
-        "short": id_.removeprefix("forgewatch."),
-        "score": member.exemplar.unknown_score,
-        # What has no map is shown as it is.
-        "picture": picture_of(id_, "pixels" if view == "map" and not member.has_map else view),
-    }
-
-
-def _paged(items: Sequence[Any], page: int, size: int) -> tuple[Sequence[Any], int]:
-    return items[(page - 1) * size : page * size], max(1, -(-len(items) // size))
-
-
-def _around(listed: Sequence[Listed], place: int | None) -> Sequence[Listed]:
-    start = max(0, min((place or 0) - _BESIDE // 2, len(listed) - _BESIDE))
-    return listed[start : start + _BESIDE]
-
-
-def _card(cluster: Listed) -> dict[str, Any]:
-    return {
-        "id": cluster.id,
-        "size": len(cluster.members),
-        "like": _like(cluster),
-        "alarm": cluster.alarm,
-        "pictures": [picture_of(member) for member in cluster.members[:4]],
-        "made": cluster.edit is not None,
-    }
-
-
-def _like(cluster: Listed) -> str:
-    if cluster.alarm is not None:
-        return "called real"
-    if cluster.unclustered:
-        return "fit nowhere"
-    return f"like {cluster.resembles}" if cluster.resembles else "no known family"
-
-
-def _like_long(cluster: Listed) -> str:
-    if cluster.alarm is not None:
-        return "called real, of a source that shifted"
-    if cluster.unclustered:
-        return "that fit nowhere, of many kinds"
-    return f"like {cluster.resembles}" if cluster.resembles else "that no known family explains"
+    if number:
+        return next(iter(undo_edit(services.memory, number, actor).taken_from), cluster)
+    return merge(services.memory, [(cluster, version), (other, None)], actor).cluster

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.page.approvals import approval_of
-from deploy.page.clusters import picture_of
+from deploy.page.cluster import picture_of
 from deploy.page.visit import show, visitor
 from deploy.records import STATES, Approve, Because, Release
 from deploy.releases.approval import fold

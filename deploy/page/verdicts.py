@@ -9,7 +9,7 @@ from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import back
 from deploy.lineage.ground import Ground
-from deploy.page.clusters import LOOKS, picture_of
+from deploy.page.cluster import LOOKS, picture_of
 from deploy.page.visit import show
 from deploy.server.lineage import ground
 from deploy.server.services import Opened, Services

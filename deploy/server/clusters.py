@@ -6,6 +6,7 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
+from pydantic import StringConstraints
 
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
@@ -17,13 +18,17 @@ from deploy.cluster_records import (
     ClusterSummary,
     EditDone,
     EditEntry,
+    KnownNeighbour,
     MergeRequest,
     SplitRequest,
 )
 from deploy.server.pictures import View, forgery_map, pixels, residual
 from deploy.server.services import Opened
-from memory.clusters.pages import Member, Order, page_of, views_of
+from memory.clusters.edit_history import edit_history
+from memory.clusters.nearest import nearest_known
+from memory.clusters.pages import Member, MemberPage, Order, members, page_of, views_of
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
+from memory.clusters.shown import shown
 
 log = structlog.get_logger()
 router = APIRouter(tags=["clusters"], route_class=GuardedRoute)
@@ -35,6 +40,12 @@ MAX_LABEL_BYTES = 2**24
 
 ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from /clusters")]
 ExemplarId = Annotated[str, Path(max_length=300, description="an exemplar's id")]
+MAX_MARKS = 50
+"""Of ids of 300 characters, as many fit into an address."""
+Marks = Annotated[
+    list[Annotated[str, StringConstraints(max_length=300)]],
+    Query(min_length=1, max_length=MAX_MARKS, description="ids of members that a person marked"),
+]
 Offset = Annotated[int, Query(ge=0, description="members before the page")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="most members of the page")]
 
@@ -85,14 +96,41 @@ def get_members(
     limit: Limit = 48,
 ) -> ClusterMembers:
     """A page of a cluster's members that still wait, with what can be shown of each."""
-    page = page_of(services.memory, cluster, order, offset, limit, seed)
-    return ClusterMembers(
-        cluster=cluster,
-        version=page.cluster.version,
-        size=page.size,
-        offset=offset,
-        members=[_member(member) for member in page.members],
-    )
+    return _members(page_of(services.memory, cluster, order, offset, limit, seed), offset)
+
+
+@router.get("/clusters/{cluster}/alike", openapi_extra=least("viewer"))
+def get_alike(
+    services: Opened, cluster: ClusterId, to: Marks, offset: Offset = 0, limit: Limit = 48
+) -> ClusterMembers:
+    """A page of a cluster's members: the marked first, then the others, the likest to the marked first.
+
+    Five marks are enough. 409 where none of them waits in the cluster, 503 while the index is being read.
+    """
+    from memory.clusters.alike import alike  # scikit-learn takes a second to load
+
+    with services.memory.read() as connection:
+        found = shown(connection, cluster)
+    ids = alike(services.memory, services.shared_index, found.members, to)
+    with services.memory.read() as connection:
+        page = MemberPage(found, members(connection, ids[offset : offset + limit]))
+    return _members(page, offset)
+
+
+@router.get("/clusters/{cluster}/nearest", openapi_extra=least("viewer"))
+def get_nearest(
+    services: Opened,
+    cluster: ClusterId,
+    limit: Annotated[int, Query(ge=1, le=100)] = 6,
+) -> list[KnownNeighbour]:
+    """The labelled exemplars nearest to a cluster's most typical member, the nearest first.
+
+    503 while the index is being read.
+    """
+    with services.memory.read() as connection:
+        waiting = shown(connection, cluster).members
+    found = nearest_known(services.memory, services.shared_index, waiting, limit)
+    return [KnownNeighbour(id=known.id, family=known.family, distance=known.distance) for known in found]
 
 
 @router.get("/clusters/{cluster}/sheet.png", response_class=Response, openapi_extra=least("viewer"))
@@ -154,8 +192,6 @@ def merge_clusters(services: Opened, actor: Actor, body: MergeRequest) -> EditDo
 @router.get("/edits", openapi_extra=least("viewer"))
 def list_edits(services: Opened) -> list[EditEntry]:
     """Who split and merged what and when, and what was undone, the newest first."""
-    from memory.clusters.edits import edit_history
-
     return [
         EditEntry(
             edit=entry.id,
@@ -180,6 +216,16 @@ def undo_edit(services: Opened, actor: Actor, number: int) -> EditDone:
     done = undo_edit(services.memory, number, actor)
     log.info("edit undone", edit=number, undo=done.id, actor=actor)
     return EditDone(edit=done.id, cluster=done.cluster, items=done.items)
+
+
+def _members(page: MemberPage, offset: int) -> ClusterMembers:
+    return ClusterMembers(
+        cluster=page.cluster.id,
+        version=page.cluster.version,
+        size=page.size,
+        offset=offset,
+        members=[_member(member) for member in page.members],
+    )
 
 
 def _member(member: Member) -> ClusterMember:

@@ -35,6 +35,7 @@ from memory.database import UnknownLayoutError, open_engine
 from memory.import_files import Imported, LabelledFile, prepare, write
 from memory.index.index import Index
 from memory.index.renewal import Renewal
+from memory.index.shared_index import SharedIndex
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable
@@ -136,6 +137,11 @@ class Services:
     def evaluations(self) -> Evaluations:
         """The releases' evaluations, from the store of artifacts."""
         return Evaluations(lambda digest: b"".join(self.artifacts.read(digest, EVALUATION).pieces))
+
+    @cached_property
+    def shared_index(self) -> SharedIndex:
+        """The memory's index, read when a cluster is first looked at."""
+        return SharedIndex(self.memory, self.memory_settings.index_path)
 
 
 @contextmanager

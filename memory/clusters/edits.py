@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from sqlalchemy import Connection, insert, select, update
 
 from memory import acts
 from memory.clusters.clusters import describe
+from memory.clusters.edit_history import Edit
 from memory.clusters.shown import put, seen
 from memory.features import Scaling
 from memory.rows import batches, now_ms, select_features
@@ -19,25 +20,6 @@ from memory.store import ExemplarMemoryError, Store
 
 class EditError(ExemplarMemoryError):
     """Fatal for the request: a cluster cannot be edited, or an edit undone, as asked; the text says why."""
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One line of the edits' history. what is split or merge, None for an undo.
-
-    cluster is the one that it made, or in an undo the one that is no more; taken_from are those that its
-    items were in; undone_by is the edit that undid this one.
-    """
-
-    id: int
-    at_ms: int
-    actor: str
-    what: str | None
-    cluster: str
-    taken_from: tuple[str, ...]
-    items: int
-    undoes: int | None
-    undone_by: int | None
 
 
 def split(store: Store, cluster: str, ids: Sequence[str], actor: str, version: str | None = None) -> Edit:
@@ -96,18 +78,6 @@ def undo_edit(store: Store, number: int, actor: str) -> Edit:
         taken_from = json.loads(row.taken_from)
         acts.append(connection, actor, "undo", f"edit {number}", {"cluster": row.cluster})
         return _append(connection, actor, None, row.cluster, taken_from, row.items, undoes=number)
-
-
-def edit_history(store: Store) -> list[Edit]:
-    """Return every edit and undo, the newest first. Raises StoreUnavailableError."""
-    undoing = edits.alias("undoing")
-    query = select(edits, undoing.c.id.label("undone_by"))
-    query = query.outerjoin(undoing, undoing.c.undoes == edits.c.id).order_by(edits.c.id.desc())
-    with store.read() as connection:
-        return [
-            Edit(**{**row._mapping, "taken_from": tuple(json.loads(row.taken_from))})
-            for row in connection.execute(query)
-        ]
 
 
 def _check_part(connection: Connection, cluster: str, ids: Sequence[str], version: str | None) -> None:

@@ -1,16 +1,16 @@
 """What a person is shown of the unknown shelf: the list of its clusters, one of them, its sheet."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from sqlalchemy import func, select
+from sqlalchemy import Connection, case, func, select
 
-from memory.clusters.shown import shown, shown_all
+from memory.clusters.shown import Shown, shown, shown_all
 from memory.crops.crop_store import CropStore
 from memory.records import Exemplar, ShiftAlarm
 from memory.rows import exemplars_of
@@ -59,24 +59,37 @@ def list_clusters(store: Store) -> list[Listed]:
     Raises StoreUnavailableError.
     """
     with store.read() as connection:
-        found = shown_all(connection)
-        found_of = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
-        evidence = {
-            row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(found_of)
-        }
-    return [
-        Listed(
-            id=cluster.id,
-            members=cluster.members,
-            version=cluster.version,
-            spread=cluster.spread,
-            resembles=cluster.resembles,
-            unclustered=cluster.unclustered,
-            alarm=None if cluster.alarm is None else evidence.get(cluster.alarm),
-            edit=cluster.edit,
-        )
-        for cluster in found
-    ]
+        return _list(connection)
+
+
+def cluster_in_list(store: Store, name: str) -> tuple[Listed, list[Listed]]:
+    """Return a cluster, which the list may hold no more, and the list.
+
+    Raises UnknownClusterError or StoreUnavailableError.
+    """
+    with store.read() as connection:
+        listed = _list(connection)
+        found = next((cluster for cluster in listed if cluster.id == name), None)
+        return found or _listed(shown(connection, name), {}), listed
+
+
+def _list(connection: Connection) -> list[Listed]:
+    query = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
+    evidence = {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(query)}
+    return [_listed(cluster, evidence) for cluster in shown_all(connection)]
+
+
+def _listed(cluster: Shown, evidence: Mapping[int, ShiftAlarm]) -> Listed:
+    return Listed(
+        id=cluster.id,
+        members=cluster.members,
+        version=cluster.version,
+        spread=cluster.spread,
+        resembles=cluster.resembles,
+        unclustered=cluster.unclustered,
+        alarm=None if cluster.alarm is None else evidence.get(cluster.alarm),
+        edit=cluster.edit,
+    )
 
 
 def freshness(store: Store) -> Freshness:
@@ -84,7 +97,9 @@ def freshness(store: Store) -> Freshness:
     with store.read() as connection:
         row = connection.execute(select(clustering)).first()
         after = exemplars.c.revision > (-1 if row is None else row.revision)
-        newer = connection.scalar(select(func.count()).where(exemplars.c.shelf == "unknown", after)) or 0
+        # The shelf is no condition: its index would be read, all that waits, for the few that came.
+        waits = case((exemplars.c.shelf == "unknown", 1), else_=0)
+        newer = connection.scalar(select(func.sum(waits)).where(after)) or 0
     computed_at = None if row is None else datetime.fromtimestamp(row.computed_ms / 1000, UTC)
     return Freshness(computed_at, newer)
 

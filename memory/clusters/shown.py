@@ -151,9 +151,11 @@ def _own(row: Any, recorded: Iterable[str], waits: Collection[str], owner: Mappi
 
 
 def _version(recorded: Collection[str], members: Collection[str]) -> str:
+    if len(recorded) == len(members):
+        return str(len(recorded))
     left = set(recorded).difference(members)
     digest = hashlib.sha256("\n".join(sorted(left)).encode()).hexdigest()[:8]
-    return f"{len(recorded)}-{digest}" if left else str(len(recorded))
+    return f"{len(recorded)}-{digest}"
 
 
 def newest_act(connection: Connection, name: str) -> str:

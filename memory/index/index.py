@@ -1,7 +1,7 @@
 """Search by likeness with FAISS, over the rows' features and hashes. A cache; the rows are the truth."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -53,6 +53,7 @@ class Index:
         self.revision = -1
         self._mark = ""
         self._names: list[str] = []
+        self._places: dict[str, int] | None = None
         self._scaling: Scaling | None = None
         self._vectors: IvfIndex | None = None
         self._pictures = PictureIndex()
@@ -150,7 +151,8 @@ class Index:
             return
         some = np.concatenate(raw)
         self._scaling = Scaling.fit(some[:: max(1, len(some) // _SCALED_ON)])
-        self._names, self._made_for, self.revision = [], len(names) + len(some) - len(sample), -1
+        self._names, self._places = [], None
+        self._made_for, self.revision = len(names) + len(some) - len(sample), -1
         self._pictures = PictureIndex()
         scaled = self.scaled(some)
         self._vectors = IvfIndex.trained(scaled, len(names), _SEED, beat)
@@ -170,6 +172,7 @@ class Index:
         self._vectors.add(self.scaled(new.matrix), places)
         self._pictures.add(new.picture_hashes, places)
         self._names.extend(new.ids)
+        self._places = None
         self._unsaved += len(new.ids)
 
     def _remove(self, dropped: frozenset[str]) -> None:
@@ -180,6 +183,7 @@ class Index:
         self._pictures.remove(gone)
         for place in gone:
             self._names[place] = ""
+        self._places = None
         self._unsaved += len(gone)
 
     def scaled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -205,6 +209,26 @@ class Index:
             [Match(self._names[p], float(d)) for p, d in zip(*row, strict=True) if p >= 0]
             for row in zip(places, distances, strict=True)
         ]
+
+    def places(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return where exemplars are, int64 (n,), for `at` and `nearest`; -1 of what is not here."""
+        if self._places is None:
+            self._places = {name: place for place, name in enumerate(self._names)}
+        return np.array([self._places.get(name, -1) for name in ids], np.int64)
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the scaled features at places, float32 (n, F), as `scaled` has them but of 16 bits."""
+        if self._vectors is None:
+            return np.zeros((0, self.width), np.float32)
+        return self._vectors.at(places)[:, : self.width]
+
+    def nearest(self, place: int, k: int, among: NDArray[np.int64]) -> list[Match]:
+        """Return the k likest to what is at a place of those at other places, the nearest first; exact."""
+        if self._vectors is None or not len(among):
+            return []
+        squared, places = self._vectors.nearest_among(self.at(np.array([place]))[0], k, among)
+        distances = np.sqrt(np.maximum(squared, 0))
+        return [Match(self._names[p], float(d)) for p, d in zip(places, distances, strict=True)]
 
     def showing(self, picture_hashes: bytes) -> str | None:
         """Return the exemplar that shows the same as an item with these hashes; None where there is none."""

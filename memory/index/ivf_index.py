@@ -151,10 +151,23 @@ class IvfIndex:
         exact = np.full(likely.shape, np.inf, np.float32)
         for row, (vector, places) in enumerate(zip(vectors, likely, strict=True)):
             there = np.flatnonzero(places >= 0)
-            apart = self._at(places[there]) - vector
+            apart = self.at(places[there]) - vector
             exact[row, there] = np.einsum("ij,ij->i", apart, apart)
         order = np.argsort(exact, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(exact, order, axis=1), np.take_along_axis(likely, order, axis=1)
+
+    def nearest_among(
+        self, vector: NDArray[np.float32], k: int, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the squared distances and places of the k nearest of some places to a vector, float32 (F,).
+
+        Exact, and on the processor. At most k, and at most as many as are there.
+        """
+        among = faiss.SearchParametersIVF(sel=faiss.IDSelectorBatch(places))  # type: ignore[call-arg]  # untyped
+        with threads_for(1):
+            distances, found = self._vectors.search(_padded(vector[None]), k, params=among)
+        there = found[0] >= 0
+        return distances[0, there], found[0, there]
 
     def fit(self, sample: NDArray[np.float32], seed: int) -> dict[str, float]:
         """Let searches look so far that the promised share of the nearest is found; return how far.
@@ -167,7 +180,7 @@ class IvfIndex:
             # A query finds itself first, which says nothing.
             nearest = self._vectors.search(queries, min(_NEAREST + 1, len(self)))[1][:, 1:]
             quantizer = self._codes.quantizer
-            cells = quantizer.search(self._at(nearest.ravel()), 1)[1].reshape(nearest.shape)
+            cells = quantizer.search(self.at(nearest.ravel()), 1)[1].reshape(nearest.shape)
             turns = np.argsort(quantizer.search(queries, self.cells)[1], axis=1)
             ranks = np.sort(np.take_along_axis(turns, cells, axis=1), axis=None)
             self.probed = 1 + int(ranks[max(0, math.ceil(_IN_CELLS * ranks.size) - 1)])
@@ -183,8 +196,11 @@ class IvfIndex:
             "recall": round(recall, 3),
         }
 
-    def _at(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the vectors at these places, int64 (n,), as float32 (n, F), out of FAISS's own memory."""
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors at these places, int64 (n,), as float32, out of FAISS's own memory.
+
+        Columns of zeros follow the F that were added, up to the width that FAISS is quick at.
+        """
         if not len(places):
             return np.zeros((0, self._vectors.d), np.float32)
         lists, count = self._vectors.invlists, len(self)

@@ -33,8 +33,9 @@ class Browser(TestClient):
 
 
 @pytest.fixture
-def page(settings: DeploySettings, services: Services) -> Iterator[Browser]:
+def page(settings: DeploySettings, services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
     """What a browser sees."""
+    monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
     base = "http://127.0.0.1:8700"
     with Browser(
         create_app(settings, services),

@@ -13,6 +13,10 @@ from detector.release.artifact import MANIFEST, Artifact
 from updater.records import Candidate
 
 
+def _evaluation(services: Services, artifact: Artifact) -> str:
+    return fold(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
+
+
 @pytest.fixture
 def proposed(
     services: Services, make_artifact: Callable[..., Artifact], candidate_of: Callable[..., Candidate]
@@ -213,10 +217,6 @@ def test_a_verdict_that_nobody_knows_is_one_line(page: Any) -> None:
     shown = page.get("/page/verdicts?id=forgewatch.media-0-99")
     assert shown.status_code == 404
     assert "no verdict forgewatch.media-0-99 is known" in shown.text
-
-
-def _evaluation(services: Services, artifact: Artifact) -> str:
-    return fold(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
 
 
 def test_the_api_is_described_without_anything_from_elsewhere(page: Any) -> None:

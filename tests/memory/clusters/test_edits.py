@@ -10,7 +10,8 @@ import pytest
 from memory.clusters import clustering
 from memory.clusters import edits as edits_module
 from memory.clusters.clustering import KEPT_MS, renew
-from memory.clusters.edits import EditError, edit_history, merge, split, undo_edit
+from memory.clusters.edit_history import edit_history
+from memory.clusters.edits import EditError, merge, split, undo_edit
 from memory.clusters.labelling import label_cluster
 from memory.clusters.pages import page_of
 from memory.clusters.review import list_clusters, members_of

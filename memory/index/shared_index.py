@@ -1,0 +1,63 @@
+"""The index as the threads of a server share it: opened and brought up to the rows aside."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock, Thread
+
+import structlog
+
+from detector.release.manifest import FEATURE_VERSION, FEATURE_WIDTH
+from memory.index.index import Index
+from memory.index.renewal import Renewal
+from memory.store import ExemplarMemoryError, Store
+
+_PATIENCE_S = 0.1
+"""What one view waits for; few new rows are taken in within milliseconds."""
+
+log = structlog.get_logger()
+
+
+class IndexBusyError(ExemplarMemoryError):
+    """Retryable: the index is being read, or many new rows are taken in."""
+
+
+class SharedIndex:
+    """One index of FEATURE_VERSION, opened when it is first wanted, for one thread at a time."""
+
+    def __init__(self, store: Store, path: Path) -> None:
+        """Begin from the memory's snapshot at path, where there is one; nothing is written there."""
+        self._store, self._path = store, path
+        self._renewal = Renewal(store)
+        self._index: Index | None = None
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    @contextmanager
+    def current(self) -> Iterator[Index]:
+        """Yield the index with what the rows hold now. Raises IndexBusyError, without waiting for long."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            # A view that gives up lets it go on; it loses nothing, so the process does not wait for its end.
+            thread = self._thread = Thread(target=self._bring_up, name="shared index", daemon=True)
+            thread.start()
+        thread.join(_PATIENCE_S)
+        if thread.is_alive() or not self._lock.acquire(timeout=_PATIENCE_S):
+            raise IndexBusyError("the index of the exemplars is being read; try again in some seconds")
+        try:
+            if self._index is None:
+                raise IndexBusyError("the index of the exemplars cannot be read; the server's log says why")
+            yield self._index
+        finally:
+            self._lock.release()
+
+    def _bring_up(self) -> None:
+        with self._lock:
+            try:
+                if self._index is None:
+                    self._index = Index.open(self._path, self._store, FEATURE_VERSION, FEATURE_WIDTH)
+                self._index = self._renewal.current(self._index)
+                with self._store.read() as connection:
+                    self._index.catch_up(connection)
+            except Exception as error:  # nobody watches a thread: whatever it is, the next view tries again
+                log.warning("index not read, done again", error=f"{type(error).__name__}: {error}")
