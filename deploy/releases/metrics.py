@@ -11,11 +11,11 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from deploy.records import PROPOSED, STATES, Action
-from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import Event, LedgerError
+from deploy.releases.standing import fold
 from detector.release.artifact import version_of
 from updater.candidate.report import figures
 
