@@ -260,6 +260,8 @@ def _headline(found: Status) -> None:
     say(f"unknowns    {found.unknowns_waiting} waiting for a person")
     if found.publish_problem:
         say(f"publishing  {found.publish_problem}")
+    if found.record_problem:
+        say(f"record      {found.record_problem}")
     for raised in found.epoch_raises:
         say(f"epoch       raised {raised.at.astimezone():%Y-%m-%d %H:%M}: {raised.reason}")
     say("")

@@ -19,6 +19,7 @@ from deploy.lineage.records import (
     VerdictLineage,
 )
 from deploy.records import (
+    DifferenceAccepted,
     ImportDone,
     LabelDone,
     LabelEntry,
@@ -189,8 +190,13 @@ class Client:
         return _RECORD.validate_json(answer.content)
 
     def prove_record(self) -> RecordHead:
-        """Have the whole record proven anew."""
+        """Have the whole record proven anew, and compared with what was published of it."""
         return RecordHead.model_validate_json(self._ask("GET", "/record/proof").content)
+
+    def accept_difference(self, reason: str) -> bool:
+        """Put on record that a difference from its published heads is known; False where there is none."""
+        answer = self._ask("POST", "/record/accept", {"reason": reason})
+        return DifferenceAccepted.model_validate_json(answer.content).accepted
 
     def lineage_of_verdict(self, verdict: str) -> VerdictLineage:
         """From a verdict back to its release, labels and people."""
