@@ -10,10 +10,11 @@ from deploy.access.roles import PEOPLE
 from deploy.access.tokens import SHARED
 from deploy.page.visit import Visitor
 from deploy.records import Release
-from deploy.releases.approval import Standing, expiries
+from deploy.releases.approval import expiries
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import counting, lacking, objection
+from deploy.releases.standing import Standing
 from deploy.server.releases import labelled_by, terms
 from deploy.server.services import Services
 

@@ -8,7 +8,7 @@ from deploy.access.roles import anyone, least
 from deploy.page.render import static_files
 from deploy.page.visit import show
 from deploy.records import WAITING
-from deploy.releases.approval import fold
+from deploy.releases.standing import fold
 from deploy.server.services import Opened
 from memory.clusters.review import list_clusters
 

@@ -12,7 +12,7 @@ from deploy.access.guard import Access, person_of
 from deploy.access.roles import PEOPLE
 from deploy.page.render import render
 from deploy.records import WAITING
-from deploy.releases.approval import fold
+from deploy.releases.standing import fold
 from deploy.server.services import Services
 from memory.schema import exemplars
 

@@ -1,5 +1,6 @@
 """Prometheus metrics of the deploy server, on their own port."""
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import get_args
@@ -10,11 +11,11 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from deploy.records import STATES, WAITING, Action
-from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import Event, LedgerError
+from deploy.releases.standing import fold
 from detector.release.artifact import version_of
 from updater.candidate.report import figures
 
@@ -63,8 +64,9 @@ def show(events: Sequence[Event]) -> None:
         SERVE.labels(slot, release).set(1)
     waiting = [release.since for release in standing.releases.values() if release.state in WAITING]
     PROPOSED_SINCE.set(min(waiting).timestamp() if waiting else 0)
+    states = Counts(release.state for release in standing.releases.values())
     for state in STATES:
-        RELEASES.labels(state).set(sum(release.state == state for release in standing.releases.values()))
+        RELEASES.labels(state).set(states[state])
     EPOCH.set(standing.epoch)
     LEDGER_SEQUENCE.set(len(events))
 

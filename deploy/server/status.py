@@ -17,8 +17,8 @@ from prometheus_client.samples import Sample
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.records import WAITING, PartitionLag, ProcessHealth, Shelved, Status
-from deploy.releases.approval import fold
 from deploy.releases.epoch import recent_raises
+from deploy.releases.standing import fold
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
