@@ -19,7 +19,7 @@ from deploy.page.app import add_page, is_page, refused
 from deploy.record.chain import BrokenChainError
 from deploy.record.record import RecordError
 from deploy.releases import metrics
-from deploy.releases.approval import UnknownReleaseError, fold
+from deploy.releases.approval import UnknownReleaseError
 from deploy.releases.artifacts import (
     ArtifactMissingError,
     ArtifactRefusedError,
@@ -29,6 +29,7 @@ from deploy.releases.artifacts import (
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import LedgerError
+from deploy.releases.standing import fold
 from deploy.server import clusters, lineage, memory, record, releases, status
 from deploy.server.services import Services
 from deploy.settings import DeploySettings

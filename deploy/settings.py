@@ -33,8 +33,8 @@ class DeploySettings(BaseSettings):
     proxy_roles: dict[str, PersonRole] = Field(
         {}, description="the role of each of the groups that such a proxy names, as JSON"
     )
-    approvals: Literal[1, 2] = Field(
-        1, description="how many people must approve a release before it can go live"
+    approvals: int = Field(
+        1, ge=1, le=2, description="how many people must approve a release before it can go live"
     )
     labellers_may_approve: bool = Field(
         True, description="whether a person may approve a release that learnt from labels of theirs"

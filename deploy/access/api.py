@@ -64,6 +64,8 @@ def login(
     with answering():
         session = _access(request).sessions.begin(token.strip())
     if session is None:
+        with answering():
+            _access(request).sessions.refuse(request.client.host if request.client else "")
         log.warning("login refused")
         raise HTTPException(401, "this token is unknown, expired or revoked")
     answer = RedirectResponse(own_path(next), 303)
@@ -72,12 +74,11 @@ def login(
     return answer
 
 
-@router.post("/logout", tags=["access"], openapi_extra=anyone(), response_class=Response)
-def logout(request: Request) -> Response:
-    """End the browser's session; the answer drops its cookie. 403 where a page of another origin asks."""
-    require_same_origin(request)
+@router.post("/logout", tags=["access"], openapi_extra=least("viewer"), response_class=Response)
+def logout(request: Request, who: Who) -> Response:
+    """End the browser's session; the answer drops its cookie. 403 where the form is of another page."""
     with answering():
-        _access(request).sessions.end(request.cookies.get(COOKIE, ""))
+        _access(request).sessions.end(request.cookies.get(COOKIE, ""), who.name)
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="strict")
     return answer

@@ -1,6 +1,7 @@
 """Browser sessions: a cookie that names a row on the server, for as long as its token is good."""
 
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from sqlalchemy import Engine, delete, select, update
 
 from deploy.access.roles import Person
 from deploy.access.schema import sessions
-from deploy.access.tokens import Tokens, hash_of, utc_now
+from deploy.access.tokens import NOBODY, Tokens, hash_of, utc_now
 from deploy.record.acts import Act, append
 from memory.database import READS
 
@@ -19,6 +20,10 @@ COOKIE = "__Host-forgewatch"
 IDLE = timedelta(minutes=30)
 WHOLE = timedelta(hours=12)
 _SEEN_NOTED = timedelta(minutes=1)
+_REFUSAL_NOTED = timedelta(minutes=10)
+"""At most so often: who has no token fills no record."""
+_ADDRESSES = 8
+"""of refused logins, that are put on record"""
 
 
 class Sessions:
@@ -29,6 +34,9 @@ class Sessions:
 
     def __init__(self, engine: Engine, tokens: Tokens, now: Callable[[], datetime] = utc_now) -> None:
         self._engine, self._tokens, self._now = engine, tokens, now
+        self._lock = threading.Lock()
+        self._refused, self._refused_from = 0, set[str]()  # logins, since the last of them went on record
+        self._refusal_noted: datetime | None = None
 
     def begin(self, token: str) -> str | None:
         """The id of a new session for the bearer of a token; None where the token is not good.
@@ -43,8 +51,29 @@ class Sessions:
         with self._engine.begin() as connection:
             connection.execute(delete(sessions).where(over))
             connection.execute(sessions.insert().values(row))
-            append(connection, Act(person.name, "log in", "page"))
+            append(connection, *self._refusals(), Act(person.name, "log in", "page"))
         return session
+
+    def refuse(self, address: str) -> None:
+        """Put a refused login on record, at the latest with the next one that is let in."""
+        now = self._now()
+        with self._lock:
+            self._refused += 1
+            if len(self._refused_from) < _ADDRESSES:
+                self._refused_from.add(address)
+            if self._refusal_noted is not None and now - self._refusal_noted < _REFUSAL_NOTED:
+                return
+            self._refusal_noted = now
+        with self._engine.begin() as connection:
+            append(connection, *self._refusals())
+
+    def _refusals(self) -> list[Act]:
+        with self._lock:
+            details = {"logins": self._refused, "from": sorted(self._refused_from)}
+            self._refused, self._refused_from = 0, set()
+        if not details["logins"]:
+            return []
+        return [Act(NOBODY, "refuse login", "page", details)]
 
     def person_of(self, session: str) -> Person | None:
         """Whose session this is; None where it is unknown or over, or its token is no longer good."""
@@ -60,7 +89,8 @@ class Sessions:
                 connection.execute(update(sessions).where(mine).values(seen_at=now))
         return None if person is None else replace(person, by="session")
 
-    def end(self, session: str) -> None:
-        """Forget a session, if there is one."""
+    def end(self, session: str, by: str) -> None:
+        """Forget a session of this person, if there is one."""
         with self._engine.begin() as connection:
-            connection.execute(delete(sessions).where(sessions.c.hash == hash_of(session)))
+            if connection.execute(delete(sessions).where(sessions.c.hash == hash_of(session))).rowcount:
+                append(connection, Act(by, "log out", "page"))

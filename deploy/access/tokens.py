@@ -15,7 +15,9 @@ from memory.database import READS
 
 SHARED = "shared token"
 """Whom FORGEWATCH_DEPLOY_TOKEN names: an admin whom several people may be."""
-_OWN = frozenset({SHARED, "deploy server", "updater", "detector"})
+NOBODY = "nobody"
+"""Who the record says tried to log in where the token named none."""
+_OWN = frozenset({SHARED, NOBODY, "deploy server", "updater", "detector"})
 """Names under which no person may act."""
 
 _USE_NOTED = timedelta(minutes=1)

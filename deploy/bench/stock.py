@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from deploy.releases.approval import fold
 from deploy.releases.ledger import Event, Ledger, Move
+from deploy.releases.standing import fold
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network

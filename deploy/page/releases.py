@@ -13,9 +13,9 @@ from deploy.page.approvals import approval_of
 from deploy.page.cluster import picture_of
 from deploy.page.visit import show, visitor
 from deploy.records import STATES, Approve, Because, Release
-from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
+from deploy.releases.standing import fold
 from deploy.server import releases as api
 from deploy.server.lineage import list_figures
 from deploy.server.releases import Digest

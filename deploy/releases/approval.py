@@ -1,151 +1,26 @@
-"""A release's life: the table of its moves, and the rules, as pure functions over the ledger's events.
+"""The rules of a release's life, as pure functions over the ledger's events.
 
-LIFE alone says which state follows; a rule can only refuse a move. An approval binds the digests of artifact,
-evaluation and training snapshot, computed anew from the bytes that lie on the disk at that moment, and the
-ledger up to the proposal. To go live is a move of its own, which an approved release alone can make.
+The table of deploy.releases.standing says which state follows; a rule can only refuse a move. An approval
+binds the digests of artifact, evaluation and training snapshot, computed anew from the bytes that lie on the
+disk at that moment, and the ledger up to the proposal. To go live is a move of its own, which an approved
+release alone can make.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 
-from deploy.records import Action, Approve, Release, State
+from deploy.records import Approve, Release
 from deploy.releases import four_eyes
 from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
 from deploy.releases.four_eyes import ApprovalError, Terms
-from deploy.releases.ledger import DamagedLedgerError, Event, Move
-from detector.records import Rollout
+from deploy.releases.ledger import Event, Move
+from deploy.releases.standing import LIFE, Standing, fold, go_on, next_state
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
-
-Consequence = Literal["propose with findings", "retire", "restore"]
-"""What a move does besides: a proposal of which a gate does not hold is one with findings; promote retires
-the live release, rollback restores the one before."""
-
-LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
-    (None, "propose"): "proposed",
-    ("expired", "propose"): "proposed",
-    ("rolled back", "propose"): "proposed",
-    (None, "propose with findings"): "proposed with findings",
-    ("expired", "propose with findings"): "proposed with findings",
-    ("rolled back", "propose with findings"): "proposed with findings",
-    ("proposed", "approve"): "approved",
-    ("proposed with findings", "approve"): "approved",
-    ("approved", "approve"): "approved",
-    ("proposed", "reject"): "rejected",
-    ("proposed with findings", "reject"): "rejected",
-    ("approved", "reject"): "rejected",
-    ("proposed", "expire"): "expired",
-    ("proposed with findings", "expire"): "expired",
-    ("approved", "expire"): "expired",
-    ("approved", "promote"): "live",
-    ("live", "retire"): "retired",
-    ("retired", "restore"): "live",
-    ("live", "rollback"): "rolled back",
-}
-"""Every move of a release, from state to state. None: it was never proposed."""
 
 
 class UnknownReleaseError(ApprovalError):
     """No release of this digest was ever proposed."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where every release stands.
-
-    releases: by digest, in the order they were first proposed. live_history: digests that went live
-    and were not rolled back, oldest first; the last one is live. turned: the sequence number of the
-    last event that changed which one is live, 0 where none did. epoch: how often the ledger had to
-    outrank another's record on the releases topic, or more.
-    """
-
-    releases: dict[str, Release] = field(default_factory=dict)
-    live_history: tuple[str, ...] = ()
-    turned: int = 0
-    epoch: int = 0
-
-    @property
-    def live(self) -> Release | None:
-        """The release that scores, or None before the first promotion."""
-        return self.releases[self.live_history[-1]] if self.live_history else None
-
-    @property
-    def previous(self) -> str | None:
-        """Digest of the release that a rollback would bring back, or None."""
-        return self.live_history[-2] if len(self.live_history) > 1 else None
-
-    def rollout(self, ledger: str) -> Rollout | None:
-        """What every worker is to serve by the ledger of this id; None before a promotion."""
-        if not self.live_history:
-            return None
-        return Rollout(
-            ledger=ledger,
-            epoch=self.epoch,
-            sequence=self.turned,
-            stable=self.live_history[-1],
-            previous=self.previous,
-        )
-
-
-def next_state(state: State | None, action: Action | Consequence) -> State:
-    """The state that follows by LIFE; raises ApprovalError where the table has no such move."""
-    if (after := LIFE.get((state, action))) is None:
-        takes = [before for before, possible in LIFE if possible == action and before]
-        raise ApprovalError(
-            f"it is {state or 'unknown'}; {action} is for a release that is {' or '.join(takes)}"
-        )
-    return after
-
-
-def fold(events: Iterable[Event]) -> Standing:
-    """The standing after these events, which are the ledger's in order.
-
-    Raises DamagedLedgerError where an event is none that the table allows.
-    """
-    releases: dict[str, Release] = {}
-    history: tuple[str, ...] = ()
-    turned = epoch = 0
-
-    def move(digest: str, action: Action | Consequence, event: Event) -> None:
-        known = releases.get(digest)
-        candidate = event.move.candidate or (known.candidate if known else None)
-        if candidate is None:
-            raise ApprovalError("it was proposed without a candidate")
-        if action == "propose" and candidate.findings:
-            action = "propose with findings"
-        state = next_state(known.state if known else None, action)
-        releases[digest] = Release(
-            digest=digest,
-            state=state,
-            candidate=candidate,
-            since=event.at,
-            actor=event.move.actor,
-            reason=event.move.reason,
-            sequence=event.sequence,
-            **four_eyes.consent(known, event),
-        )
-
-    for event in events:
-        digest, action = event.move.digest, event.move.action
-        try:
-            if action == "raise epoch":
-                epoch = event.move.epoch or 0
-                continue
-            if action == "promote" and history:
-                move(history[-1], "retire", event)
-            move(digest, action, event)
-            if action == "promote":
-                history, turned = (*history, digest), event.sequence
-            elif action == "rollback":
-                history, turned = history[:-1], event.sequence
-                move(history[-1] if history else "", "restore", event)
-        except ApprovalError as error:
-            raise DamagedLedgerError(
-                f"row {event.sequence} of the ledger breaks the rules: {error}"
-            ) from error
-    return Standing(releases, history, turned, epoch)
 
 
 def propose(
@@ -213,9 +88,9 @@ def approve(
         four_eyes.require_reasons(release.candidate, wanted.accept)
         about = (digest, wanted.evaluation_digest)
         moves.append(Move(actor, "approve", *about, accepted=wanted.accept or None, bound=bound))
-    after = (*history, *(Event(len(history) + 1, now, move, "") for move in moves))
-    if wanted.promote and not four_eyes.lacking(find(after, digest), terms, now):
-        moves += promote(after, digest, evidence, actor, terms, now)
+    after = go_on(standing, [Event(len(history) + 1, now, move, "") for move in moves])
+    if wanted.promote and not four_eyes.lacking(after.releases[digest], terms, now):
+        moves += _promote(after, after.releases[digest], evidence, actor, terms, now)
     return moves
 
 
@@ -227,13 +102,18 @@ def promote(
     Raises UnknownReleaseError, ApprovalError where it is not approved, too few approvals count or its parent
     is not live, and EvidenceError where one byte differs from what was approved.
     """
-    standing = fold(history)
-    release = find(history, digest)
+    return _promote(fold(history), find(history, digest), evidence, actor, terms, now)
+
+
+def _promote(
+    standing: Standing, release: Release, evidence: Evidence, actor: str, terms: Terms, now: datetime
+) -> list[Move]:
+    digest, evaluation_digest = release.digest, release.candidate.evaluation_digest
     next_state(release.state, "promote")
     _require_parent_live(release.candidate, standing.live)
-    require_same_bytes(evidence, digest, release.candidate.evaluation_digest)
+    require_same_bytes(evidence, digest, evaluation_digest)
     four_eyes.require_approved(release, evidence, terms, now)
-    moves = [Move(actor, "promote", digest, release.candidate.evaluation_digest)]
+    moves = [Move(actor, "promote", digest, evaluation_digest)]
     return moves + expiries(standing, leaving=digest, live=digest, actor=actor)
 
 

@@ -9,8 +9,8 @@ servers do not fight over the topic at full speed.
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from deploy.releases.approval import fold
 from deploy.releases.ledger import Event, Move
+from deploy.releases.standing import fold
 from detector.records import MAX_EPOCH, Rollout
 
 WINDOW = timedelta(days=1)

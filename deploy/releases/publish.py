@@ -19,9 +19,9 @@ from kafka.errors import KafkaError
 from pydantic import ValidationError
 
 from deploy.releases import metrics
-from deploy.releases.approval import fold
 from deploy.releases.epoch import describe, is_foreign, next_raise_at, raise_epoch
 from deploy.releases.ledger import Ledger, LedgerError
+from deploy.releases.standing import fold
 from detector.records import Rollout
 from ingest.kafka.access import barred
 

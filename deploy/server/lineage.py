@@ -19,9 +19,9 @@ from deploy.lineage.records import (
     VerdictLineage,
 )
 from deploy.records import LedgerEntry
-from deploy.releases.approval import fold
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
+from deploy.releases.standing import fold
 from deploy.server.releases import Digest, entry
 from deploy.server.services import Opened
 from deploy.settings import DeploySettings

@@ -14,7 +14,7 @@ from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage.labels import label_entries
 from deploy.records import ImportDone, LabelDone, LabelEntry, LabelRequest, MediaDigests, SkippedFile
-from deploy.releases.approval import fold
+from deploy.releases.standing import fold
 from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened, Services
 from detector.release.artifact import MANIFEST

@@ -15,9 +15,9 @@ from deploy.access.roles import least
 from deploy.record.acts import Act
 from deploy.records import Approve, Because, LedgerEntry, Release, ReleaseDetail
 from deploy.releases import approval, metrics
-from deploy.releases.approval import fold
 from deploy.releases.four_eyes import Terms, lacking
 from deploy.releases.ledger import Decide, Event, Move
+from deploy.releases.standing import fold
 from deploy.server.services import Opened, Services
 from detector.records import Rollout
 from memory.labels import labelled_counts

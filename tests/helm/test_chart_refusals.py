@@ -103,6 +103,9 @@ def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refu
         ({"objectStore": {"cropsUrl": ""}}, "objectStore.cropsUrl is missing", "minimal"),
         ({"objectStore": {"artifactsUrl": ""}}, "objectStore.artifactsUrl is missing", "minimal"),
         ({"deployToken": {"secret": ""}}, "deployToken.secret is missing", "minimal"),
+        ({"deployToken": {"updaterKey": ""}}, "deployToken.updaterKey is missing", "minimal"),
+        ({"deployToken": {"detectorKey": "token"}}, "deployToken.detectorKey is token, which is", "minimal"),
+        ({"deployToken": {"updaterKey": "detector"}}, "deployToken.updaterKey is detector, which", "minimal"),
         (
             {"env": {"FORGEWATCH_DETECTOR_GROUP_ID": "x"}},
             "env.FORGEWATCH_DETECTOR_GROUP_ID is a setting",
@@ -163,6 +166,8 @@ def test_all_that_is_missing_is_told_at_once(each_helm: str, chart: Any) -> None
         "objectStore.cropsUrl",
         "objectStore.artifactsUrl",
         "deployToken.secret",
+        "deployToken.detectorKey",
+        "deployToken.updaterKey",
     )
     assert done.returncode != 0
     assert all(f"- {name} is missing" in done.stderr for name in missing)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic_settings import BaseSettings
 
 from deploy.environment import SETTINGS
@@ -234,3 +235,21 @@ def test_each_path_that_a_process_is_told_of_is_mounted(render: Any, name: str, 
     path = Path(environment(container)[f"FORGEWATCH_{setting}"])
     mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
     assert any(mount in (path, *path.parents) for mount in mounts)
+
+
+def test_no_pod_of_a_model_holds_the_admin_s_token_and_each_holds_its_own(
+    render: Any, scenario: str, chart: Any
+) -> None:
+    keys = yaml.safe_load(chart.values(scenario).read_text())["deployToken"]
+    held: dict[str, set[str]] = {}
+    for name, each in render(scenario).containers():
+        for variable in each["env"]:
+            ref = variable.get("valueFrom", {}).get("secretKeyRef", {})
+            if ref.get("name") == keys["secret"]:
+                held.setdefault(ref["key"], set()).add(name)
+    admin, detector, updater = (
+        held[keys.get(name, "token")] for name in ("key", "detectorKey", "updaterKey")
+    )
+    assert admin == {"deploy/deploy"}
+    assert detector == {"deploy/deploy", "detector/worker"}
+    assert updater == {"deploy/deploy", "updater/updater", "run/run"}

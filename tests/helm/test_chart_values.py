@@ -180,7 +180,6 @@ def test_what_another_value_decides_is_set(render: Any) -> None:
     everything = {
         "kafka": {"clientCertificate": True, "keyPasswordKey": "password"},
         "claimCheck": {"existingClaim": "media"},
-        "deployToken": {"detectorKey": "detector", "updaterKey": "updater"},
     }
     found = render("tls-sasl", over=everything)
     has = {variable["name"] for _, each in found.containers() for variable in each["env"]}

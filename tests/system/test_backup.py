@@ -15,9 +15,9 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from verdicts import unknown_message
 
-from deploy.releases.approval import fold
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Publisher, read_topic
+from deploy.releases.standing import fold
 from ingest.kafka.access import kafka_options
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings

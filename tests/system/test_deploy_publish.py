@@ -13,9 +13,9 @@ import streams
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from streams import produce
 
-from deploy.releases.approval import fold
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Found, Publisher, PublishError, read_topic, write_rollout
+from deploy.releases.standing import fold
 from detector.records import Rollout
 from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings

@@ -26,6 +26,16 @@
 {{- if not .Values.deployToken.secret }}
 - "deployToken.secret is missing: the name of your Secret with a token under the key {{ .Values.deployToken.key }}"
 {{- end }}
+{{- $keys := list .Values.deployToken.key }}
+{{- range $name := list "detectorKey" "updaterKey" }}
+{{- $key := index $.Values.deployToken $name }}
+{{- if not $key }}
+- "deployToken.{{ $name }} is missing: the key of {{ eq $name "updaterKey" | ternary "the updater's" "the detectors'" }} own token in your Secret {{ $.Values.deployToken.secret }}, since no model may hold the admin's"
+{{- else if has $key $keys }}
+- "deployToken.{{ $name }} is {{ $key }}, which is the key of another's token: each has its own"
+{{- end }}
+{{- $keys = append $keys $key }}
+{{- end }}
 {{- end }}
 
 {{- define "forgewatch.checks.env" -}}

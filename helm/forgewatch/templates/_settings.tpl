@@ -167,18 +167,13 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{/* Deploy's token. Takes (list $ ROOM) of who sends or asks for it. */}}
 {{- define "forgewatch.env.token" -}}
 {{- $name := eq (index . 1) "deploy" | ternary "FORGEWATCH_DEPLOY_TOKEN" (printf "FORGEWATCH_%s_DEPLOY_TOKEN" (upper (index . 1))) }}
-{{- $own := printf "%sKey" (index . 1) }}
-{{- $of := index . 1 }}
+{{- $deploy := eq (index . 1) "deploy" }}
+{{- $key := $deploy | ternary "key" (printf "%sKey" (index . 1)) }}
 {{- with (index . 0).Values.deployToken }}
-{{ include "forgewatch.secretEnv" (list $name .secret (default .key (index . $own))) }}
-{{- if eq $of "deploy" }}
-{{- $secret := .secret }}
-{{- with .detectorKey }}
-{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_DETECTOR_TOKEN" $secret .) }}
-{{- end }}
-{{- with .updaterKey }}
-{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_UPDATER_TOKEN" $secret .) }}
-{{- end }}
+{{ include "forgewatch.secretEnv" (list $name .secret (index . $key)) }}
+{{- if $deploy }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_DETECTOR_TOKEN" .secret .detectorKey) }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_UPDATER_TOKEN" .secret .updaterKey) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -197,5 +192,4 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- include "forgewatch.env.kafka" . }}
 {{- include "forgewatch.env.database" (list . "memory" "updater" "deploy") }}
 {{- include "forgewatch.env.objectStore" . }}
-{{- include "forgewatch.env.token" (list . "deploy") }}
 {{- end }}

@@ -16,7 +16,7 @@ from deploy.app import create_app
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 
-OPEN = {("get", "/healthz"), ("post", "/login"), ("post", "/logout")}
+OPEN = {("get", "/healthz"), ("post", "/login")}
 MACHINES = {
     "detector": {("get", "/rollout"), ("get", "/artifacts/{digest}/{name}")},
     "updater": {
@@ -107,7 +107,7 @@ def test_each_role_of_a_person_may_all_that_the_one_before_may(stranger: TestCli
 
 
 def test_who_may_only_look_changes_nothing(stranger: TestClient) -> None:
-    looked_up = {"/known-media", "/test-media"}
+    looked_up = {"/known-media", "/test-media", "/logout"}
     for method, path, operation in operations(stranger):
         if "viewer" in operation[RULE]:
             assert method == "get" or path in looked_up, (method, path)

@@ -1,15 +1,17 @@
 """A browser's session: begun by a token, ended by time, by logging out and with its token."""
 
+import json
 import re
 from collections.abc import Callable
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from deploy.access.api import own_path
 from deploy.access.sessions import COOKIE, Sessions
 from deploy.access.tokens import Tokens
+from deploy.record.acts import record
 from deploy.server.services import Services
 
 ORIGIN = {"Origin": "https://127.0.0.1:8700"}
@@ -74,13 +76,42 @@ def test_the_token_is_given_once_and_the_cookie_does_the_rest(browser: TestClien
     assert browser.get("/tokens").status_code == 403
 
 
-def test_logging_out_ends_it_on_the_server(browser: TestClient) -> None:
+def test_logging_out_ends_it_on_the_server_and_takes_the_form_s_token(
+    browser: TestClient, services: Services
+) -> None:
     kept = browser.cookies[COOKIE]
-    assert browser.post("/logout", headers=ORIGIN).status_code == 303
+    assert browser.post("/logout", headers=ORIGIN).status_code == 403
+    assert browser.get("/clusters").status_code == 200
+    form = {"form_token": form_token(browser, services)}
+    assert browser.post("/logout", headers=ORIGIN, data=form).status_code == 303
     browser.cookies.clear()
     browser.cookies.set(COOKIE, kept)
     ended = browser.get("/clusters")
     assert (ended.status_code, ended.json()["detail"]) == (401, "your session has ended: log in again")
+    newest = services.record.entries(1)[0]
+    assert (newest.actor, newest.action) == ("ada", "log out")
+
+
+def test_refused_logins_are_on_record_and_cannot_fill_it(
+    engine: Engine, sessions: Sessions, tokens: Tokens, give: Give, clock
+) -> None:
+    def refused() -> list[dict[str, object]]:
+        with engine.connect() as connection:
+            found = connection.execute(select(record).where(record.c.action == "refuse login")).mappings()
+            return [json.loads(row["details"]) for row in found]
+
+    for number in range(1000):
+        sessions.refuse(f"10.0.{number // 250}.{number % 250}")
+    assert refused() == [{"logins": 1, "from": ["10.0.0.0"]}]
+    clock.go(minutes=10)
+    sessions.refuse("10.0.0.9")
+    assert refused()[1]["logins"] == 1000
+    sessions.refuse("10.0.0.7")
+    assert len(refused()) == 2
+    sessions.begin(give(tokens, "ada", "viewer"))  # with whom the last ones come
+    assert refused()[2:] == [{"logins": 1, "from": ["10.0.0.7"]}]
+    sessions.begin(give(tokens, "bea", "viewer"))
+    assert len(refused()) == 3
 
 
 def form_token(browser: TestClient, services: Services) -> str:
@@ -133,6 +164,8 @@ def test_a_login_that_another_page_sends_is_refused(
         assert stranger.post("/login", data={"token": token}, headers=headers).status_code == 403
     wrong = stranger.post("/login", data={"token": "fw_wrong"}, headers=ORIGIN)
     assert (wrong.status_code, COOKIE in wrong.cookies) == (401, False)
+    newest = services.record.entries(1)[0]
+    assert (newest.actor, newest.action, newest.details["from"]) == ("nobody", "refuse login", ["testclient"])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.access.roles import Person, TokenRequest
 from deploy.releases import approval
-from deploy.releases.approval import fold
+from deploy.releases.standing import fold
 from deploy.server.services import Services
 from detector.release.artifact import MANIFEST, Artifact
 from updater.records import Candidate

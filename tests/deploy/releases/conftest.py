@@ -9,10 +9,10 @@ import pytest
 
 from deploy.records import Approve
 from deploy.releases import approval
-from deploy.releases.approval import fold
 from deploy.releases.evidence import Evidence
 from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
+from deploy.releases.standing import fold
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.releases.approval import fold
 from deploy.releases.epoch import is_foreign, next_raise_at, raise_epoch, recent_raises
+from deploy.releases.standing import fold
 from detector.records import MAX_EPOCH, Rollout
 
 A, B = "a" * 64, "b" * 64

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from deploy.releases.approval import fold
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import Move
+from deploy.releases.standing import fold
 
 A = "a" * 64
 NewHistory = Callable[..., Any]

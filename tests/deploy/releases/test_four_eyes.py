@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.releases.approval import fold
 from deploy.releases.four_eyes import ApprovalError, counting
 from deploy.releases.ledger import Move
+from deploy.releases.standing import fold
 
 A, B = "a" * 64, "b" * 64
 NewHistory = Callable[..., Any]

@@ -1,0 +1,157 @@
+"""Where every release stands: the table of a release's life, and the fold of the ledger's events by it.
+
+LIFE alone says which state follows; the rules of deploy.releases.approval can only refuse a move.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from deploy.records import Action, Release, State
+from deploy.releases import four_eyes
+from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.ledger import DamagedLedgerError, Event
+from detector.records import Rollout
+
+Consequence = Literal["propose with findings", "retire", "restore"]
+"""What a move does besides: a proposal of which a gate does not hold is one with findings; promote retires
+the live release, rollback restores the one before."""
+
+LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
+    (None, "propose"): "proposed",
+    ("expired", "propose"): "proposed",
+    ("rolled back", "propose"): "proposed",
+    (None, "propose with findings"): "proposed with findings",
+    ("expired", "propose with findings"): "proposed with findings",
+    ("rolled back", "propose with findings"): "proposed with findings",
+    ("proposed", "approve"): "approved",
+    ("proposed with findings", "approve"): "approved",
+    ("approved", "approve"): "approved",
+    ("proposed", "reject"): "rejected",
+    ("proposed with findings", "reject"): "rejected",
+    ("approved", "reject"): "rejected",
+    ("proposed", "expire"): "expired",
+    ("proposed with findings", "expire"): "expired",
+    ("approved", "expire"): "expired",
+    ("approved", "promote"): "live",
+    ("live", "retire"): "retired",
+    ("retired", "restore"): "live",
+    ("live", "rollback"): "rolled back",
+}
+"""Every move of a release, from state to state. None: it was never proposed."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where every release stands.
+
+    releases: by digest, in the order they were first proposed. live_history: digests that went live
+    and were not rolled back, oldest first; the last one is live. turned: the sequence number of the
+    last event that changed which one is live, 0 where none did. epoch: how often the ledger had to
+    outrank another's record on the releases topic, or more.
+    """
+
+    releases: Mapping[str, Release] = field(default_factory=dict)
+    live_history: tuple[str, ...] = ()
+    turned: int = 0
+    epoch: int = 0
+
+    @property
+    def live(self) -> Release | None:
+        """The release that scores, or None before the first promotion."""
+        return self.releases[self.live_history[-1]] if self.live_history else None
+
+    @property
+    def previous(self) -> str | None:
+        """Digest of the release that a rollback would bring back, or None."""
+        return self.live_history[-2] if len(self.live_history) > 1 else None
+
+    def rollout(self, ledger: str) -> Rollout | None:
+        """What every worker is to serve by the ledger of this id; None before a promotion."""
+        if not self.live_history:
+            return None
+        return Rollout(
+            ledger=ledger,
+            epoch=self.epoch,
+            sequence=self.turned,
+            stable=self.live_history[-1],
+            previous=self.previous,
+        )
+
+
+def next_state(state: State | None, action: Action | Consequence) -> State:
+    """The state that follows by LIFE; raises ApprovalError where the table has no such move."""
+    if (after := LIFE.get((state, action))) is None:
+        takes = [before for before, possible in LIFE if possible == action and before]
+        raise ApprovalError(
+            f"it is {state or 'unknown'}; {action} is for a release that is {' or '.join(takes)}"
+        )
+    return after
+
+
+_folded: tuple[tuple[Event, ...], Standing] = ((), Standing())
+"""What was folded last: the next history mostly goes on where it ended. Compared, not believed."""
+
+
+def fold(events: Sequence[Event]) -> Standing:
+    """The standing after these events, which are the ledger's in order.
+
+    Raises DamagedLedgerError where an event is none that the table allows.
+    """
+    global _folded
+    folded, standing = _folded
+    events = tuple(events)
+    if events[: len(folded)] != folded:
+        folded, standing = (), Standing()
+    if len(events) > len(folded):
+        standing = go_on(standing, events[len(folded) :])
+        _folded = events, standing
+    return standing
+
+
+def go_on(before: Standing, events: Iterable[Event]) -> Standing:
+    """The standing after these events, which follow where another stands. Raises DamagedLedgerError."""
+    releases = dict(before.releases)
+    history = list(before.live_history)
+    turned, epoch = before.turned, before.epoch
+
+    def move(digest: str, action: Action | Consequence, event: Event) -> None:
+        known = releases.get(digest)
+        candidate = event.move.candidate or (known.candidate if known else None)
+        if candidate is None:
+            raise ApprovalError("it was proposed without a candidate")
+        if action == "propose" and candidate.findings:
+            action = "propose with findings"
+        state = next_state(known.state if known else None, action)
+        releases[digest] = Release(
+            digest=digest,
+            state=state,
+            candidate=candidate,
+            since=event.at,
+            actor=event.move.actor,
+            reason=event.move.reason,
+            sequence=event.sequence,
+            **four_eyes.consent(known, event),
+        )
+
+    for event in events:
+        digest, action = event.move.digest, event.move.action
+        try:
+            if action == "raise epoch":
+                epoch = event.move.epoch or 0
+                continue
+            if action == "promote" and history:
+                move(history[-1], "retire", event)
+            move(digest, action, event)
+            if action == "promote":
+                history.append(digest)
+                turned = event.sequence
+            elif action == "rollback":
+                history.pop()
+                turned = event.sequence
+                move(history[-1] if history else "", "restore", event)
+        except ApprovalError as error:
+            raise DamagedLedgerError(
+                f"row {event.sequence} of the ledger breaks the rules: {error}"
+            ) from error
+    return Standing(releases, tuple(history), turned, epoch)
