@@ -19,6 +19,7 @@ from memory.index.shared_index import IndexBusyError
 from memory.labels import LabelRecord, history
 from memory.records import IGNORE, REAL
 from memory.rows import counts
+from memory.store import ExemplarMemoryError
 
 Order = Literal["typical", "farthest", "random", "alike"]
 ORDERS: tuple[tuple[Order, str], ...] = (
@@ -68,7 +69,14 @@ def show_cluster(
 ) -> HTMLResponse:
     """The view of one cluster. Raises UnknownClusterError, NothingMarkedError, IndexBusyError."""
     cluster, listed = cluster_in_list(services.memory, name)
-    ids = order_of(services, cluster.members, look)
+    try:
+        ids = order_of(services, cluster.members, look)
+    except ExemplarMemoryError:
+        if form.error is None:
+            raise
+        # What was marked is gone, or the index is: that must not hide why the form was refused.
+        look = Look(view=look.view)
+        ids = order_of(services, cluster.members, look)
     pages = max(1, -(-len(ids) // TILES))
     look = replace(look, page=min(look.page, pages))
     with services.memory.read() as connection:

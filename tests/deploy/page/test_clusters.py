@@ -35,6 +35,11 @@ def checked(text: str) -> list[str]:
     return re.findall('name="ids" value="([^"]+)" checked', text)
 
 
+def version(text: str) -> str:
+    (held,) = set(re.findall('name="version" value="([^"]+)"', text))
+    return str(held)
+
+
 def test_an_empty_memory_says_what_will_come(page: Any) -> None:
     shown = page.get("/page/clusters")
     assert (shown.status_code, "Nothing waits" in shown.text) == (200, True)
@@ -170,6 +175,16 @@ def test_what_is_like_five_marked_comes_next_and_the_first_are_split_off(
     assert (set(made.members), set(rest.members)) == (set(ranked[:9]), set(ranked[9:]))
 
 
+def test_whoever_marked_what_another_labelled_meanwhile_is_told_so(page: Any, fill: Fill) -> None:
+    ids = fill("fmvr4m", 5)
+    look = {"order": "alike", "like": ids[:2], "version": version(page.get("/page/clusters/fmvr4m").text)}
+    page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:2])
+    late = page.submit("/page/clusters/fmvr4m", do="split", ids=ids[2:3], **look)
+    assert late.status_code == 409
+    assert "called 2 of its items blended" in late.text
+    assert tiles(late.text) == ids[2:]
+
+
 def test_nothing_is_like_no_marks(page: Any, fill: Fill) -> None:
     fill("fmvr4m", 3)
     refused = page.submit("/page/clusters/fmvr4m", do="alike")
@@ -262,10 +277,9 @@ def test_after_an_act_the_view_is_where_it_was(page: Any, fill: Fill) -> None:
 
 def test_whoever_saw_another_state_is_told_who_changed_it(page: Any, fill: Fill) -> None:
     ids = fill("fmvr4m", 4)
-    seen = re.search('name="version" value="([^"]+)"', page.get("/page/clusters/fmvr4m").text)
-    assert seen is not None
+    seen = version(page.get("/page/clusters/fmvr4m").text)
     page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:1])
-    late = page.submit("/page/clusters/fmvr4m", do="label", family="gan", version=seen[1])
+    late = page.submit("/page/clusters/fmvr4m", do="label", family="gan", version=seen)
     assert late.status_code == 409
     assert "called 1 of its items blended" in late.text
     assert 'value="gan"' in late.text
