@@ -61,6 +61,28 @@ def test_an_operator_sees_the_evidence_approves_and_rolls_back(
     assert "worse" in out
 
 
+def test_to_approve_alone_and_to_promote_are_two_commands(
+    answered: Terminal, proposed: Callable[..., Artifact]
+) -> None:
+    short = proposed().digest[:12]
+    said = answered.ok("approve", short, "--only", "--as", "ada")
+    assert f"`forgewatch promote {short}` takes it live" in said
+    assert f"{short} (approved by ada, not live)" in answered.ok("status")
+    assert "counts until" in answered.ok("release", short)
+    assert f"{short} is live" in answered.ok("promote", short, "--as", "bea")
+    assert "promote is for a release that is approved" in answered.fails("promote", short)
+
+
+def test_where_two_must_approve_the_first_is_told_so(
+    answered: Terminal, proposed: Callable[..., Artifact], services: Services, settings: DeploySettings
+) -> None:
+    object.__setattr__(services.access, "settings", settings.model_copy(update={"approvals": 2}))
+    short = proposed().digest[:12]
+    said = answered.ok("approve", short, "--as", "ada")
+    assert "it does not score yet: another person must approve it too" in said
+    assert f"{short} is live" in answered.ok("approve", short, "--as", "bea")
+
+
 FINDING = "share of blend named"
 
 
