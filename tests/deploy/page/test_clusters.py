@@ -14,6 +14,7 @@ from deploy.server.pictures import residual
 from deploy.server.services import Services
 from memory.clusters.review import list_clusters
 from memory.crops.crop_store import Views
+from memory.index.index import Index
 from memory.labels import history, label
 from memory.rows import counts, exemplars_of
 
@@ -212,9 +213,14 @@ def test_an_index_that_is_being_read_keeps_no_cluster_from_being_looked_at(
     page: Any, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = fill("fmvr4m", 3)
-    wait = Event()
+    wait, opened = Event(), Index.open
+
+    def slowly(*arguments: Any) -> Index:
+        wait.wait()
+        return opened(*arguments)
+
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 0.01)
-    monkeypatch.setattr("memory.index.shared_index.Index.open", lambda *_: wait.wait())
+    monkeypatch.setattr("memory.index.shared_index.Index.open", slowly)
     shown = page.get("/page/clusters/fmvr4m")
     assert (shown.status_code, "The index is being read" in shown.text) == (200, True)
     assert page.get("/clusters/fmvr4m/nearest").status_code == 503
