@@ -51,9 +51,7 @@ def get_cluster(
     order: Order = "typical",
     view: View = "pixels",
     page: Page = 1,
-    like: Annotated[
-        Sequence[Mark], Query(max_length=MAX_MARKS, description="of the order alike: the marked")
-    ] = (),
+    like: Annotated[Sequence[Mark], Query(max_length=MAX_MARKS, description="the marked")] = (),
 ) -> HTMLResponse:
     """One cluster: its items in pages, what is like it, and the forms by which a person decides."""
     return show_cluster(request, services, cluster, Look(order, view, page, tuple(like)))
