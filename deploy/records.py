@@ -35,6 +35,8 @@ STATES: Mapping[State, str] = {
 
 PROPOSED: tuple[State, ...] = ("proposed", "proposed with findings")
 """What waits for an operator's first word."""
+WAITING: tuple[State, ...] = (*PROPOSED, "approved")
+"""What waits for a person: to be approved, by another one too, or to be taken live."""
 
 Action = Literal["propose", "approve", "promote", "reject", "expire", "rollback", "raise epoch"]
 """propose: a candidate asks. approve: a person agreed to these bytes. promote: it goes live.

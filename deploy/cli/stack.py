@@ -237,6 +237,8 @@ def _show_kept(kept: list[Kept] | str) -> None:
 
 def _waiting(release: Release) -> str:
     names = ", ".join(gate.name for gate in release.candidate.findings)
+    if release.state == "approved":
+        return f"{short(release.digest)} (approved by {release.actor}, not live)"
     return f"{short(release.digest)}{f' (with findings: {names})' if names else ''}"
 
 

@@ -7,7 +7,7 @@ from deploy.access.guard import GuardedRoute
 from deploy.access.roles import anyone, least
 from deploy.page.render import static_files
 from deploy.page.visit import show
-from deploy.records import PROPOSED
+from deploy.records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Opened
 from memory.clusters.review import list_clusters
@@ -25,7 +25,7 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
     runs = services.runs.newest(5)
     context = {
         "live": standing.live,
-        "undecided": [r for r in standing.releases.values() if r.state in (*PROPOSED, "approved")],
+        "undecided": [r for r in standing.releases.values() if r.state in WAITING],
         "clusters": clusters,
         "alarms": [cluster.alarm for cluster in clusters if cluster.alarm],
         "unknown": sum(len(cluster.members) for cluster in clusters),

@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.records import PROPOSED, PartitionLag, ProcessHealth, Shelved, Status
+from deploy.records import WAITING, PartitionLag, ProcessHealth, Shelved, Status
 from deploy.releases.epoch import recent_raises
 from deploy.releases.standing import fold
 from deploy.server.releases import entry
@@ -52,9 +52,7 @@ def look(settings: DeploySettings, services: Services) -> Status:
     return Status(
         live=standing.live,
         previous=standing.previous,
-        proposed=[
-            release for release in standing.releases.values() if release.state in (*PROPOSED, "approved")
-        ],
+        proposed=[release for release in standing.releases.values() if release.state in WAITING],
         publish_problem=services.publisher.problem,
         record_problem=services.heads.problem,
         epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],
