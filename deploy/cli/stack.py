@@ -20,7 +20,7 @@ from deploy.cli.output import (
     short,
     writable,
 )
-from deploy.client.http import ClientError
+from deploy.client.connection import ClientError
 from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive

@@ -2,7 +2,8 @@
 
 import httpx
 
-from deploy.client.http import Client, ClientError
+from deploy.client.connection import ClientError
+from deploy.client.http import Client
 from deploy.client.prometheus import scored_by
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api

@@ -6,7 +6,8 @@ append-only, so that a slip of the hand in a SQL shell fails too. Each row's has
 before: who drops a trigger and changes a row makes every later hash wrong. A process proves the chain as it
 opens the ledger, every new row before it is acted upon, and the old rows again bit by bit (`look_back`).
 What the chain cannot show is that the newest rows are missing: the releases topic then names a later rollout
-than the ledger (see deploy.releases.epoch), and a published head of the record more acts (deploy.record.heads).
+than the ledger (see deploy.releases.epoch), and a published head of the record has more acts (see
+deploy.record.heads).
 """
 
 import json
