@@ -17,7 +17,6 @@ from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import Event, LedgerError
 from deploy.releases.standing import fold
 from detector.release.artifact import version_of
-from updater.candidate.report import figures
 
 RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])
 MOVES = Counter("forgewatch_deploy_moves", "events of the ledger that this server wrote", ["action"])
@@ -95,7 +94,7 @@ class EvaluationGauges(Collector):
         roles = dict(zip(("live", "previous"), reversed(standing.live_history), strict=False))
         for role, digest in roles.items():
             with suppress(StoreError, EvidenceError, OSError):
-                for measure, value in figures(self._evaluations.of(standing.releases[digest])).items():
+                for measure, value in self._evaluations.figures_of(standing.releases[digest]).items():
                     gauge.add_metric([role, measure], value)
         yield gauge
 
