@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import structlog
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -33,6 +34,7 @@ from deploy.releases.ledger import LedgerError
 from deploy.releases.standing import fold
 from deploy.server import clusters, lineage, memory, record, releases, status
 from deploy.server.services import Services
+from deploy.server.surroundings import Watch, ask
 from deploy.settings import DeploySettings
 from ingest.kafka.compacted import TopicError
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -118,6 +120,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     app.state.settings = settings
     app.state.services = services
     app.state.access = services.access
+    app.state.surroundings = Watch(partial(ask, settings, services))
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(_described)])
     add_page(app)

@@ -214,6 +214,10 @@ class PartitionLag(BaseModel):
     )
     end: int = Field(description="the offset after the last readable record")
     lag: int
+    seconds: float | None = Field(
+        None,
+        description="age of the first record that it has not read; None: there is none, or not known",
+    )
 
 
 class ProcessHealth(BaseModel):

@@ -9,10 +9,24 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from deploy.access.roles import PEOPLE, Person
-from deploy.page import clusters, docs, login, now, people, record, releases, updates, verdicts
+from deploy.page import (
+    clusters,
+    dead_letters,
+    docs,
+    login,
+    now,
+    people,
+    record,
+    releases,
+    sources,
+    updates,
+    verdicts,
+)
 from deploy.page.render import Secured
 from deploy.page.visit import show
 from deploy.server.services import of_request
+
+_VIEWS = (now, sources, dead_letters, clusters, updates, releases, verdicts, record, people, login, docs)
 
 Again = Callable[[str, int], Response]
 """Shows the form of a refused action anew, with what was typed; given the reason and a status."""
@@ -20,7 +34,7 @@ Again = Callable[[str, int], Response]
 
 def add_page(app: FastAPI) -> None:
     """Add every view, and send every answer of the app under the page's policy."""
-    for view in (now, clusters, updates, releases, verdicts, record, people, login, docs):
+    for view in _VIEWS:
         app.include_router(view.router, include_in_schema=False)
     app.add_middleware(Secured)
     app.add_exception_handler(HTTPException, _http_error)

@@ -10,10 +10,14 @@ from deploy.page.visit import show
 from deploy.records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Opened
+from deploy.server.surroundings import Watch
 from memory.clusters.review import list_clusters
+from memory.verdict_index import item_id, newest_verdicts
 
 router = APIRouter(route_class=GuardedRoute)
 
+_SHOWN = 12
+"""of the newest verdicts"""
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -23,7 +27,12 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
     standing = fold(services.ledger.events())
     clusters = list_clusters(services.memory)
     runs = services.runs.newest(5)
+    with services.memory.read() as connection:
+        newest = newest_verdicts(connection, _SHOWN)
+    watch: Watch = request.app.state.surroundings
     context = {
+        "around": watch.last(),
+        "verdicts": [(place, item_id(place, services.ingest.media_topic)) for place in newest],
         "live": standing.live,
         "undecided": [r for r in standing.releases.values() if r.state in WAITING],
         "clusters": clusters,

@@ -95,6 +95,8 @@ def frame(request: Request, services: Services) -> Frame:
                 (
                     Entry("Now", "/"),
                     Entry("Verdicts", "/page/verdicts"),
+                    Entry("Sources", "/page/sources"),
+                    Entry("Dead letters", "/page/dead-letters"),
                 ),
             ),
             (
