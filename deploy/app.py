@@ -17,6 +17,7 @@ from deploy.access.tokens import TokenError, UnknownTokenError
 from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refused
 from deploy.record.chain import BrokenChainError
+from deploy.record.heads import HeadsDifferError
 from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.approval import UnknownReleaseError
@@ -33,6 +34,7 @@ from deploy.releases.standing import fold
 from deploy.server import clusters, lineage, memory, record, releases, status
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
+from ingest.kafka.compacted import TopicError
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from memory.clusters.shown import UnknownClusterError
 from memory.crops.crop_store import CropsMissingError, CropsUnavailableError
@@ -65,6 +67,8 @@ _STATUS: dict[type[Exception], int] = {
     LedgerError: 503,
     BrokenChainError: 503,
     RecordError: 503,
+    HeadsDifferError: 503,
+    TopicError: 503,
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,
     UnknownClusterError: 404,

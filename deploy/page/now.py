@@ -31,6 +31,7 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
         "unknown": sum(len(cluster.members) for cluster in clusters),
         "running": [run for run in runs if run.state in ("queued", "running")],
         "publish_problem": services.publisher.problem,
+        "record_problem": services.heads.problem,
     }
     return show(request, services, "now.html.j2", "Now", context)
 

@@ -54,6 +54,7 @@ def look(settings: DeploySettings, services: Services) -> Status:
         previous=standing.previous,
         proposed=[release for release in standing.releases.values() if release.state in WAITING],
         publish_problem=services.publisher.problem,
+        record_problem=services.heads.problem,
         epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],
         lag=lag,
         lag_problem=lag_problem,
