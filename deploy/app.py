@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import structlog
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -17,6 +18,7 @@ from deploy.access.tokens import TokenError, UnknownTokenError
 from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refused
 from deploy.record.chain import BrokenChainError
+from deploy.record.heads import HeadsDifferError
 from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.approval import UnknownReleaseError
@@ -32,7 +34,9 @@ from deploy.releases.ledger import LedgerError
 from deploy.releases.standing import fold
 from deploy.server import clusters, lineage, memory, record, releases, status
 from deploy.server.services import Services
+from deploy.server.surroundings import Watch, ask
 from deploy.settings import DeploySettings
+from ingest.kafka.compacted import TopicError
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from memory.clusters.shown import UnknownClusterError
 from memory.crops.crop_store import CropsMissingError, CropsUnavailableError
@@ -65,6 +69,8 @@ _STATUS: dict[type[Exception], int] = {
     LedgerError: 503,
     BrokenChainError: 503,
     RecordError: 503,
+    HeadsDifferError: 503,
+    TopicError: 503,
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,
     UnknownClusterError: 404,
@@ -114,6 +120,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     app.state.settings = settings
     app.state.services = services
     app.state.access = services.access
+    app.state.surroundings = Watch(partial(ask, settings, services))
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(_described)])
     add_page(app)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from deploy.record.heads import HEADS
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.settings import DeploySettings
 from detector.records import RELEASES, UNKNOWNS, VERDICTS
@@ -94,7 +95,7 @@ def _rooms() -> tuple[_Room, ...]:
 def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
     """The topics that the processes use; `partitions` is that of the media and all that follows from it.
 
-    The releases topic has one partition and is compacted: the newest rollout is all that counts.
+    The topics of releases and of the record's heads have one partition and are compacted: tables by key.
     """
     return (
         *ingest_topics(ingest, partitions),
@@ -102,4 +103,5 @@ def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
         Topic(ingest.topic(UNKNOWNS), MAX_MESSAGE_BYTES + HEADER_ROOM_BYTES, partitions),
         Topic(ingest.topic(ALARMS), MAX_ALARM_BYTES),
         Topic(ingest.topic(RELEASES), ingest.max_media_bytes, compacted=True),
+        Topic(ingest.topic(HEADS), HEADER_ROOM_BYTES, compacted=True),
     )

@@ -53,6 +53,7 @@ def work(process: Process) -> None:
         REGISTRY.register(Disks(_folders(settings, MemorySettings())))
         listener = opened.enter_context(_listener(settings.host, settings.port))
         opened.enter_context(services.publisher)
+        opened.enter_context(services.heads)
         config = uvicorn.Config(
             create_app(settings, services),
             log_config=None,

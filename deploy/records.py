@@ -35,6 +35,8 @@ STATES: Mapping[State, str] = {
 
 PROPOSED: tuple[State, ...] = ("proposed", "proposed with findings")
 """What waits for an operator's first word."""
+WAITING: tuple[State, ...] = (*PROPOSED, "approved")
+"""What waits for a person: to be approved, by another one too, or to be taken live."""
 
 Action = Literal["propose", "approve", "promote", "reject", "expire", "rollback", "raise epoch"]
 """propose: a candidate asks. approve: a person agreed to these bytes. promote: it goes live.
@@ -139,10 +141,20 @@ class RecordEntry(BaseModel):
 
 
 class RecordHead(BaseModel):
-    """Where the record ends: keep it elsewhere, and a tail that was cut off shows."""
+    """Where the record ends, and what was published of it."""
 
     size: int = Field(description="how many acts it has")
     hash: str = Field(description="of the newest act, or the database's id where there is none")
+    published: int = Field(0, description="acts of the newest head that it was compared with")
+    not_compared: str | None = Field(
+        None, description="why it was not compared with its published heads: a tail that was cut may lack"
+    )
+
+
+class DifferenceAccepted(BaseModel):
+    """Whether there was a difference from the published heads, which is settled now."""
+
+    accepted: bool
 
 
 class ReleaseDetail(Release):
@@ -202,6 +214,10 @@ class PartitionLag(BaseModel):
     )
     end: int = Field(description="the offset after the last readable record")
     lag: int
+    seconds: float | None = Field(
+        None,
+        description="age of the first record that it has not read; None: there is none, or not known",
+    )
 
 
 class ProcessHealth(BaseModel):
@@ -230,6 +246,7 @@ class Status(BaseModel):
         description="releases that wait: proposed, with findings or without, or approved and not live"
     )
     publish_problem: str | None = Field(description="why the releases topic may differ from the ledger")
+    record_problem: str | None = Field(None, description="why the record's head is not on its topic")
     epoch_raises: list[LedgerEntry] = Field(
         description="of one day: when and why the ledger outranked another's record on the releases topic"
     )

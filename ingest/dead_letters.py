@@ -5,7 +5,10 @@ from ingest.records import InRecord, MediaError, OutRecord
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 
-_PREFIX = "__forgewatch.errors."
+PREFIX = "__forgewatch.errors."
+FACTS = ("topic", "partition", "offset", "stage", "exception", "reason", "message")
+"""What a dead letter says in headers: each is PREFIX and its name."""
+
 _MOST_TEXT_BYTES = 1024
 
 
@@ -29,10 +32,10 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
         "reason": reason,
         "message": str(error),
     }
-    added = [(_PREFIX + name, _cut(text)) for name, text in facts.items()]
+    added = [(PREFIX + name, _cut(text)) for name, text in facts.items()]
     nulls = [name for name, raw in record.headers if raw is None]
     if nulls:
-        added.append((_PREFIX + "null_headers", _cut(",".join(nulls))))
+        added.append((PREFIX + "null_headers", _cut(",".join(nulls))))
     headers = [(name, raw or b"") for name, raw in record.headers]
     sizes = {
         "value": len(record.value or b""),
@@ -50,7 +53,7 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
         if record_bytes(letter.key, letter.value, letter.headers) <= settings.max_record_bytes:
             return letter
         omitted.add(part)
-        added.append((f"{_PREFIX}{part}_omitted_bytes", str(sizes[part]).encode()))
+        added.append((f"{PREFIX}{part}_omitted_bytes", str(sizes[part]).encode()))
     return OutRecord(settings.dead_letters_topic, None, None, tuple(added))
 
 

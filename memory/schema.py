@@ -183,5 +183,6 @@ verdicts = Table(
     Column("label", String(20), nullable=False),
     Column("source", String(1000), nullable=False),
     Index("verdicts_by_item", "item_partition", "item_offset"),
+    Index("verdicts_by_time", "at_ms"),
     Index("verdicts_by_release", "release", "at_ms", "label"),  # all that is counted lies in the index
 )

@@ -77,9 +77,28 @@ def find_verdict(connection: Connection, id_: str, media_topic: str) -> VerdictP
     return next(iter(_places(connection, select(verdicts).where(here), 1)), None)
 
 
-def newest_verdicts(connection: Connection, release: str, most: int) -> list[VerdictPlace]:
-    """Return the newest verdicts of a release, by its digest; the newest first."""
-    return _places(connection, select(verdicts).where(verdicts.c.release == version_of(release)), most)
+def item_id(place: VerdictPlace, media_topic: str) -> str:
+    """Return the id of the item that a verdict is on, and of the verdict."""
+    return f"{media_topic}-{place.item_partition}-{place.item_offset}"
+
+
+def newest_verdicts(connection: Connection, most: int, release: str | None = None) -> list[VerdictPlace]:
+    """Return the newest verdicts, of a release by its digest, or of all; the newest first."""
+    query = select(verdicts)
+    if release is not None:
+        query = query.where(verdicts.c.release == version_of(release))
+    return _places(connection, query, most)
+
+
+def count_by_source(connection: Connection, of_newest: int) -> dict[str, dict[str, int]]:
+    """Return how many of the newest verdicts are of each source, by their label."""
+    newest = select(verdicts.c.source, verdicts.c.label).order_by(verdicts.c.at_ms.desc()).limit(of_newest)
+    some = newest.subquery()
+    query = select(some.c.source, some.c.label, func.count()).group_by(some.c.source, some.c.label)
+    counts = defaultdict[str, dict[str, int]](dict)
+    for source, label, count in connection.execute(query):
+        counts[source][label] = count
+    return dict(counts)
 
 
 def count_verdicts(connection: Connection, release: str) -> Mapping[str, int]:

@@ -60,6 +60,7 @@ def login(
     30 minutes without a request end it, and 12 hours whole. 401 where the token is not good, 403 where a
     page of another origin sends it.
     """
+    request.state.next = next  # a mistyped token leads there, too
     require_same_origin(request)
     with answering():
         session = _access(request).sessions.begin(token.strip())

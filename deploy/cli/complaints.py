@@ -6,7 +6,7 @@ import typer
 from kafka.errors import KafkaError
 
 from deploy.cli.output import CommandError, UsageError
-from deploy.client.http import ClientError
+from deploy.client.connection import ClientError
 from deploy.client.kafka import StreamError
 from deploy.environment import SETTINGS
 from deploy.local.processes import StackError

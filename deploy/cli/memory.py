@@ -20,7 +20,8 @@ from deploy.cli.output import (
     short,
     warn,
 )
-from deploy.client.http import Client, ServerUnavailableError
+from deploy.client.connection import ServerUnavailableError
+from deploy.client.http import Client
 from deploy.cluster_records import ClusterSummary
 from memory.records import ShiftAlarm, Split, is_cluster_id
 from updater.candidate.outlook import Outlook

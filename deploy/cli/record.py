@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.output import JsonFlag, client, print_json, print_table, say
+from deploy.cli.output import CommandError, JsonFlag, client, print_json, print_table, say
 
 app = typer.Typer(help="Read the record of every act, and prove it.")
 
@@ -34,11 +34,27 @@ def list_(
 def verify(as_json: JsonFlag = False) -> None:
     """Prove the whole record anew; name the first row that is not as it was written.
 
-    A tail that was cut off, and a chain that was computed anew as a whole, show only beside a head that was
-    written down elsewhere: keep what this prints.
+    The chain shows what was changed inside of it. The heads on the topic show that its tail was cut off, or
+    that it was computed anew as a whole.
     """
     with client() as api:
         head = api.prove_record()
     if as_json:
-        return print_json(head)
-    say(f"the record is whole: {head.size} acts, head {head.hash}")
+        print_json(head)
+    if head.not_compared is not None:
+        raise CommandError(
+            f"the record's {head.size} acts follow from each other; whether its end was cut off is not known:"
+            f" {head.not_compared}"
+        )
+    if not as_json:
+        say(f"the record is whole: {head.size} acts, {head.published} as published, head {head.hash}")
+
+
+@app.command()
+def accept(
+    reason: Annotated[str, typer.Argument(help="why that is so: which backup was restored, and when")],
+) -> None:
+    """Put on record that the record differs from its published heads, and that you know why."""
+    with client() as api:
+        accepted = api.accept_difference(reason)
+    say("accepted; it is on record" if accepted else "nothing to accept: the record is as it was published")

@@ -20,7 +20,7 @@ from deploy.cli.output import (
     short,
     writable,
 )
-from deploy.client.http import ClientError
+from deploy.client.connection import ClientError
 from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive
@@ -237,6 +237,8 @@ def _show_kept(kept: list[Kept] | str) -> None:
 
 def _waiting(release: Release) -> str:
     names = ", ".join(gate.name for gate in release.candidate.findings)
+    if release.state == "approved":
+        return f"{short(release.digest)} (approved by {release.actor}, not live)"
     return f"{short(release.digest)}{f' (with findings: {names})' if names else ''}"
 
 
@@ -260,6 +262,8 @@ def _headline(found: Status) -> None:
     say(f"unknowns    {found.unknowns_waiting} waiting for a person")
     if found.publish_problem:
         say(f"publishing  {found.publish_problem}")
+    if found.record_problem:
+        say(f"record      {found.record_problem}")
     for raised in found.epoch_raises:
         say(f"epoch       raised {raised.at.astimezone():%Y-%m-%d %H:%M}: {raised.reason}")
     say("")

@@ -10,6 +10,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
+from deploy.client.connection import Connection, ServerRefusedError
 from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
 from deploy.lineage.records import (
     ExemplarLineage,
@@ -19,6 +20,7 @@ from deploy.lineage.records import (
     VerdictLineage,
 )
 from deploy.records import (
+    DifferenceAccepted,
     ImportDone,
     LabelDone,
     LabelEntry,
@@ -34,24 +36,6 @@ from detector.records import Rollout
 from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
-_TIMEOUT_S = 60.0
-
-
-class ClientError(Exception):
-    """The deploy server did not do what it was asked."""
-
-
-class ServerUnavailableError(ClientError):
-    """Nobody answers, or the server is in trouble itself; retryable."""
-
-
-class ServerRefusedError(ClientError):
-    """The server says no and why; fatal for the request. status is its HTTP status."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
 
 class Client:
     """A connection to one deploy server on behalf of one person. Use as a context manager.
@@ -61,20 +45,8 @@ class Client:
 
     def __init__(self, settings: DeploySettings, actor: str) -> None:
         """actor is who does what is asked, where no token says so."""
-        if settings.token is None:
-            headers = {"X-Forgewatch-Actor": quote(actor, safe=" ")}
-        else:
-            headers = {"Authorization": f"Bearer {settings.token.get_secret_value()}"}
-        self._url = settings.url
-        try:
-            # trust_env would send loopback traffic through a proxy that the environment names.
-            self._http = httpx.Client(
-                base_url=settings.url, headers=headers, timeout=_TIMEOUT_S, trust_env=False
-            )
-        except httpx.InvalidURL as error:
-            raise ServerRefusedError(
-                f"FORGEWATCH_DEPLOY_URL={settings.url} is no address: {error}", 0
-            ) from error
+        self._connection = Connection(settings, actor)
+        self._ask = self._connection.ask
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +54,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._http.close()
+        self._connection.close()
 
     def status(self) -> Status:
         """One look at the whole system."""
@@ -189,8 +161,13 @@ class Client:
         return _RECORD.validate_json(answer.content)
 
     def prove_record(self) -> RecordHead:
-        """Have the whole record proven anew."""
+        """Have the whole record proven anew, and compared with what was published of it."""
         return RecordHead.model_validate_json(self._ask("GET", "/record/proof").content)
+
+    def accept_difference(self, reason: str) -> bool:
+        """Put on record that a difference from its published heads is known; False where there is none."""
+        answer = self._ask("POST", "/record/accept", {"reason": reason})
+        return DifferenceAccepted.model_validate_json(answer.content).accepted
 
     def lineage_of_verdict(self, verdict: str) -> VerdictLineage:
         """From a verdict back to its release, labels and people."""
@@ -249,28 +226,6 @@ class Client:
     def _move(self, path: str, body: dict[str, Any]) -> Release:
         return Release.model_validate_json(self._ask("POST", path, body).content)
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: dict[str, Any] | None = None,
-        content: bytes | None = None,
-        params: dict[str, Any] | None = None,
-    ) -> httpx.Response:
-        try:
-            answer = self._http.request(method, path, json=body, content=content, params=params)
-        except httpx.TransportError as error:
-            raise ServerUnavailableError(
-                f"the deploy server at {self._url} does not answer ({error}); "
-                "start the stack with `forgewatch up` or set FORGEWATCH_DEPLOY_URL"
-            ) from error
-        if answer.is_success:
-            return answer
-        said = f"the deploy server says: {_detail(answer)}"
-        if answer.is_server_error:
-            raise ServerUnavailableError(said)
-        raise ServerRefusedError(said, answer.status_code)
-
 
 _ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
 _RELEASES = TypeAdapter(list[Release])
@@ -285,14 +240,3 @@ _KNOWN = TypeAdapter(dict[str, str])
 
 def _part(text: str) -> str:
     return quote(text, safe="")
-
-
-def _detail(answer: httpx.Response) -> str:
-    try:
-        detail = answer.json()["detail"]
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {answer.status_code} {answer.text[:200]}"
-    if isinstance(detail, str):
-        return detail
-    # FastAPI's list of what is wrong with the request.
-    return "; ".join(f"{'.'.join(map(str, problem['loc'][1:]))}: {problem['msg']}" for problem in detail)

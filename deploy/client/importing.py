@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 
-from deploy.client.http import Client, ClientError, ServerRefusedError
+from deploy.client.connection import ClientError, ServerRefusedError
+from deploy.client.http import Client
 from deploy.records import ImportDone, SkippedFile
 from memory.labels import LabelError, conflict, place
 

@@ -2,17 +2,19 @@
 
 import httpx
 
-from deploy.client.http import Client, ClientError
+from deploy.client.connection import ClientError
+from deploy.client.http import Client
 from deploy.client.prometheus import scored_by
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api
 from deploy.records import LedgerEntry
-from deploy.releases.publish import RECHECK_INTERVAL_S, PublishError, read_topic
+from deploy.releases.publish import RECHECK_INTERVAL_S, read_topic
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.records import RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of
 from ingest.kafka.access import kafka_options
+from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
 
 _ONE_WRITER = (
@@ -40,7 +42,7 @@ def topic() -> str:
     try:
         ingest = IngestSettings()
         found = read_topic(kafka_options(ingest), ingest.topic(RELEASES), settings.kafka_timeout_s)
-    except PublishError as error:
+    except TopicError as error:
         raise CheckError(str(error), "bring the broker back and see that the topic exists") from error
     if found.newest != wanted:
         raise CheckError(

@@ -8,7 +8,8 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
-from deploy.client.http import Client, ClientError
+from deploy.client.connection import ClientError
+from deploy.client.http import Client
 from deploy.client.prometheus import PrometheusError, firing_alerts
 from deploy.doctor.host import CheckError
 from deploy.layouts import all_topics

@@ -9,9 +9,10 @@ from deploy.lineage.ground import Ground
 from deploy.lineage.labels import label_entries
 from deploy.lineage.onward import UnknownLineageError
 from deploy.lineage.records import LearntLabel, NeighbourLineage, ReleaseLineage, VerdictLineage
-from deploy.lineage.topic import TopicError, read_verdict
+from deploy.lineage.topic import read_verdict
 from detector.records import Verdict
 from detector.release.artifact import version_of
+from ingest.kafka.compacted import TopicError
 from memory.schema import exemplars
 from memory.verdict_index import find_verdict
 

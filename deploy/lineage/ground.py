@@ -77,7 +77,7 @@ class Ground:
         Raises StoreUnavailableError.
         """
         with self.memory.read() as connection:
-            places = newest_verdicts(connection, digest, NEWEST)
+            places = newest_verdicts(connection, NEWEST, digest)
             return count_verdicts(connection, digest), tuple(map(self.ref, places))
 
     def ref(self, place: VerdictPlace) -> VerdictRef:

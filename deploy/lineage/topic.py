@@ -8,12 +8,9 @@ from pydantic import ValidationError
 
 from detector.records import VERDICTS, Verdict
 from ingest.kafka.access import barred, kafka_options
+from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
 from memory.verdict_index import VerdictPlace
-
-
-class TopicError(Exception):
-    """The topic cannot be read now; retryable."""
 
 
 def read_verdict(ingest: IngestSettings, place: VerdictPlace, timeout_s: float) -> Verdict | None:

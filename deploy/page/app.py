@@ -9,10 +9,38 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from deploy.access.roles import PEOPLE, Person
-from deploy.page import clusters, docs, login, now, people, record, releases, updates, verdicts
+from deploy.page import (
+    clusters,
+    dead_letters,
+    docs,
+    kept,
+    login,
+    now,
+    people,
+    record,
+    releases,
+    sources,
+    updates,
+    verdicts,
+)
 from deploy.page.render import Secured
 from deploy.page.visit import show
 from deploy.server.services import of_request
+
+_VIEWS = (
+    now,
+    sources,
+    dead_letters,
+    clusters,
+    updates,
+    releases,
+    verdicts,
+    record,
+    people,
+    login,
+    kept,
+    docs,
+)
 
 Again = Callable[[str, int], Response]
 """Shows the form of a refused action anew, with what was typed; given the reason and a status."""
@@ -20,8 +48,9 @@ Again = Callable[[str, int], Response]
 
 def add_page(app: FastAPI) -> None:
     """Add every view, and send every answer of the app under the page's policy."""
-    for view in (now, clusters, updates, releases, verdicts, record, people, login, docs):
+    for view in _VIEWS:
         app.include_router(view.router, include_in_schema=False)
+    app.state.kept_forms = kept.KeptForms()
     app.add_middleware(Secured)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -49,6 +78,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if not is_page(request):
         return await http_exception_handler(request, error)
+    if error.status_code == 401:
+        request.state.kept = await kept.keep(request)
     return await run_in_threadpool(refused, request, str(error.detail), error.status_code)
 
 

@@ -19,6 +19,7 @@ from memory.index.shared_index import IndexBusyError
 from memory.labels import LabelRecord, history
 from memory.records import IGNORE, REAL
 from memory.rows import counts
+from memory.store import ExemplarMemoryError
 
 Order = Literal["typical", "farthest", "random", "alike"]
 ORDERS: tuple[tuple[Order, str], ...] = (
@@ -54,7 +55,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Form:
+class Kept:
     """What a refused form keeps: the tiles that were selected, the name that was typed, and why."""
 
     chosen: Sequence[str] = ()
@@ -64,11 +65,18 @@ class Form:
 
 
 def show_cluster(
-    request: Request, services: Services, name: str, look: Look, form: Form = Form()
+    request: Request, services: Services, name: str, look: Look, kept: Kept = Kept()
 ) -> HTMLResponse:
     """The view of one cluster. Raises UnknownClusterError, NothingMarkedError, IndexBusyError."""
     cluster, listed = cluster_in_list(services.memory, name)
-    ids = order_of(services, cluster.members, look)
+    try:
+        ids = order_of(services, cluster.members, look)
+    except ExemplarMemoryError:
+        if kept.error is None:
+            raise
+        # What was marked is gone, or the index is: that must not hide why the form was refused.
+        look = Look(view=look.view)
+        ids = order_of(services, cluster.members, look)
     pages = max(1, -(-len(ids) // TILES))
     look = replace(look, page=min(look.page, pages))
     with services.memory.read() as connection:
@@ -83,9 +91,9 @@ def show_cluster(
         "facts": facts_of(services.memory, cluster.members),
         "near": _near(services, cluster.members),
         "families": [REAL, IGNORE, *families],
-        "chosen": {*form.chosen, *look.marks},
-        "family": form.family,
-        "error": form.error,
+        "chosen": {*kept.chosen, *look.marks},
+        "family": kept.family,
+        "error": kept.error,
     }
     return show(
         request,
@@ -93,7 +101,7 @@ def show_cluster(
         "cluster.html.j2",
         "Clusters",
         context | _acts(services) | _ways(listed, name) | _looks(look, pages),
-        form.status,
+        kept.status,
     )
 
 

@@ -8,10 +8,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.page import cluster as one
-from deploy.page.cluster import Look, Order, card, order_of, show_cluster
+from deploy.page.cluster import Kept, Look, Order, card, order_of, show_cluster
 from deploy.page.visit import show, visitor
-from deploy.server.clusters import MAX_LABEL_BYTES, MAX_MARKS, ClusterId
+from deploy.server.clusters import MAX_LABEL_BYTES, MAX_MARKS, ClusterId, Mark
 from deploy.server.pictures import View
 from deploy.server.services import Opened, Services
 from memory.clusters.labelling import label_cluster
@@ -25,7 +24,6 @@ _CARDS = 48
 """Clusters on a page of the list."""
 
 Page = Annotated[int, Query(ge=1, le=100_000)]
-Ids = Sequence[Annotated[str, Query(max_length=300)]]
 Act = Literal["label", "ignore", "undo", "split", "split first", "merge", "undo edit", "alike"]
 
 
@@ -53,7 +51,7 @@ def get_cluster(
     order: Order = "typical",
     view: View = "pixels",
     page: Page = 1,
-    like: Annotated[Ids, Query(max_length=MAX_MARKS, description="of the order alike: the marked")] = (),
+    like: Annotated[Sequence[Mark], Query(max_length=MAX_MARKS, description="the marked")] = (),
 ) -> HTMLResponse:
     """One cluster: its items in pages, what is like it, and the forms by which a person decides."""
     return show_cluster(request, services, cluster, Look(order, view, page, tuple(like)))
@@ -80,7 +78,7 @@ def act(
     order: Annotated[Order, Form()] = "typical",
     view: Annotated[View, Form()] = "pixels",
     page: Annotated[int, Form(ge=1, le=100_000)] = 1,
-    like: Annotated[Ids, Form(max_length=MAX_MARKS)] = (),
+    like: Annotated[Sequence[Mark], Form(max_length=MAX_MARKS)] = (),
 ) -> Response:
     """Name, ignore, split, merge, undo, or show what is like the selected; then back to where the form was.
 
@@ -88,7 +86,7 @@ def act(
     """
     look, to = Look(order, view, page, tuple(like)), cluster
     request.state.again = lambda error, status: show_cluster(
-        request, services, cluster, look, one.Form(ids, family, error, status)
+        request, services, cluster, look, Kept(ids, family, error, status)
     )
     actor = visitor(request).name
     match do:

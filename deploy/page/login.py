@@ -20,13 +20,12 @@ def get_login(request: Request, next: Annotated[str, Query(max_length=2000)] = "
 
 
 def ask(request: Request, reason: str, status: int) -> HTMLResponse:
-    """Ask for a token instead of the view that was asked for, and lead back to it.
-
-    What was typed is still in the form that the browser sent: it is one step back.
-    """
+    """Ask for a token instead of the view that was asked for, and lead back to it, or to what was typed."""
     path = request.url.path
     if path in ("/login", "/logout"):
-        return _form(request, "/", reason, status)
+        return _form(request, getattr(request.state, "next", "/"), reason, status)
+    if kept := getattr(request.state, "kept", None):
+        return _form(request, kept, f"{reason}; what you typed is kept, and shown then", status)
     typed = "; what you typed is one step back in your browser" if request.method == "POST" else ""
     return _form(request, path, reason + typed, status)
 

@@ -7,13 +7,17 @@ from deploy.access.guard import GuardedRoute
 from deploy.access.roles import anyone, least
 from deploy.page.render import static_files
 from deploy.page.visit import show
-from deploy.records import PROPOSED
+from deploy.records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Opened
+from deploy.server.surroundings import Watch
 from memory.clusters.review import list_clusters
+from memory.verdict_index import item_id, newest_verdicts
 
 router = APIRouter(route_class=GuardedRoute)
 
+_SHOWN = 12
+"""of the newest verdicts"""
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -23,14 +27,20 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
     standing = fold(services.ledger.events())
     clusters = list_clusters(services.memory)
     runs = services.runs.newest(5)
+    with services.memory.read() as connection:
+        newest = newest_verdicts(connection, _SHOWN)
+    watch: Watch = request.app.state.surroundings
     context = {
+        "around": watch.last(),
+        "verdicts": [(place, item_id(place, services.ingest.media_topic)) for place in newest],
         "live": standing.live,
-        "undecided": [r for r in standing.releases.values() if r.state in (*PROPOSED, "approved")],
+        "undecided": [r for r in standing.releases.values() if r.state in WAITING],
         "clusters": clusters,
         "alarms": [cluster.alarm for cluster in clusters if cluster.alarm],
         "unknown": sum(len(cluster.members) for cluster in clusters),
         "running": [run for run in runs if run.state in ("queued", "running")],
         "publish_problem": services.publisher.problem,
+        "record_problem": services.heads.problem,
     }
     return show(request, services, "now.html.j2", "Now", context)
 

@@ -33,5 +33,7 @@ def get_record(
         "older": entries[-1].sequence if len(entries) == _SHOWN else None,
         "actor": actor,
         "action": action,
+        "published": services.heads.newest,
+        "problem": services.heads.problem,
     }
     return show(request, services, "record.html.j2", "Record", context)

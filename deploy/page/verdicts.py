@@ -1,6 +1,7 @@
 """Verdicts: one by its id, with its pictures, its scores in words, and who it rests on."""
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -23,7 +24,7 @@ router = APIRouter(route_class=GuardedRoute)
 def find(request: Request, services: Opened, id: Annotated[str, Query(max_length=300)] = "") -> Response:
     """The form that finds a verdict by its id."""
     if id.strip():
-        return RedirectResponse(f"/page/verdicts/{id.strip()}", 303)
+        return RedirectResponse(f"/page/verdicts/{quote(id.strip(), safe='')}", 303)
     return show(request, services, "verdicts.html.j2", "Verdicts", {})
 
 

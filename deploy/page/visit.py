@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from deploy.access.guard import Access, person_of
 from deploy.access.roles import PEOPLE
 from deploy.page.render import render
-from deploy.records import PROPOSED
+from deploy.records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Services
 from memory.schema import exemplars
@@ -82,7 +82,7 @@ def show(
 def frame(request: Request, services: Services) -> Frame:
     """The frame of whoever asks. Raises LedgerError and StoreUnavailableError."""
     releases = fold(services.ledger.events()).releases.values()
-    undecided = sum(release.state in (*PROPOSED, "approved") for release in releases)
+    undecided = sum(release.state in WAITING for release in releases)
     with services.memory.read() as connection:
         unknown = connection.scalar(select(func.count()).where(exemplars.c.shelf == "unknown")) or 0
     running = sum(run.state in ("queued", "running") for run in services.runs.newest(5))
@@ -95,6 +95,8 @@ def frame(request: Request, services: Services) -> Frame:
                 (
                     Entry("Now", "/"),
                     Entry("Verdicts", "/page/verdicts"),
+                    Entry("Sources", "/page/sources"),
+                    Entry("Dead letters", "/page/dead-letters"),
                 ),
             ),
             (

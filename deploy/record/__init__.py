@@ -1,1 +1,1 @@
-"""One record of every act of every room, in one hash chain."""
+"""One record of what people do in every room, in one hash chain, and its published heads."""

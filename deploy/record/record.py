@@ -1,7 +1,7 @@
 """The record as one process has it open: proves, appends and reads acts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,9 @@ from deploy.record.acts import Act, append, record
 from deploy.record.chain import Head, identity, look_back, prove
 from deploy.records import RecordEntry
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
+
+_AT_ONCE = 1000
+"""So many values a query may name; SQLite of old takes 32,766, PostgreSQL 65,535."""
 
 
 class RecordError(Exception):
@@ -89,6 +92,23 @@ class Record:
         with self.read() as connection:
             proven = self.proven
             self._looked_back = look_back(connection, record, "record", self._looked_back, proven, rows)
+
+    def head(self) -> Head:
+        """Where the record ends now, unproven. Raises RecordError."""
+        newest = select(record.c.sequence, record.c.hash).order_by(record.c.sequence.desc()).limit(1)
+        with self.read() as connection:
+            row = connection.execute(newest).first()
+        return Head(0, self.id) if row is None else Head(row.sequence, row.hash)
+
+    def hashes(self, sequences: Collection[int]) -> dict[int, str]:
+        """The hashes of these acts, of those that are there. Raises RecordError."""
+        wanted, hashes = sorted(sequences), dict[int, str]()
+        with self.read() as connection:
+            for start in range(0, len(wanted), _AT_ONCE):
+                some = record.c.sequence.in_(wanted[start : start + _AT_ONCE])
+                rows = connection.execute(select(record.c.sequence, record.c.hash).where(some))
+                hashes |= {row.sequence: row.hash for row in rows}
+        return hashes
 
     def entries(
         self,

@@ -14,7 +14,7 @@ from deploy.releases import four_eyes
 from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
 from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
-from deploy.releases.standing import LIFE, Standing, fold, next_state
+from deploy.releases.standing import LIFE, Standing, fold, go_on, next_state
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
@@ -88,9 +88,9 @@ def approve(
         four_eyes.require_reasons(release.candidate, wanted.accept)
         about = (digest, wanted.evaluation_digest)
         moves.append(Move(actor, "approve", *about, accepted=wanted.accept or None, bound=bound))
-    after = (*history, *(Event(len(history) + 1, now, move, "") for move in moves))
-    if wanted.promote and not four_eyes.lacking(find(after, digest), terms, now):
-        moves += promote(after, digest, evidence, actor, terms, now)
+    after = go_on(standing, [Event(len(history) + 1, now, move, "") for move in moves])
+    if wanted.promote and not four_eyes.lacking(after.releases[digest], terms, now):
+        moves += _promote(after, after.releases[digest], evidence, actor, terms, now)
     return moves
 
 
@@ -102,13 +102,18 @@ def promote(
     Raises UnknownReleaseError, ApprovalError where it is not approved, too few approvals count or its parent
     is not live, and EvidenceError where one byte differs from what was approved.
     """
-    standing = fold(history)
-    release = find(history, digest)
+    return _promote(fold(history), find(history, digest), evidence, actor, terms, now)
+
+
+def _promote(
+    standing: Standing, release: Release, evidence: Evidence, actor: str, terms: Terms, now: datetime
+) -> list[Move]:
+    digest, evaluation_digest = release.digest, release.candidate.evaluation_digest
     next_state(release.state, "promote")
     _require_parent_live(release.candidate, standing.live)
-    require_same_bytes(evidence, digest, release.candidate.evaluation_digest)
+    require_same_bytes(evidence, digest, evaluation_digest)
     four_eyes.require_approved(release, evidence, terms, now)
-    moves = [Move(actor, "promote", digest, release.candidate.evaluation_digest)]
+    moves = [Move(actor, "promote", digest, evaluation_digest)]
     return moves + expiries(standing, leaving=digest, live=digest, actor=actor)
 
 

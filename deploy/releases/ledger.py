@@ -1,12 +1,13 @@
 """The append-only ledger: every move of every release, in order, with who made it and why.
 
-The state of a release is never stored: it is the fold of deploy.releases.approval over these rows. Its
+The state of a release is never stored: it is the fold of deploy.releases.standing over these rows. Its
 tables are the same on SQLite and PostgreSQL; changes are in migrations/. Triggers of the database hold
 append-only, so that a slip of the hand in a SQL shell fails too. Each row's hash covers the row and the hash
 before: who drops a trigger and changes a row makes every later hash wrong. A process proves the chain as it
 opens the ledger, every new row before it is acted upon, and the old rows again bit by bit (`look_back`).
 What the chain cannot show is that the newest rows are missing: the releases topic then names a later rollout
-than the ledger (see deploy.releases.epoch), and the record's topic a longer record.
+than the ledger (see deploy.releases.epoch), and a published head of the record has more acts (see
+deploy.record.heads).
 """
 
 import json

@@ -10,14 +10,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from deploy.records import PROPOSED, STATES, Action
+from deploy.records import STATES, WAITING, Action
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import Event, LedgerError
 from deploy.releases.standing import fold
 from detector.release.artifact import version_of
-from updater.candidate.report import figures
 
 RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])
 MOVES = Counter("forgewatch_deploy_moves", "events of the ledger that this server wrote", ["action"])
@@ -43,7 +42,7 @@ SERVE = Gauge(
 )
 PROPOSED_SINCE = Gauge(
     "forgewatch_deploy_proposed_since_timestamp_seconds",
-    "Since when the oldest of the releases that wait for an approval does, Unix time; 0: none waits",
+    "Since when the oldest of the releases that wait for a person does, Unix time; 0: none waits",
 )
 UPLOADED_BYTES = Counter("forgewatch_deploy_uploaded_bytes", "bytes of artifact files received")
 
@@ -62,7 +61,7 @@ def show(events: Sequence[Event]) -> None:
         SERVE.remove(slot, release)
     for slot, release in served:
         SERVE.labels(slot, release).set(1)
-    waiting = [release.since for release in standing.releases.values() if release.state in PROPOSED]
+    waiting = [release.since for release in standing.releases.values() if release.state in WAITING]
     PROPOSED_SINCE.set(min(waiting).timestamp() if waiting else 0)
     states = Counts(release.state for release in standing.releases.values())
     for state in STATES:
@@ -95,7 +94,7 @@ class EvaluationGauges(Collector):
         roles = dict(zip(("live", "previous"), reversed(standing.live_history), strict=False))
         for role, digest in roles.items():
             with suppress(StoreError, EvidenceError, OSError):
-                for measure, value in figures(self._evaluations.of(standing.releases[digest])).items():
+                for measure, value in self._evaluations.figures_of(standing.releases[digest]).items():
                     gauge.add_metric([role, measure], value)
         yield gauge
 

@@ -6,7 +6,6 @@ ledger's, is never written over in silence: see deploy.releases.epoch.
 """
 
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaError
 from pydantic import ValidationError
 
 from deploy.releases import metrics
@@ -23,18 +20,14 @@ from deploy.releases.epoch import describe, is_foreign, next_raise_at, raise_epo
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.releases.standing import fold
 from detector.records import Rollout
-from ingest.kafka.access import barred
+from ingest.kafka.compacted import TopicError, read_all, write
 
 RECHECK_INTERVAL_S = 10.0
 """Between two looks whether the topic agrees with the ledger; a topic made anew lacks a release so long."""
 
-_KEY, _PARTITION = b"stable", 0
+_KEY = b"stable"
 
 log = structlog.get_logger()
-
-
-class PublishError(Exception):
-    """The releases topic could not be read or written; retryable."""
 
 
 @dataclass(frozen=True)
@@ -52,60 +45,19 @@ class Found:
 def read_topic(options: Mapping[str, Any], topic: str, timeout_s: float) -> Found:
     """Read the topic as a worker does: its first partition, committed records, whatever their key.
 
-    options are kafka-python's connection options (ingest.settings.kafka_options). Raises
-    PublishError where the broker is away or the topic does not exist.
+    options are kafka-python's connection options (ingest.kafka.access.kafka_options). Raises TopicError
+    where the broker is away or the topic does not exist.
     """
-    if problem := barred(options, timeout_s):
-        raise PublishError(problem)
-    try:
-        consumer = KafkaConsumer(
-            **options,
-            group_id=None,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            bootstrap_timeout_ms=int(timeout_s * 1000),
-        )
-    except KafkaError as error:
-        raise PublishError(f"cannot reach the broker: {error}") from error
-    try:
-        if _PARTITION not in (consumer.partitions_for_topic(topic) or ()):
-            raise PublishError(f"there is no topic {topic}")
-        partition = TopicPartition(topic, _PARTITION)
-        consumer.assign([partition])
-        consumer.seek_to_beginning(partition)
-        end = consumer.end_offsets([partition], timeout_ms=int(timeout_s * 1000))[partition]
-        found = Found()
-        deadline = time.monotonic() + timeout_s
-        while consumer.position(partition) < end:
-            if time.monotonic() > deadline:
-                raise PublishError(f"reading {topic} took longer than {timeout_s} s")
-            for record in (one for records in consumer.poll(timeout_ms=200).values() for one in records):
-                rollout = _parse(record.value)
-                found = Found(rollout or found.newest, rollout if record.key == _KEY else found.kept)
-        return found
-    except KafkaError as error:
-        raise PublishError(f"cannot read {topic}: {error}") from error
-    finally:
-        consumer.close(autocommit=False, timeout_ms=1000)
+    found = Found()
+    for record in read_all(options, topic, timeout_s):
+        rollout = _parse(record.value)
+        found = Found(rollout or found.newest, rollout if record.key == _KEY else found.kept)
+    return found
 
 
 def write_rollout(options: Mapping[str, Any], topic: str, rollout: Rollout, timeout_s: float) -> None:
-    """Write one Rollout and wait until all replicas have it; raises PublishError."""
-    timeout_ms = int(timeout_s * 1000)
-    try:
-        producer = KafkaProducer(
-            **options, acks="all", bootstrap_timeout_ms=timeout_ms, max_block_ms=timeout_ms
-        )
-    except KafkaError as error:
-        raise PublishError(f"cannot reach the broker: {error}") from error
-    try:
-        value = rollout.model_dump_json().encode()
-        sent = producer.send(topic, key=_KEY, value=value, partition=_PARTITION)
-        sent.get(timeout=timeout_s)
-    except KafkaError as error:
-        raise PublishError(f"cannot write {topic}: {error}") from error
-    finally:
-        producer.close(timeout=1)
+    """Write one Rollout and wait until all replicas have it; raises TopicError."""
+    write(options, topic, _KEY, rollout.model_dump_json().encode(), timeout_s)
 
 
 class Publisher:
@@ -142,7 +94,7 @@ class Publisher:
     def heal(self) -> str | None:
         """Compare the topic with the ledger and write where they differ.
 
-        Returns why they differ for longer, None where they agree. Raises PublishError and LedgerError.
+        Returns why they differ for longer, None where they agree. Raises TopicError and LedgerError.
         """
         # The topic first: what is read of the ledger after it is never older than what it wrote there.
         found = read_topic(self._options, self._topic, self._timeout_s)
@@ -188,7 +140,7 @@ class Publisher:
             self._wake.clear()
             try:
                 problem, wait_s = self.heal(), self._interval_s
-            except (PublishError, LedgerError) as error:
+            except (TopicError, LedgerError) as error:
                 metrics.PUBLISH_FAILURES.inc()
                 # A failed look is soon repeated: an approval waits for it.
                 problem, wait_s = str(error), min(1.0, self._interval_s)

@@ -104,12 +104,13 @@ def fold(events: Sequence[Event]) -> Standing:
     if events[: len(folded)] != folded:
         folded, standing = (), Standing()
     if len(events) > len(folded):
-        standing = _go_on(standing, events[len(folded) :])
+        standing = go_on(standing, events[len(folded) :])
         _folded = events, standing
     return standing
 
 
-def _go_on(before: Standing, events: Iterable[Event]) -> Standing:
+def go_on(before: Standing, events: Iterable[Event]) -> Standing:
+    """The standing after these events, which follow where another stands. Raises DamagedLedgerError."""
     releases = dict(before.releases)
     history = list(before.live_history)
     turned, epoch = before.turned, before.epoch

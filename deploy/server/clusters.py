@@ -42,8 +42,9 @@ ClusterId = Annotated[str, Path(max_length=100, description="a cluster's id from
 ExemplarId = Annotated[str, Path(max_length=300, description="an exemplar's id")]
 MAX_MARKS = 50
 """Of ids of 300 characters, as many fit into an address."""
+Mark = Annotated[str, StringConstraints(max_length=300)]
 Marks = Annotated[
-    list[Annotated[str, StringConstraints(max_length=300)]],
+    list[Mark],
     Query(min_length=1, max_length=MAX_MARKS, description="ids of members that a person marked"),
 ]
 Offset = Annotated[int, Query(ge=0, description="members before the page")]

@@ -25,7 +25,6 @@ from deploy.releases.standing import fold
 from deploy.server.releases import Digest, entry
 from deploy.server.services import Opened
 from deploy.settings import DeploySettings
-from updater.candidate.report import figures
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -96,6 +95,6 @@ def list_figures(services: Opened) -> list[ReleaseFigures]:
     found = []
     for release in fold(services.ledger.events()).releases.values():
         with suppress(StoreError, EvidenceError):
-            evaluation = services.evaluations.of(release)
-            found.append(ReleaseFigures(release=release, figures=dict(figures(evaluation))))
+            measured = dict(services.evaluations.figures_of(release))
+            found.append(ReleaseFigures(release=release, figures=measured))
     return found

@@ -5,20 +5,38 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime
 
-from deploy.access.guard import GuardedRoute
+from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.records import RecordEntry, RecordHead
+from deploy.record.heads import accept, compare
+from deploy.records import Because, DifferenceAccepted, RecordEntry, RecordHead
 from deploy.server.services import Opened
+from ingest.kafka.compacted import TopicError
 
 router = APIRouter(route_class=GuardedRoute)
 
 
 @router.get("/record/proof", tags=["record"], openapi_extra=least("viewer"))
 def prove_record(services: Opened) -> RecordHead:
-    """Prove every act anew, from the first; 503 names the first that is not as it was written."""
+    """Prove every act anew, from the first, and compare the record with what was published of it.
+
+    503 names the first row that is not as it was written.
+    """
     services.memory_acts.bring_in()
+    try:
+        heads, not_compared = services.heads.read(), None
+    except TopicError as error:
+        heads, not_compared = [], str(error)
     head = services.record.prove_whole()
-    return RecordHead(size=head.size, hash=head.hash)
+    compare(services.record, heads)
+    newest = max((published.size for published in heads), default=0)
+    return RecordHead(size=head.size, hash=head.hash, published=newest, not_compared=not_compared)
+
+
+@router.post("/record/accept", tags=["record"], openapi_extra=least("admin"))
+def accept_difference(services: Opened, actor: Actor, body: Because) -> DifferenceAccepted:
+    """Put on record that the record differs from its published heads, and why; it is published again then."""
+    services.memory_acts.bring_in()
+    return DifferenceAccepted(accepted=accept(services.record, services.heads.read(), actor, body.reason))
 
 
 @router.get("/record", tags=["record"], openapi_extra=least("viewer"))

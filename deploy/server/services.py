@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.access.guard import Access, AccessError, open_access
+from deploy.record.heads import HEADS
+from deploy.record.publisher import INTERVAL_S, HeadPublisher
 from deploy.record.record import Record
 from deploy.record.rooms import MemoryActs
 from deploy.releases.artifacts import ArtifactStore
@@ -122,6 +124,7 @@ class Services:
     ledger: Ledger
     record: Record
     memory_acts: MemoryActs
+    heads: HeadPublisher
     artifacts: ArtifactStore
     publisher: Publisher
     memory: Store
@@ -146,8 +149,9 @@ class Services:
 
 @contextmanager
 def open_services(settings: DeploySettings) -> Iterator[Services]:
-    """Open what this and the other packages' settings name. Publishing begins when `publisher` is entered.
+    """Open what this and the other packages' settings name.
 
+    Publishing begins when `publisher` and `heads` are entered.
     Raises ServicesError, LedgerError, RecordError.
     """
     ingest, detector = IngestSettings(), DetectorSettings()
@@ -184,11 +188,21 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             interval_s=RECHECK_INTERVAL_S,
             timeout_s=settings.kafka_timeout_s,
         )
+        memory_acts = MemoryActs(store, record)
+        heads = HeadPublisher(
+            record,
+            memory_acts.bring_in,
+            kafka_options(ingest),
+            ingest.topic(HEADS),
+            interval_s=INTERVAL_S,
+            timeout_s=settings.kafka_timeout_s,
+        )
         yield Services(
             access,
             ledger,
             record,
-            MemoryActs(store, record),
+            memory_acts,
+            heads,
             artifacts,
             publisher,
             store,

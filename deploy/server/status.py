@@ -1,31 +1,25 @@
 """One look at the whole system: what is live, what waits, how far behind, who is alive."""
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
 
 import httpx
 from fastapi import APIRouter, Request
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.records import PROPOSED, PartitionLag, ProcessHealth, Shelved, Status
+from deploy.records import WAITING, ProcessHealth, Shelved, Status
 from deploy.releases.epoch import recent_raises
 from deploy.releases.standing import fold
+from deploy.server.lag import lag_of_stream
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
-from detector.records import UNKNOWNS
-from ingest.kafka.access import barred, kafka_options
 from memory.rows import counts
-from memory.store import load_offsets
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -47,15 +41,13 @@ def look(settings: DeploySettings, services: Services) -> Status:
     standing = fold(events)
     with services.memory.read() as connection:
         shelves = counts(connection)
-        offsets = load_offsets(connection)
-    lag, lag_problem = _lag(settings, services, offsets)
+    lag, lag_problem = lag_of_stream(settings, services)
     return Status(
         live=standing.live,
         previous=standing.previous,
-        proposed=[
-            release for release in standing.releases.values() if release.state in (*PROPOSED, "approved")
-        ],
+        proposed=[release for release in standing.releases.values() if release.state in WAITING],
         publish_problem=services.publisher.problem,
+        record_problem=services.heads.problem,
         epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],
         lag=lag,
         lag_problem=lag_problem,
@@ -69,22 +61,6 @@ def look(settings: DeploySettings, services: Services) -> Status:
         updates=services.runs.newest(_UPDATES_SHOWN),
         processes=processes_health(settings.health_urls),
     )
-
-
-def _lag(
-    settings: DeploySettings, services: Services, offsets: dict[tuple[str, int], int]
-) -> tuple[list[PartitionLag], str | None]:
-    options, timeout_s = kafka_options(services.ingest), settings.kafka_timeout_s
-    topic = services.ingest.topic(UNKNOWNS)
-    # The memory's offsets lie in its database, in the transaction of its rows.
-    known = {partition: offset for (of, partition), offset in offsets.items() if of == topic}
-    try:
-        return [
-            *group_lag(options, services.detector.group_id, services.ingest.media_topic, timeout_s),
-            *group_lag(options, services.memory_settings.group_id, topic, timeout_s, known),
-        ], None
-    except LagError as error:
-        return [], str(error)
 
 
 _HEALTH_TIMEOUT_S = 5.0
@@ -155,86 +131,3 @@ def _rollout(found: dict[str, Metric], *, serving: bool) -> Iterator[str]:
 
 def _samples(found: dict[str, Metric], name: str) -> list[Sample]:
     return found[name].samples if name in found else []
-
-
-_PROBE_S = 2.0
-
-
-class LagError(Exception):
-    """The broker could not be asked; retryable."""
-
-
-def group_lag(
-    options: Mapping[str, Any],
-    group: str,
-    topic: str,
-    timeout_s: float,
-    known: Mapping[int, int] | None = None,
-) -> list[PartitionLag]:
-    """How far `group` is behind in each partition of `topic`; raises LagError.
-
-    known: the next offset by partition of a group that keeps its offsets elsewhere than in Kafka.
-    lag counts offsets, some of which hold the end of a transaction and no record; where nothing
-    but such ends is left, it is 0. Transactions that are still open do not count.
-    """
-    if problem := barred(options, timeout_s):
-        raise LagError(problem)
-    timeout_ms = int(timeout_s * 1000)
-    try:
-        consumer = KafkaConsumer(
-            **options,
-            group_id=group if known is None else None,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            bootstrap_timeout_ms=timeout_ms,
-            max_partition_fetch_bytes=65_536,
-        )
-    except KafkaError as error:
-        raise LagError(f"cannot reach the broker: {error}") from error
-    try:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        if not partitions:
-            raise LagError(f"there is no topic {topic}")
-        if known is None:
-            asked = {part.partition: consumer.committed(part, timeout_ms=timeout_ms) for part in partitions}
-            known = {number: offset for number, offset in asked.items() if offset is not None}
-        starts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
-        ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
-        left = {part: max(known.get(part.partition, 0), starts[part]) for part in partitions}
-        left = {part: position for part, position in left.items() if position < ends[part]}
-        held = _with_records(consumer, left, ends, min(_PROBE_S, timeout_s)) if left else set()
-    except KafkaError as error:
-        raise LagError(f"cannot ask the broker: {error}") from error
-    finally:
-        consumer.close(autocommit=False, timeout_ms=1000)
-    return [
-        PartitionLag(
-            group=group,
-            topic=topic,
-            partition=part.partition,
-            committed=known.get(part.partition),
-            end=ends[part],
-            lag=ends[part] - left[part] if part in held else 0,
-        )
-        for part in sorted(partitions)
-    ]
-
-
-def _with_records(
-    consumer: Any, left: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], timeout_s: float
-) -> set[TopicPartition]:
-    """Those partitions in which a record lies between the position `left` and the end.
-
-    Where the time runs out before that is known, the partition counts as one of them. Raises KafkaError.
-    """
-    consumer.assign(list(left))
-    for part, position in left.items():
-        consumer.seek(part, position)
-    unknown, held = set(left), set()
-    deadline = time.monotonic() + timeout_s
-    while unknown and time.monotonic() < deadline:
-        polled = set(consumer.poll(timeout_ms=100))
-        held |= polled
-        consumer.pause(*polled)
-        unknown = {part for part in unknown - polled if consumer.position(part) < ends[part]}
-    return held | unknown

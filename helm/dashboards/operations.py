@@ -178,8 +178,9 @@ def build() -> Dashboard:
                     "failed tries within an hour": "sum(increase("
                     f"forgewatch_deploy_publish_failures_total{{{HERE}}}[1h]))",
                     "epoch": f"max(forgewatch_deploy_epoch{{{HERE}}})",
+                    "record published": f"min(forgewatch_deploy_record_published{{{HERE}}})",
                 },
-                "Normal: agrees is 1, no failed tries, and an epoch that does not rise.",
+                "Normal: agrees and published are 1, no failed tries, and an epoch that does not rise.",
                 span=THIRD,
             )
         )

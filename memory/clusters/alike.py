@@ -1,6 +1,6 @@
 """More like these: a cluster in the order in which its members resemble some that a person marked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from memory.store import ExemplarMemoryError, Store
 
 _REALS = 1000
 """Of 30 the order was as good as of 400."""
-_ROWS_AT_ONCE = 2**13
 
 
 class NothingMarkedError(ExemplarMemoryError):
@@ -53,30 +52,24 @@ def _scores(
     own, known = (index.at(p[p >= 0]) for p in (index.places(marked), index.places(reals)))
     scores = np.full(len(others), -np.inf)
     if len(own):
-        total = own.sum(0, np.float64) + sum(block.sum(0, np.float64) for block in _at(index, places[there]))
-        direction = towards(own, total / (len(own) + len(there)), known)
-        scores[there] = np.concatenate([np.zeros(0), *(x @ direction for x in _at(index, places[there]))])
+        rest = index.at(places[there])
+        mean = (own.sum(0) + rest.sum(0)) / (len(own) + len(rest))
+        scores[there] = rest @ towards(own, mean, known)
     return scores
 
 
 def towards(
-    marked: NDArray[np.float32], mean: NDArray[np.float64], reals: NDArray[np.float32]
-) -> NDArray[np.float64]:
-    """Return the direction, float64 (F,), in which what resembles the marked, float32 (k, F), lies.
+    marked: NDArray[np.float32], mean: NDArray[np.float32], reals: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return the direction, float32 (F,), in which what resembles the marked, float32 (k, F), lies.
 
     It leads from the cluster's mean, (F,), to that of the marked, whitened by the covariance of known reals,
     float32 (m, F), shrunk as in Ledoit and Wolf 2004. That is Fisher's linear discriminant with the reals'
     scatter for the one within a kind: few marks cannot fix a covariance, and the cluster's own holds the
     difference that is sought. With fewer than two reals nothing is whitened.
     """
-    direction: NDArray[np.float64] = marked.mean(0, np.float64) - mean
+    direction: NDArray[np.float32] = marked.mean(0) - mean
     if len(reals) < 2:
         return direction
     covariance, _ = ledoit_wolf(reals.astype(np.float64))
-    return np.asarray(np.linalg.solve(covariance, direction), np.float64)
-
-
-def _at(index: Index, places: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-    """Yield features some rows at a time: those of 100,000 members take 140 MB."""
-    for start in range(0, len(places), _ROWS_AT_ONCE):
-        yield index.at(places[start : start + _ROWS_AT_ONCE])
+    return np.asarray(np.linalg.solve(covariance, direction), np.float32)

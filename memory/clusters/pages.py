@@ -42,7 +42,7 @@ class MemberPage:
         return len(self.cluster.members)
 
 
-_LOOKED_AT = 5000
+_LOOKED_AT = 2000
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """A deploy server without a broker, its settings in a folder of the test's own, and small artifacts."""
 
 import itertools
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,25 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
     monkeypatch.setattr("deploy.server.memory.MAX_PART_BYTES", 300_000)
     monkeypatch.setenv("FORGEWATCH_INGEST_MAX_FETCHED_BYTES", "100000")
     return DeploySettings()
+
+
+@pytest.fixture
+def without_triggers() -> Callable[[str], AbstractContextManager[sqlite3.Connection]]:
+    """Opens a database, given its URL, as somebody has it who may change everything in it."""
+
+    @contextmanager
+    def opened(url: str) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        try:
+            triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+            for (name,) in connection.execute(triggers).fetchall():
+                connection.execute(f"DROP TRIGGER {name}")
+            connection.execute("PRAGMA synchronous = OFF")
+            yield connection
+        finally:
+            connection.close()
+
+    return opened
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_the_verdicts_of_a_release_are_counted_by_label_and_the_newest_come_firs
     note(store, (0, 9, 9, SECOND, "unknown"))
     with store.read() as connection:
         assert count_verdicts(connection, FIRST) == {"real": 6, "fake": 3}
-        assert [found.offset for found in newest_verdicts(connection, FIRST, 3)] == [8, 7, 6]
+        assert [found.offset for found in newest_verdicts(connection, 3, FIRST)] == [8, 7, 6]
         assert count_verdicts(connection, "c" * 64) == {}
 
 

@@ -21,7 +21,7 @@ from deploy.client.kafka import (
     newest_verdicts,
     send_file,
 )
-from deploy.server.status import LagError, group_lag
+from deploy.server.lag import LagError, group_lag
 from ingest.envelope import open_envelope
 from ingest.kafka.access import kafka_options
 from ingest.kafka.source import in_records

@@ -10,16 +10,21 @@ const count = () => all("[data-count]").forEach(shown => {
 });
 document.addEventListener("change", count);
 
-// After an action the page stands where it stood, and what had the focus has it.
-const place = () => stored.set("place", JSON.stringify({
-  path: location.pathname, top: scrollY, id: document.activeElement?.id, cluster: location.pathname.startsWith("/page/clusters/"),
+// After an action the page stands where it stood, and what had the focus has it. Another view of the same tiles keeps
+// which are selected, too.
+const place = selected => stored.set("place", JSON.stringify({
+  path: location.pathname, top: scrollY, id: document.activeElement?.id, selected,
 }));
-document.addEventListener("submit", place);
+document.addEventListener("submit", () => place([]));
+document.addEventListener("click", event => {
+  if (event.target.closest("[data-stays]")) place(tiles().filter(tile => tile.checked).map(tile => tile.value));
+});
 const back = JSON.parse(stored.get("place") ?? "null");
 sessionStorage.removeItem("place");
 if (back && !document.querySelector("[role=alert]") && back.path === location.pathname) {
+  tiles().filter(tile => back.selected.includes(tile.value)).forEach(tile => { tile.checked = true; });
   scrollTo({ top: back.top, behavior: "instant" });
-  document.getElementById(back.id)?.focus({ preventScroll: true });
+  (document.getElementById(back.id) ?? document.getElementById("main")).focus({ preventScroll: true });
 }
 document.querySelector("[role=alert]")?.focus();
 
@@ -31,24 +36,33 @@ all("[data-keep]").forEach(field => {
   field.form?.addEventListener("submit", () => sessionStorage.removeItem(name));
 });
 
-// Parts that renew themselves while somebody looks: only what changed is put in, and the focus stays.
+// Parts that renew themselves while somebody looks: only what changed is put in. What has the focus keeps it, and what
+// is looked at stays where it is, though more comes before it.
 const RENEW_MS = 5000, IDLE_MS = 600_000;
 let acted = Date.now();
 for (const kind of ["keydown", "pointermove", "touchstart", "scroll"]) addEventListener(kind, () => { acted = Date.now(); }, { passive: true });
+const find = (part, href) => part.querySelector(`[href="${CSS.escape(href)}"]`);
 const renew = async () => {
   const parts = all("[data-renew]");
   if (document.hidden || !parts.length || Date.now() - acted > IDLE_MS) return;
-  const answer = await fetch(location.href, { headers: { "x-forgewatch-renewal": "1" } }).catch(() => null);
+  const answer = await fetch(location.href).catch(() => null);
   if (!answer?.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of parts) {
     const other = fresh.getElementById(part.id);
     if (!other || other.innerHTML === part.innerHTML || part.contains(document.activeElement?.closest("form"))) continue;
     const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    const top = part.scrollTop;
+    const scrolls = getComputedStyle(part).overflowY === "auto", upper = scrolls ? part.getBoundingClientRect().top : 0;
+    const top = link => link.getBoundingClientRect().top;
+    const looked = all("[href]", part).filter(link => link.getBoundingClientRect().bottom > upper)
+      .map(link => [link.getAttribute("href"), top(link)]);
+    const held = scrolls ? part.scrollTop : scrollY;
     part.replaceChildren(...other.childNodes);
-    part.scrollTop = top;
-    if (focused) part.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    // The first of what was in sight that is still there.
+    const [href, before] = looked.find(([href]) => find(part, href)) ?? [];
+    if (scrolls) part.scrollTop = held;
+    if (href) (scrolls ? part : window).scrollBy({ top: top(find(part, href)) - before, behavior: "instant" });
+    if (focused) find(part, focused)?.focus({ preventScroll: true });
   }
 };
 setInterval(renew, RENEW_MS);
@@ -73,9 +87,14 @@ const go = step => {
   tile?.closest("li").scrollIntoView({ block: "nearest" });
 };
 const click = name => document.querySelector(`[data-key="${name}"]`)?.click();
+// To another cluster; in the list of them, from one to another.
+const turn = (name, step) => {
+  const cards = all(".cards a"), at = cards.indexOf(document.activeElement);
+  cards.length ? cards[at < 0 ? 0 : Math.max(0, Math.min(cards.length - 1, at + step))].focus() : click(name);
+};
 const choose = how => { tiles().forEach(tile => { tile.checked = how; }); count(); };
 const keys = {
-  j: () => click("next"), k: () => click("previous"), v: () => click("view"), s: () => click("split"), u: () => click("undo"),
+  j: () => turn("next", 1), k: () => turn("previous", -1), m: () => click("alike"), v: () => click("view"), s: () => click("split"), u: () => click("undo"),
   f: () => document.querySelector("[data-key=name]")?.focus(), a: () => choose(true), n: () => choose(false),
   x: () => { const tile = tiles().find(one => one === document.activeElement); if (tile) { tile.checked = !tile.checked; count(); } },
   ArrowRight: () => go(1), ArrowLeft: () => go(-1), ArrowDown: () => go(columns()), ArrowUp: () => go(-columns()),

@@ -125,6 +125,25 @@ def test_the_settings_tokens_are_an_admin_s_and_two_machines(settings: DeploySet
         assert tokens.person_of(hash_of("u")) == Person("updater", frozenset({"updater"}), "token")
 
 
+def test_where_every_admin_s_token_has_ended_the_settings_token_lets_in_again(
+    settings: DeploySettings,
+) -> None:
+    """And without it nobody gets in: a stack that had people is not open to everybody again."""
+    statuses = []
+    for given in (settings, settings.model_copy(update={"token": SecretStr("s")})):
+        with (
+            open_services(given) as services,
+            TestClient(create_app(given, services), base_url="http://127.0.0.1:8700") as client,
+        ):
+            if given is settings:
+                services.access.tokens.add(TokenRequest(name="ada", role="admin", days=1), ROOT)
+                services.access.tokens.revoke("ada", "ada")
+            wanted = {"name": "ada", "role": "admin"}
+            for headers in ({}, {"Authorization": "Bearer s"}):
+                statuses.append(client.post("/tokens", json=wanted, headers=headers).status_code)
+    assert statuses == [401, 401, 401, 201]
+
+
 def test_a_machine_s_token_in_the_settings_leaves_a_stack_on_loopback_open(settings: DeploySettings) -> None:
     given = settings.model_copy(update={"detector_token": SecretStr("d")})
     with (

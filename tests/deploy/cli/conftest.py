@@ -8,7 +8,11 @@ import pytest
 
 from deploy.cli.main import main
 from deploy.local.processes import free_port
+from deploy.releases import approval
+from deploy.server.services import Services
 from deploy.settings import DeploySettings
+from detector.release.artifact import Artifact
+from updater.records import Candidate
 
 
 class Terminal:
@@ -49,6 +53,27 @@ def answered(served: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -
     """The terminal, with a server at the address that its settings name."""
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     return terminal
+
+
+@pytest.fixture
+def proposed(
+    services: Services, make_artifact: Callable[..., Artifact], candidate_of: Callable[..., Candidate]
+) -> Callable[..., Artifact]:
+    """Puts an artifact and proposes it, by the functions below the API."""
+
+    def put_and_propose(parent: Artifact | None = None, named: float = 0.9) -> Artifact:
+        artifact = make_artifact(parent, named=named)
+        for file in (*artifact.manifest.files, "manifest.json"):
+            with services.artifacts.upload(artifact.digest, file) as upload:
+                upload.write((artifact.folder / file).read_bytes())
+                upload.commit()
+        candidate, evidence = candidate_of(artifact), services.artifacts.evidence(artifact.digest)
+        services.ledger.append(
+            lambda history: approval.propose(history, candidate, evidence, services.updater, "updater")
+        )
+        return artifact
+
+    return put_and_propose
 
 
 @pytest.fixture

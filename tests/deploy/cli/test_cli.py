@@ -13,80 +13,11 @@ from typing import Any
 import pytest
 
 from deploy.cli.main import main
-from deploy.releases import approval
 from deploy.server.services import Services
-from deploy.settings import DeploySettings
-from detector.release.artifact import EVALUATION, Artifact
-from updater.records import Candidate
+from detector.release.artifact import Artifact
 
-Make = Callable[..., Artifact]
-CandidateOf = Callable[..., Candidate]
 Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
-
-
-@pytest.fixture
-def proposed(services: Services, make_artifact: Make, candidate_of: CandidateOf) -> Callable[..., Artifact]:
-    """Puts an artifact and proposes it, by the functions below the API."""
-
-    def put_and_propose(parent: Artifact | None = None, named: float = 0.9) -> Artifact:
-        artifact = make_artifact(parent, named=named)
-        for file in (*artifact.manifest.files, "manifest.json"):
-            with services.artifacts.upload(artifact.digest, file) as upload:
-                upload.write((artifact.folder / file).read_bytes())
-                upload.commit()
-        candidate, evidence = candidate_of(artifact), services.artifacts.evidence(artifact.digest)
-        services.ledger.append(
-            lambda history: approval.propose(history, candidate, evidence, services.updater, "updater")
-        )
-        return artifact
-
-    return put_and_propose
-
-
-def test_an_operator_sees_the_evidence_approves_and_rolls_back(
-    answered: Terminal, proposed: Callable[..., Artifact]
-) -> None:
-    first = proposed()
-    shown = answered.json("release", first.digest[:8])
-    assert shown["evaluation"]["classes"] == ["real", "blend"]
-    assert "is live" in answered.ok("approve", first.digest[:8], "--as", "ada")
-    second = proposed(first)
-    assert answered.json("approve", second.digest, "--as", "Jürgen")["actor"] == "Jürgen"
-    rows = {row["digest"]: row["state"] for row in answered.json("releases")}
-    assert rows == {first.digest: "retired", second.digest: "live"}
-    assert answered.json("rollback", "--reason", "worse")["digest"] == first.digest
-    out = answered.ok("release", second.digest[:12])
-    assert "rolled back" in out
-    assert "worse" in out
-
-
-FINDING = "share of blend named"
-
-
-def test_findings_are_shown_and_taken_with_a_reason_each(
-    answered: Terminal, proposed: Callable[..., Artifact]
-) -> None:
-    short = proposed(named=0.1).digest[:12]
-    assert f"{short} (with findings: {FINDING})" in answered.ok("status")
-    assert "proposed with findings" in answered.ok("releases")
-    assert f"finding: {FINDING}: 0.1, bound 0.5" in answered.ok("release", short)
-    assert f'--accept "{FINDING}=WHY"' in answered.fails("approve", short)
-    assert "is not FINDING=WHY" in answered.fails("approve", short, "--accept", FINDING, code=2)
-    assert "is no finding" in answered.fails("approve", short, "--accept", "nonsense=why")
-    assert "is live" in answered.ok("approve", short, "--accept", f"{FINDING}=rare here", "--as", "ada")
-    assert f"accepted {FINDING}: rare here" in answered.ok("release", short)
-
-
-def test_at_a_terminal_a_reason_is_asked_for_each_finding_that_has_none(
-    answered: Terminal, proposed: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short = proposed(named=0.1).digest[:12]
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("typer.prompt", lambda question: f"asked: {question}")
-    assert "is live" in answered.ok("approve", short)
-    history = answered.json("release", short)["history"]
-    assert history[1]["accepted"] == {FINDING: f"asked: why do you accept '{FINDING}'?"}
 
 
 @pytest.mark.slow
@@ -98,31 +29,6 @@ def test_status_loads_neither_torch_nor_kafka(answered: Terminal) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_reject_is_for_good(answered: Terminal, proposed: Callable[..., Artifact]) -> None:
-    artifact = proposed()
-    assert answered.json("reject", artifact.digest[:6], "--reason", "forgets")["state"] == "rejected"
-    assert "rejected" in answered.fails("approve", artifact.digest[:6])
-
-
-def test_an_ambiguous_or_unknown_prefix_is_refused(
-    answered: Terminal, proposed: Callable[..., Artifact], services: Services
-) -> None:
-    digests = [proposed().digest for _ in range(17)]
-    # Of 17 digests two begin alike.
-    shared = next(d[0] for d in digests if sum(other[0] == d[0] for other in digests) > 1)
-    assert "releases begin" in answered.fails("release", shared)
-    assert "no release begins" in answered.fails("release", "zz")
-    assert len(services.ledger.events()) == 17
-
-
-def test_a_changed_byte_is_told_in_one_line(
-    answered: Terminal, proposed: Callable[..., Artifact], settings: DeploySettings
-) -> None:
-    artifact = proposed()
-    (Path(settings.artifacts_url) / artifact.digest / EVALUATION).write_text("{}")
-    assert EVALUATION in answered.fails("approve", artifact.digest[:8])
 
 
 def test_status_works_with_half_of_the_system_down(

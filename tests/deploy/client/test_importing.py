@@ -12,7 +12,8 @@ from published import TREES, lay, picture
 
 from deploy.cli.main import main
 from deploy.client import importing
-from deploy.client.http import Client, ServerRefusedError, ServerUnavailableError
+from deploy.client.connection import ServerRefusedError, ServerUnavailableError
+from deploy.client.http import Client
 from deploy.client.importing import ImportFolderError, import_folder
 from deploy.records import ImportDone
 from deploy.server.services import Services

@@ -8,10 +8,10 @@ from lineage_story import MEDIA, Story, exemplar
 from verdicts import make_item, make_verdict
 
 from deploy.lineage import back
-from deploy.lineage.topic import TopicError
 from deploy.server.services import Services
 from detector.records import Verdict
 from detector.release.artifact import SNAPSHOT, Artifact
+from ingest.kafka.compacted import TopicError
 from memory.rows import insert_rows
 
 

@@ -3,7 +3,6 @@
 import io
 import re
 from collections.abc import Callable
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,6 @@ HOSTILE = "<script>alert(1)</script>\u202egpj.\x07"
 def shelves(services: Services) -> dict[tuple[str, str | None], int]:
     with services.memory.read() as connection:
         return {(shelf, family): count for (shelf, family), count in counts(connection).items()}
-
-
-def tiles(text: str) -> list[str]:
-    return re.findall('name="ids" value="([^"]+)"', text)
-
-
-def checked(text: str) -> list[str]:
-    return re.findall('name="ids" value="([^"]+)" checked', text)
 
 
 def test_an_empty_memory_says_what_will_come(page: Any) -> None:
@@ -146,38 +137,6 @@ def test_what_is_split_off_is_a_cluster_that_can_be_merged_and_taken_back(page: 
     assert set(re.findall(r"/page/clusters/(\w+)", page.get("/page/clusters").text)) == {"fmvr4m", made}
 
 
-def test_what_is_like_five_marked_comes_next_and_the_first_are_split_off(
-    page: Any, fill: Fill, services: Services
-) -> None:
-    ids = fill("fmvr4m", 30)
-    shown = page.submit("/page/clusters/fmvr4m", do="alike", ids=ids[7:12], seen=ids[:24])
-    assert shown.status_code == 200
-    assert tiles(shown.text)[:5] == ids[7:12]
-    assert checked(shown.text) == ids[7:12]
-    second = page.get(f"{shown.url}&page=2")
-    ranked = [*tiles(shown.text), *tiles(second.text)]
-    assert sorted(ranked) == sorted(ids)
-    api = page.get("/clusters/fmvr4m/alike", params={"to": ids[7:12], "limit": 30}).json()
-    assert [member["id"] for member in api["members"]] == ranked
-    # One more is marked on the second page, and one of the first five is no more.
-    more = {"order": "alike", "like": ids[7:12], "do": "alike"}
-    again = page.submit(
-        "/page/clusters/fmvr4m", ids=[*ids[7:11], ranked[24]], seen=[*ranked[:1], ids[11]], **more
-    )
-    assert set(checked(again.text)) == {*ids[7:11], ranked[24]}
-    page.submit("/page/clusters/fmvr4m", do="split first", first="9", order="alike", like=ids[7:12])
-    made, rest = list_clusters(services.memory)
-    assert (set(made.members), set(rest.members)) == (set(ranked[:9]), set(ranked[9:]))
-
-
-def test_nothing_is_like_no_marks(page: Any, fill: Fill) -> None:
-    fill("fmvr4m", 3)
-    refused = page.submit("/page/clusters/fmvr4m", do="alike")
-    assert refused.status_code == 409
-    assert "five are enough" in refused.text
-    assert page.get("/clusters/fmvr4m/alike?to=elsewhere").status_code == 409
-
-
 def test_a_cluster_stands_beside_the_known_that_it_is_nearest_to(
     page: Any, fill: Fill, services: Services
 ) -> None:
@@ -191,21 +150,6 @@ def test_a_cluster_stands_beside_the_known_that_it_is_nearest_to(
     ]
     assert near.count("<b>blended</b>") == 2
     assert not any(each in near for each in ids)
-
-
-def test_an_index_that_is_being_read_keeps_no_cluster_from_being_looked_at(
-    page: Any, fill: Fill, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = fill("fmvr4m", 3)
-    wait = Event()
-    monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 0.01)
-    monkeypatch.setattr("memory.index.shared_index.Index.open", lambda *_: wait.wait())
-    shown = page.get("/page/clusters/fmvr4m")
-    assert (shown.status_code, "The index is being read" in shown.text) == (200, True)
-    assert page.get("/clusters/fmvr4m/nearest").status_code == 503
-    refused = page.get(f"/page/clusters/fmvr4m?order=alike&like={ids[0]}")
-    assert (refused.status_code, "try again in some seconds" in refused.text) == (503, True)
-    wait.set()
 
 
 def test_an_ignored_cluster_leaves_the_queue_and_can_be_brought_back(
@@ -248,27 +192,6 @@ def test_undo_takes_back_what_was_done_last_be_it_a_label_or_an_edit(
     page.submit("/page/clusters/fmvr4m", do="undo", number="1")
     assert undone() == ""
     assert len(list_clusters(services.memory)) == 1
-
-
-def test_after_an_act_the_view_is_where_it_was(page: Any, fill: Fill) -> None:
-    ids = fill("fmvr4m", 60)
-    look = {"order": "farthest", "view": "residual", "page": "3"}
-    shown = page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:2], **look)
-    assert shown.url.query.decode() == "order=farthest&view=residual&page=3"
-    # Of three pages two are left.
-    shown = page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[2:20], **look)
-    assert len(tiles(shown.text)) == 16
-
-
-def test_whoever_saw_another_state_is_told_who_changed_it(page: Any, fill: Fill) -> None:
-    ids = fill("fmvr4m", 4)
-    seen = re.search('name="version" value="([^"]+)"', page.get("/page/clusters/fmvr4m").text)
-    assert seen is not None
-    page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:1])
-    late = page.submit("/page/clusters/fmvr4m", do="label", family="gan", version=seen[1])
-    assert late.status_code == 409
-    assert "called 1 of its items blended" in late.text
-    assert 'value="gan"' in late.text
 
 
 @pytest.mark.parametrize("path", ["/", "/page/clusters", "/page/clusters/none", "/status"])

@@ -10,6 +10,8 @@ from deploy.releases import approval
 from deploy.releases.standing import fold
 from deploy.server.services import Services
 from detector.release.artifact import MANIFEST, Artifact
+from memory.labels import label
+from updater.evaluation_parts import SnapshotRow
 from updater.records import Candidate
 
 
@@ -23,7 +25,7 @@ def proposed(
 ) -> Callable[..., Artifact]:
     """Proposes an artifact as the updater would."""
 
-    def propose(**figures: Any) -> Artifact:
+    def propose(requested_by: str | None = None, **figures: Any) -> Artifact:
         artifact = make_artifact(**figures)
         for name in (*artifact.manifest.files, MANIFEST):
             with services.artifacts.upload(artifact.digest, name) as upload:
@@ -31,7 +33,9 @@ def proposed(
                 upload.commit()
         candidate, evidence = candidate_of(artifact), services.artifacts.evidence(artifact.digest)
         services.ledger.append(
-            lambda history: approval.propose(history, candidate, evidence, services.updater, "updater")
+            lambda history: approval.propose(
+                history, candidate, evidence, services.updater, "updater", requested_by
+            )
         )
         return artifact
 
@@ -197,6 +201,26 @@ def test_who_may_not_decide_sees_who_asked_and_no_form_and_is_told_so_in_the_pag
     assert denied.status_code == 403
     assert "vic (viewer) may not do this: it takes approver or admin" in denied.text
     assert ("Your token" in denied.text, "Releases" in denied.text) == (False, True)
+
+
+def test_who_asked_is_told_why_another_must_approve_and_who_labelled_that_it_will_be_said(
+    page: Any, proposed: Callable[..., Artifact], services: Services, fill: Callable[..., list[str]]
+) -> None:
+    row = SnapshotRow(
+        exemplar="x", media_digest="0", family="real", split="train", group="g", source="s", label=1
+    )
+    label(services.memory, fill("a", 1), "real", "bea")
+    release, root = proposed("ann", rows=[row]), Person("root", frozenset({"admin"}), "token")
+    path = f"/page/releases/{release.digest}"
+    shown = {}
+    for name in ("ann", "bea"):
+        made = services.access.tokens.add(TokenRequest(name=name, role="approver", days=1), root)
+        page.headers["Authorization"] = f"Bearer {made.token}"
+        shown[name] = page.get(path).text
+    assert "ann asked for the update that made release" in shown["ann"]
+    assert "Approve and take live" not in shown["ann"]
+    assert "You gave 1 of the labels that it learnt from" in shown["bea"]
+    assert "labelled: 1 of its labels" in approve(page, release, services, do="approve").text
 
 
 def test_without_a_session_the_page_asks_for_a_token_and_leads_back(page: Any) -> None:

@@ -1,13 +1,15 @@
 """A record in a database of the test's own, and a SQL shell that holds nothing sacred."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from deploy.record.record import Record
+
+WithoutTriggers = Callable[[str], AbstractContextManager[sqlite3.Connection]]
 
 
 @pytest.fixture
@@ -22,19 +24,7 @@ def record(url: str) -> Iterator[Record]:
     opened.close()
 
 
-@contextmanager
-def without_triggers(url: str) -> Iterator[sqlite3.Connection]:
-    """The database as somebody has it who may change everything in it; committed at the end."""
-    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
-    try:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
-        yield connection
-    finally:
-        connection.close()
-
-
 @pytest.fixture
-def shell(record: Record, url: str) -> Iterator[sqlite3.Connection]:
+def shell(record: Record, url: str, without_triggers: WithoutTriggers) -> Iterator[sqlite3.Connection]:
     with without_triggers(url) as connection:
         yield connection

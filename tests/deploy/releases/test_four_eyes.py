@@ -114,8 +114,9 @@ def test_an_approval_of_another_ledger_or_snapshot_counts_for_nothing(history: A
     """Control of the digests of artifact and evaluation: test_approval."""
     (move,) = history.approve(A, "bea")
     history.force(replace(move, bound=move.bound.model_copy(update={part: "0" * 64})))
-    with pytest.raises(ApprovalError, match="is not what was approved: approve it again"):
+    with pytest.raises(ApprovalError, match="has 0 of 1 approvals that count"):
         history.promote(A)
+    assert actions(history.approve(A, "cem", promote=True)) == ["approve", "promote"]
 
 
 def test_an_approval_from_before_they_bound_anything_counts_for_nothing(history: Any) -> None:

@@ -35,7 +35,7 @@ def test_what_is_to_be_served_is_the_live_release_alone(new_history: NewHistory)
     assert served() == {("stable", A[:12]): 1}
 
 
-def test_the_oldest_that_waits_for_an_approval_says_since_when(new_history: NewHistory) -> None:
+def test_the_oldest_that_waits_for_a_person_says_since_when(new_history: NewHistory) -> None:
     def since() -> float | None:
         return REGISTRY.get_sample_value("forgewatch_deploy_proposed_since_timestamp_seconds")
 
@@ -43,7 +43,10 @@ def test_the_oldest_that_waits_for_an_approval_says_since_when(new_history: NewH
     later = tuple(replace(event, at=event.at + timedelta(hours=event.sequence)) for event in events)
     show(later)
     assert since() == later[3].at.timestamp()
-    show(new_history(*LIVE_A, ("propose", B), ("approve", B)).events)
+    approved = new_history(*LIVE_A, ("propose", B), ("approve", B))
+    show(approved.events)  # of another person too, or to go live: its approval expires
+    assert since() == approved.events[-1].at.timestamp()
+    show(new_history(*LIVE_A).events)
     assert since() == 0
 
 

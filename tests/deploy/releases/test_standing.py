@@ -54,6 +54,6 @@ def test_to_go_on_from_what_was_folded_is_the_same_as_to_fold_from_the_first(
     for _ in range(5):
         events = data.draw(st.sampled_from(histories))
         events = events[: data.draw(st.integers(0, len(events)))]
-        anew = standing._go_on(Standing(), events)
+        anew = standing.go_on(Standing(), events)
         assert fold(events) == anew
         assert list(fold(events).releases) == list(anew.releases)

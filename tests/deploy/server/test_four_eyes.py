@@ -137,3 +137,20 @@ def test_an_approval_that_is_sent_once_more_after_a_rollback_approves_nothing(
     replayed = http.post(path, json=sent, headers=bearer["bea"])
     assert (replayed.status_code, "proposed anew since you looked" in replayed.text) == (409, True)
     assert len(services.ledger.events()) == before
+
+
+def test_an_approval_that_has_expired_takes_nothing_live(
+    bearer: As,
+    asked_for: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    settings: DeploySettings,
+    services: Services,
+) -> None:
+    path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of, promote=False)
+    with under(settings, services, approval_days=1e-9) as http:
+        assert http.post(f"{path}/approve", json=wanted, headers=bearer["bea"]).json()["state"] == "approved"
+        late = http.post(f"{path}/promote", headers=bearer["bea"])
+        assert (late.status_code, "(1 expired)" in late.text) == (409, True)
+    with under(settings, services) as http:
+        assert http.post(f"{path}/approve", json=wanted, headers=bearer["bea"]).json()["lacking"] == 0
+        assert http.post(f"{path}/promote", headers=bearer["bea"]).json()["state"] == "live"

@@ -18,6 +18,7 @@ from memory.clusters.review import list_clusters, members_of
 from memory.clusters.shown import ClusterChangedError, UnknownClusterError
 from memory.intake import Arrival
 from memory.labels import LabelError, history, label, undo
+from memory.records import IGNORE
 from memory.rows import now_ms
 from memory.store import Store
 
@@ -151,6 +152,19 @@ def test_a_label_says_how_many_of_the_cluster_were_looked_at(store, listed):
     label_cluster(store, listed, "gan", "ada", looked_at=[*ids[:5], ids[0], "elsewhere"])
     (entry,) = history(store)
     assert (entry.exemplars, entry.looked_at) == (12, 5)
+
+
+def test_what_is_like_an_ignored_cluster_comes_as_one_of_its_own(store, settings, fill, make, listed):
+    number, ignored = label_cluster(store, listed, IGNORE, "ada")
+    renew(store, settings)
+    assert shown(store) == {}
+    new = [make(n, id=f"new-{n}", features=make(n).features + 0.1) for n in range(12)]
+    fill(new, near=0)
+    renew(store, settings)
+    assert list(shown(store).values()) == [{item.id for item in new}]
+    undo(store, number, "ada")
+    renew(store, settings)
+    assert set().union(*shown(store).values()) == {*ignored, *(item.id for item in new)}
 
 
 @pytest.mark.parametrize(

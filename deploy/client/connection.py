@@ -1,0 +1,85 @@
+"""The connection to one deploy server: what it answers, and every way in which it does not."""
+
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from deploy.settings import DeploySettings
+
+_TIMEOUT_S = 60.0
+
+
+class ClientError(Exception):
+    """The deploy server did not do what it was asked."""
+
+
+class ServerUnavailableError(ClientError):
+    """Nobody answers, or the server is in trouble itself; retryable."""
+
+
+class ServerRefusedError(ClientError):
+    """The server says no and why; fatal for the request. status is its HTTP status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Connection:
+    """Asks one deploy server on behalf of one person."""
+
+    def __init__(self, settings: DeploySettings, actor: str) -> None:
+        """actor is who does what is asked, where no token says so."""
+        if settings.token is None:
+            headers = {"X-Forgewatch-Actor": quote(actor, safe=" ")}
+        else:
+            headers = {"Authorization": f"Bearer {settings.token.get_secret_value()}"}
+        self._url = settings.url
+        try:
+            # trust_env would send loopback traffic through a proxy that the environment names.
+            self._http = httpx.Client(
+                base_url=settings.url, headers=headers, timeout=_TIMEOUT_S, trust_env=False
+            )
+        except httpx.InvalidURL as error:
+            raise ServerRefusedError(
+                f"FORGEWATCH_DEPLOY_URL={settings.url} is no address: {error}", 0
+            ) from error
+
+    def close(self) -> None:
+        """End the connection."""
+        self._http.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        content: bytes | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> httpx.Response:
+        """The answer, where it is a success. Raises ServerUnavailableError, ServerRefusedError."""
+        try:
+            answer = self._http.request(method, path, json=body, content=content, params=params)
+        except httpx.TransportError as error:
+            raise ServerUnavailableError(
+                f"the deploy server at {self._url} does not answer ({error}); "
+                "start the stack with `forgewatch up` or set FORGEWATCH_DEPLOY_URL"
+            ) from error
+        if answer.is_success:
+            return answer
+        said = f"the deploy server says: {_detail(answer)}"
+        if answer.is_server_error:
+            raise ServerUnavailableError(said)
+        raise ServerRefusedError(said, answer.status_code)
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code} {answer.text[:200]}"
+    if isinstance(detail, str):
+        return detail
+    # FastAPI's list of what is wrong with the request.
+    return "; ".join(f"{'.'.join(map(str, problem['loc'][1:]))}: {problem['msg']}" for problem in detail)

@@ -1,0 +1,106 @@
+"""The commands about releases against a real server in this process, without a broker."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from detector.release.artifact import EVALUATION, Artifact
+
+Terminal = Any
+"""The class of conftest.py, whose fixtures make it."""
+
+
+def test_an_operator_sees_the_evidence_approves_and_rolls_back(
+    answered: Terminal, proposed: Callable[..., Artifact]
+) -> None:
+    first = proposed()
+    shown = answered.json("release", first.digest[:8])
+    assert shown["evaluation"]["classes"] == ["real", "blend"]
+    assert "is live" in answered.ok("approve", first.digest[:8], "--as", "ada")
+    second = proposed(first)
+    assert answered.json("approve", second.digest, "--as", "Jürgen")["actor"] == "Jürgen"
+    rows = {row["digest"]: row["state"] for row in answered.json("releases")}
+    assert rows == {first.digest: "retired", second.digest: "live"}
+    assert answered.json("rollback", "--reason", "worse")["digest"] == first.digest
+    out = answered.ok("release", second.digest[:12])
+    assert "rolled back" in out
+    assert "worse" in out
+
+
+def test_to_approve_alone_and_to_promote_are_two_commands(
+    answered: Terminal, proposed: Callable[..., Artifact]
+) -> None:
+    short = proposed().digest[:12]
+    said = answered.ok("approve", short, "--only", "--as", "ada")
+    assert f"`forgewatch promote {short}` takes it live" in said
+    assert f"{short} (approved by ada, not live)" in answered.ok("status")
+    assert "counts until" in answered.ok("release", short)
+    assert f"{short} is live" in answered.ok("promote", short, "--as", "bea")
+    assert "promote is for a release that is approved" in answered.fails("promote", short)
+
+
+def test_where_two_must_approve_the_first_is_told_so(
+    answered: Terminal, proposed: Callable[..., Artifact], services: Services, settings: DeploySettings
+) -> None:
+    object.__setattr__(services.access, "settings", settings.model_copy(update={"approvals": 2}))
+    short = proposed().digest[:12]
+    said = answered.ok("approve", short, "--as", "ada")
+    assert "it does not score yet: another person must approve it too" in said
+    assert f"{short} is live" in answered.ok("approve", short, "--as", "bea")
+
+
+FINDING = "share of blend named"
+
+
+def test_findings_are_shown_and_taken_with_a_reason_each(
+    answered: Terminal, proposed: Callable[..., Artifact]
+) -> None:
+    short = proposed(named=0.1).digest[:12]
+    assert f"{short} (with findings: {FINDING})" in answered.ok("status")
+    assert "proposed with findings" in answered.ok("releases")
+    assert f"finding: {FINDING}: 0.1, bound 0.5" in answered.ok("release", short)
+    assert f'--accept "{FINDING}=WHY"' in answered.fails("approve", short)
+    assert "is not FINDING=WHY" in answered.fails("approve", short, "--accept", FINDING, code=2)
+    assert "is no finding" in answered.fails("approve", short, "--accept", "nonsense=why")
+    assert "is live" in answered.ok("approve", short, "--accept", f"{FINDING}=rare here", "--as", "ada")
+    assert f"accepted {FINDING}: rare here" in answered.ok("release", short)
+
+
+def test_at_a_terminal_a_reason_is_asked_for_each_finding_that_has_none(
+    answered: Terminal, proposed: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = proposed(named=0.1).digest[:12]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.prompt", lambda question: f"asked: {question}")
+    assert "is live" in answered.ok("approve", short)
+    history = answered.json("release", short)["history"]
+    assert history[1]["accepted"] == {FINDING: f"asked: why do you accept '{FINDING}'?"}
+
+
+def test_reject_is_for_good(answered: Terminal, proposed: Callable[..., Artifact]) -> None:
+    artifact = proposed()
+    assert answered.json("reject", artifact.digest[:6], "--reason", "forgets")["state"] == "rejected"
+    assert "rejected" in answered.fails("approve", artifact.digest[:6])
+
+
+def test_an_ambiguous_or_unknown_prefix_is_refused(
+    answered: Terminal, proposed: Callable[..., Artifact], services: Services
+) -> None:
+    digests = [proposed().digest for _ in range(17)]
+    # Of 17 digests two begin alike.
+    shared = next(d[0] for d in digests if sum(other[0] == d[0] for other in digests) > 1)
+    assert "releases begin" in answered.fails("release", shared)
+    assert "no release begins" in answered.fails("release", "zz")
+    assert len(services.ledger.events()) == 17
+
+
+def test_a_changed_byte_is_told_in_one_line(
+    answered: Terminal, proposed: Callable[..., Artifact], settings: DeploySettings
+) -> None:
+    artifact = proposed()
+    (Path(settings.artifacts_url) / artifact.digest / EVALUATION).write_text("{}")
+    assert EVALUATION in answered.fails("approve", artifact.digest[:8])

@@ -1,0 +1,182 @@
+"""The whole loop in a browser, from unknown items to a live release: by mouse, by keys alone, without script.
+
+The updater's own code takes the run, sends the candidate and ends the run. The training between takes minutes
+and is left out: the artifact is one that no one could run.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from playwright.sync_api import Locator, Page, expect
+from pydantic import SecretStr
+
+from deploy.access.roles import Person, Role, TokenRequest
+from deploy.releases.standing import fold
+from deploy.server.services import Services
+from detector.release.artifact import Artifact
+from memory.labels import history
+from updater.deploy_client import DeployClient
+from updater.records import Candidate
+from updater.settings import UpdaterSettings
+
+pytestmark = pytest.mark.slow
+
+
+class ByMouse:
+    """Whoever clicks. Needs no script."""
+
+    script = True
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def press(self, wanted: Locator) -> None:
+        wanted.click()
+
+    def write(self, field: Locator, text: str) -> None:
+        field.click()
+        self.page.keyboard.type(text)
+
+    def select(self, tiles: int) -> None:
+        """Select the first tiles of a cluster."""
+        for number in range(tiles):
+            self.page.locator(".tiles input[name=ids]").nth(number).click()
+
+    def split_off(self) -> None:
+        self.press(self.page.get_by_role("button", name="Split off", exact=True))
+
+    def call(self, family: str) -> None:
+        """Give the cluster its name."""
+        self.write(self.page.get_by_label("Call"), family)
+        self.press(self.page.get_by_role("button", name="Label", exact=True))
+
+
+class WithoutScript(ByMouse):
+    """Whoever clicks, in a browser that runs no script."""
+
+    script = False
+
+
+class ByKeys(ByMouse):
+    """Whoever has no mouse: Tab, Enter, and the page's own keys."""
+
+    def press(self, wanted: Locator) -> None:
+        self._tab_to(wanted)
+        self.page.keyboard.press("Enter")
+
+    def write(self, field: Locator, text: str) -> None:
+        self._tab_to(field)
+        self.page.keyboard.type(text)
+
+    def select(self, tiles: int) -> None:
+        self.page.wait_for_load_state()  # the page's script has run
+        for _ in range(tiles):
+            self.page.keyboard.press("ArrowRight")
+            self.page.keyboard.press("x")
+
+    def split_off(self) -> None:
+        self.page.keyboard.press("s")
+
+    def call(self, family: str) -> None:
+        self.page.keyboard.press("f")
+        self.page.keyboard.type(family)
+        self.page.keyboard.press("Enter")
+
+    def _tab_to(self, wanted: Locator) -> None:
+        expect(wanted).to_be_visible()
+        for _ in range(200):
+            if wanted.evaluate("element => element === document.activeElement"):
+                return
+            self.page.keyboard.press("Tab")
+        raise AssertionError(f"no Tab leads to {wanted}")
+
+
+@pytest.fixture
+def token_of(services: Services) -> Callable[[str, Role], str]:
+    """Makes a token for a person."""
+    root = Person("root", frozenset({"admin"}), "token")
+    return lambda name, role: (
+        services.access.tokens.add(TokenRequest(name=name, role=role, days=1), root).token
+    )
+
+
+@pytest.mark.parametrize("way", [ByMouse, ByKeys, WithoutScript])
+def test_unknown_items_become_a_live_release_that_a_second_person_approved(
+    way: type[ByMouse],
+    open_page: Callable[..., Page],
+    served: str,
+    services: Services,
+    fill: Callable[..., list[str]],
+    token_of: Callable[[str, Role], str],
+    make_artifact: Callable[..., Artifact],
+    candidate_of: Callable[[Artifact], Candidate],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
+    fill("two-families", 9)
+    updater = UpdaterSettings(deploy_url=served, deploy_token=SecretStr(token_of("updater", "updater")))
+    artifact = make_artifact()
+    ann, bea = (way(open_page(java_script_enabled=way.script)) for _ in range(2))
+
+    _enter(ann, token_of("ann", "approver"))
+    _go(ann, "Clusters")
+    ann.press(ann.page.locator(".cards a"))
+    expect(ann.page.get_by_role("heading", level=1)).to_contain_text("9 items")
+    ann.select(4)
+    ann.split_off()
+    expect(ann.page.get_by_role("heading", level=1)).to_contain_text("5 items")
+    ann.call("resampled")
+    ann.press(ann.page.locator(".cards a"))
+    expect(ann.page.get_by_role("heading", level=1)).to_contain_text("4 items")
+    ann.call("blended")
+    expect(ann.page.get_by_role("heading", level=1)).to_contain_text("0 unknown items")
+    assert sorted((entry.what, entry.exemplars, entry.actor) for entry in history(services.memory)) == [
+        ("blended", 4, "ann"),
+        ("resampled", 5, "ann"),
+    ]
+
+    _go(ann, "Updates")
+    ann.press(ann.page.get_by_role("button", name="Ask for an update"))
+    expect(ann.page.get_by_role("heading", level=1)).to_contain_text("Update 1 queued")
+    _carry_out(services, updater, artifact, candidate_of(artifact))
+    _look_at_release(ann, artifact)
+    expect(ann.page.locator("main")).to_contain_text("ann asked for the update that made release")
+    expect(ann.page.get_by_role("button", name="Approve")).to_have_count(0)
+
+    _enter(bea, token_of("bea", "approver"))
+    _look_at_release(bea, artifact)
+    expect(bea.page.get_by_role("heading", name="Gates")).to_be_visible()
+    bea.press(bea.page.get_by_role("button", name="Approve and take live"))
+    expect(bea.page.get_by_role("heading", level=1)).to_contain_text("live")
+    live = fold(services.ledger.events()).live
+    assert (live.digest, live.actor, live.requested_by) == (artifact.digest, "bea", "ann")
+
+
+def _enter(visitor: ByMouse, token: str) -> None:
+    visitor.page.goto("/")
+    visitor.write(visitor.page.get_by_label("Your token"), token)
+    visitor.press(visitor.page.get_by_role("button", name="Sign in"))
+    expect(visitor.page.get_by_role("heading", level=1)).to_have_text("Now")
+
+
+def _go(visitor: ByMouse, view: str) -> None:
+    """Go to a view by the menu."""
+    visitor.press(visitor.page.get_by_role("navigation", name="Views").get_by_role("link", name=view))
+
+
+def _look_at_release(visitor: ByMouse, artifact: Artifact) -> None:
+    _go(visitor, "Releases")
+    visitor.press(visitor.page.get_by_role("link", name=artifact.version))
+
+
+def _carry_out(services: Services, settings: UpdaterSettings, artifact: Artifact, made: Candidate) -> None:
+    """Take the run, send the candidate, and end the run, as the updater does."""
+    lease = services.runs.claim("runner")
+    assert lease is not None
+    with DeployClient(settings) as deploy:
+        deploy.put(artifact)
+        deploy.propose(made)
+    services.runs.finish(lease, "proposed", candidate=artifact.digest)

@@ -1,0 +1,114 @@
+"""Now and Sources: what is going on, told at once whatever is away."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from streams import await_that
+from verdicts import make_item, make_verdict
+
+from deploy.server.services import Services
+from deploy.server.surroundings import Surroundings, Watch
+from ingest.records import InRecord
+from memory.records import Raised
+from memory.shift.alarms import put_raised
+from memory.sources import list_sources
+from memory.verdict_index import note_verdicts
+
+HOSTILE = "<script>alert(1)</script>\u202e\x07camera"
+Note = Callable[..., None]
+
+
+@pytest.fixture
+def note(services: Services) -> Note:
+    """Notes verdicts as the thread does that watches them."""
+
+    def put(*labels: str, source: str = "camera-7", at: int = 0) -> None:
+        topic = services.ingest.media_topic
+        noted = []
+        for number, label in enumerate(labels, at):
+            verdict = make_verdict(
+                make_item(number, topic=topic, source=source), label=label, release="a" * 64
+            )
+            noted.append((InRecord("verdicts", 0, number, 1000 + number, None, b"", ()), verdict))
+        with services.memory.note() as connection:
+            note_verdicts(connection, noted)
+
+    return put
+
+
+def test_the_newest_verdicts_are_shown_newest_first_each_with_a_link(page: Any, note: Note) -> None:
+    note("real", "unknown", *["fake"] * 20)
+    text = page.get("/").text
+    assert text.index("-0-21<") < text.index("-0-20<")
+    assert "-0-1<" not in text
+    assert 'href="/page/verdicts/forgewatch.media-0-21"' in text
+
+
+def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page: Any) -> None:
+    assert "not known" in page.get("/").text
+    await_that(lambda: "no broker answers" in page.get("/").text, 20)
+
+
+def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_not_last() -> None:
+    asked, let_go = [], threading.Event()
+
+    def ask() -> Surroundings:
+        asked.append(1)
+        let_go.wait(20)
+        if len(asked) == 1:
+            raise ValueError("no")
+        return Surroundings(lag_problem=None)
+
+    watch = Watch(ask, kept_s=0)
+    assert [watch.last().lag_problem for _ in range(5)] == ["asking"] * 5
+    assert len(asked) == 1
+    let_go.set()
+    await_that(lambda: watch.last().lag_problem is None, 20)
+
+
+def test_a_source_has_its_verdicts_its_exemplars_and_its_alarms_and_its_name_does_nothing(
+    page: Any, services: Services, note: Note, fill: Callable[..., list[str]]
+) -> None:
+    note("real", "real", "unknown", "fake", source=HOSTILE)
+    fill("c1", 3, source=HOSTILE)
+    fill("c2", 5, source="calm", place=1)
+    raised = Raised(
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        source=HOSTILE,
+        release="a" * 64,
+        items=9,
+        since=3,
+        log_e=5,
+        log_limit=4,
+    )
+    with services.memory.write() as connection:
+        put_raised(connection, raised, (), ())
+    with services.memory.read() as connection:
+        shifted, calm = list_sources(connection)
+    assert (shifted.name, shifted.shelves, shifted.said, len(shifted.alarms)) == (
+        HOSTILE,
+        {"unknown": 3},
+        {"real": 2, "unknown": 1, "fake": 1},
+        1,
+    )
+    assert (calm.name, calm.items) == ("calm", 0)
+    for path in ("/page/sources", "/", "/page/clusters"):
+        text = page.get(path).text
+        assert "<script>alert" not in text
+        assert "\u202e" not in text
+    shown = page.get("/page/source", params={"name": HOSTILE})
+    assert "&lt;script&gt;" in shown.text
+    assert "unknown</dt><dd>3" in shown.text
+
+
+def test_a_source_of_which_nothing_is_kept_says_so(page: Any) -> None:
+    assert "keeps none of its items" in page.get("/page/source", params={"name": "nobody"}).text
+
+
+def test_dead_letters_that_cannot_be_read_say_why_and_a_mistyped_place_is_one_line(page: Any) -> None:
+    assert "no broker answers" in page.get("/page/dead-letters").text
+    refused = page.get("/page/dead-letters", params={"before": "0:1,x"})
+    assert (refused.status_code, "before:" in refused.text) == (422, True)

@@ -1,0 +1,153 @@
+"""Whoever cuts the record's tail or computes it anew differs from what was published of it."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from deploy.record.acts import Act
+from deploy.record.chain import BrokenChainError, Head, link
+from deploy.record.heads import HeadsDifferError, PublishedHead, accept, compare, of_now
+from deploy.record.record import Record
+
+ROWS = 120
+
+
+@pytest.fixture
+def published(record: Record) -> list[PublishedHead]:
+    """The heads that were published of a record, one an act."""
+    record.append(*(Act("ada", "label", f"label {number}", {"family": "blend"}) for number in range(ROWS)))
+    return [of_now(record, Head(act.sequence, act.hash)) for act in reversed(record.entries(ROWS))]
+
+
+def verify(record: Record, heads: Sequence[PublishedHead]) -> None:
+    """Prove the chain, then compare it."""
+    record.prove_whole()
+    compare(record, heads)
+
+
+def compacted(heads: Sequence[PublishedHead]) -> list[PublishedHead]:
+    """What compaction leaves of them at least: the newest of every hundred acts."""
+    return list({head.size // 100: head for head in heads}.values())
+
+
+def compute_anew(shell: sqlite3.Connection, database: str, start: int) -> None:
+    """Make a chain of what is there, from a row on, as somebody does who knows how."""
+    shell.row_factory = sqlite3.Row
+    before = database
+    for row in shell.execute("SELECT * FROM deploy_record ORDER BY sequence").fetchall():
+        if row["sequence"] >= start:
+            hash_ = link(before, dict(row))
+            shell.execute("UPDATE deploy_record SET hash = ? WHERE sequence = ?", (hash_, row["sequence"]))
+            before = hash_
+        else:
+            before = row["hash"]
+
+
+def edit(shell: sqlite3.Connection, database: str, row: int, rng: np.random.Generator) -> int:
+    column = rng.choice(["at", "actor", "action", "subject", "details", "hash"])
+    value = '{"family": "real"}' if column == "details" else f"{rng.integers(10**9)}"
+    shell.execute(f"UPDATE deploy_record SET {column} = ? WHERE sequence = ?", (value, row))
+    return row
+
+
+def delete(shell: sqlite3.Connection, database: str, row: int, rng: np.random.Generator) -> int:
+    shell.execute("DELETE FROM deploy_record WHERE sequence = ?", (row,))
+    return row
+
+
+def insert(shell: sqlite3.Connection, database: str, row: int, rng: np.random.Generator) -> int:
+    for at in range(ROWS, row - 1, -1):
+        shell.execute("UPDATE deploy_record SET sequence = ? WHERE sequence = ?", (at + 1, at))
+    shell.execute(
+        "INSERT INTO deploy_record (sequence, at, actor, action, subject, details, hash)"
+        " SELECT ?, at, 'eve', action, subject, details, hash FROM deploy_record WHERE sequence = 1 OR"
+        " sequence = 2 LIMIT 1",
+        (row,),
+    )
+    return row
+
+
+def cut(shell: sqlite3.Connection, database: str, row: int, rng: np.random.Generator) -> int:
+    shell.execute("DELETE FROM deploy_record WHERE sequence >= ?", (row,))
+    return row
+
+
+def recompute(shell: sqlite3.Connection, database: str, row: int, rng: np.random.Generator) -> int:
+    shell.execute("UPDATE deploy_record SET actor = 'eve' WHERE sequence = ?", (row,))
+    compute_anew(shell, database, row)
+    return row
+
+
+Tampering = Callable[[sqlite3.Connection, str, int, np.random.Generator], int]
+
+
+@pytest.fixture
+def untouched(shell: sqlite3.Connection, published: object) -> Iterator[sqlite3.Connection]:
+    """The record as it was, to be written over the changed one."""
+    copy = sqlite3.connect(":memory:")
+    shell.backup(copy)
+    yield copy
+    copy.close()
+
+
+@pytest.mark.parametrize("tampering", [edit, delete, insert, cut, recompute])
+@pytest.mark.parametrize("compaction", [False, True])
+def test_of_a_hundred_tamperings_of_each_kind_all_are_noticed_where_they_begin(
+    record: Record,
+    published: list[PublishedHead],
+    shell: sqlite3.Connection,
+    untouched: sqlite3.Connection,
+    tampering: Tampering,
+    compaction: bool,
+) -> None:
+    """With what compaction leaves, a chain that was computed anew is noticed, and the place is a range."""
+    rng, heads = np.random.default_rng(23), compacted(published) if compaction else published
+    for _ in range(100):
+        untouched.backup(shell)
+        shell.execute("BEGIN")
+        row = tampering(shell, record.id, int(rng.integers(1, ROWS + 1)), rng)
+        shell.execute("COMMIT")
+        place = "a row from" if tampering is recompute and compaction else f"row {row} "
+        with pytest.raises((BrokenChainError, HeadsDifferError), match=place):
+            verify(record, heads)
+    untouched.backup(shell)
+    verify(record, heads)
+
+
+@pytest.mark.parametrize("tampering", [cut, recompute])
+def test_without_published_heads_neither_a_cut_tail_nor_a_new_chain_shows(
+    record: Record, published: list[PublishedHead], shell: sqlite3.Connection, tampering: Tampering
+) -> None:
+    tampering(shell, record.id, 50, np.random.default_rng(0))
+    verify(record, [])
+
+
+def test_a_difference_that_is_accepted_is_on_record_and_settles_no_later_one(
+    record: Record, published: list[PublishedHead], shell: sqlite3.Connection
+) -> None:
+    assert not accept(record, published, "ada", "for nothing")
+    cut(shell, record.id, 100, np.random.default_rng(0))
+    assert accept(record, published, "ada", "restored the backup of 3 May")
+    compare(record, published)
+    act = record.entries(1)[0]
+    assert (act.sequence, act.actor, act.details["reason"]) == (100, "ada", "restored the backup of 3 May")
+    later = [*published, of_now(record, record.head())]
+    compare(record, later)
+    cut(shell, record.id, 100, np.random.default_rng(0))
+    with pytest.raises(HeadsDifferError, match="row 100 of the record is gone"):
+        compare(record, later)
+
+
+def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(
+    record: Record, published: list[PublishedHead]
+) -> None:
+    forged = PublishedHead(database=record.id, size=10**9, hash="f" * 64, at=datetime(2999, 1, 1, tzinfo=UTC))
+    with pytest.raises(HeadsDifferError, match=r"row 121 .* gone.*record accept"):
+        compare(record, [*published, forged])
+    accept(record, [*published, forged], "ada", "forged")
+    compare(record, [*published, forged])
+    assert json.dumps(record.entries(1)[0].details["heads"]) == json.dumps(["f" * 64])
