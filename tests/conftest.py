@@ -70,6 +70,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
 
 pytest_plugins = [
     "artifacts",
+    "forked",
     "published",
     "s3_server",
     "two_processes",

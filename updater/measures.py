@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.covariance import ledoit_wolf
-from sklearn.metrics import roc_curve
 
 
 def auroc(positive: ArrayLike, negative: ArrayLike) -> float:
@@ -27,6 +25,8 @@ def roc_points(positive: ArrayLike, negative: ArrayLike, most: int) -> NDArray[n
     The scores are those of `auroc`; both ends are among the points, and what is left out is spread evenly
     along the curve. Empty where one of the scores is.
     """
+    from sklearn.metrics import roc_curve  # as slow to load as in `_within_class`
+
     high, low = np.asarray(positive, np.float64), np.asarray(negative, np.float64)
     if not len(high) or not len(low):
         return np.zeros((0, 2))
@@ -124,6 +124,8 @@ def _within_class(
     features: NDArray[np.float32], families: NDArray[np.str_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return each feature's scale [F] and, in it, the shrunk covariance's eigenvalues [F] and vectors."""
+    from sklearn.covariance import ledoit_wolf  # it takes a second, and the deploy server has no use for it
+
     centred = features.astype(np.float64)
     for family in np.unique(families):
         centred[families == family] -= centred[families == family].mean(0)

@@ -14,6 +14,7 @@ most V items that depend on each other, each to the power of 1 / V, pay together
 theorem for independent scores (Jensen's inequality). For bursts it holds as far as the estimate of V does.
 """
 
+import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Self
@@ -39,9 +40,13 @@ deviations their normal scores shift. At an item AUC of A that is sqrt(2) * ndtr
 1.8."""
 
 _SHARES, _SHIFTS = np.array(BETS).T
+_HALF_SQUARES = _SHIFTS**2 / 2
 
 _WINDOW = 30
 """Items in the sums that V is estimated from: more than the longest burst that the test allows for, 20."""
+
+_APART = np.repeat((-1.0, 1.0, 0.0), _WINDOW)
+"""What the difference of the two older of three adjacent sums weighs each score with."""
 
 _MARGIN = 1.75
 """V - 1 over what differences of such sums show of it: 0.65 of bursts of 20. The rest is for chance."""
@@ -93,7 +98,7 @@ class ShiftTest:
         """Take the next score in; return its p-value in (0, 1), small for a high one; None: only gathered."""
         uniform, place = self._draw()
         self.seen += 1
-        above, equal = int((self.kept > score).sum()), int((self.kept == score).sum())
+        above, equal = np.count_nonzero(self.kept > score), np.count_nonzero(self.kept == score)
         p = (above + uniform * (equal + 1)) / (len(self.kept) + 1)
         bets = len(self.kept) >= self.gather
         if bets:
@@ -111,7 +116,7 @@ class ShiftTest:
     def _bet(self, p: float) -> None:
         self.bets += 1
         begins = self.bets**-_LATER - (self.bets + 1) ** -_LATER
-        self.log_capital = np.logaddexp(self.log_capital, np.log(begins / len(BETS)))
+        self.log_capital = np.logaddexp(self.log_capital, math.log(begins / len(BETS)))
         self.log_capital += log_bets(p) / max(1.0, 1 + _MARGIN * (self.variance - 1))
 
     def _estimate(self, p: float) -> None:
@@ -119,12 +124,11 @@ class ShiftTest:
 
         The newest sum waits, so that V knows nothing yet of a shift when the first bets on it are placed.
         """
-        self.recent = np.append(self.recent, -ndtri(p))[-3 * _WINDOW :]
+        self.recent = np.concatenate((self.recent[1 - 3 * _WINDOW :], (-ndtri(p),)))
         count = self.seen - 3 * _WINDOW + 1
         if count > 0:
-            before, after, _ = self.recent.reshape(3, _WINDOW).sum(1)
             weight = 1 / min(self.gather / 8 + count, self.most)
-            self.variance += weight * float((after - before) ** 2 / (2 * _WINDOW) - self.variance)
+            self.variance += weight * (float(self.recent @ _APART) ** 2 / (2 * _WINDOW) - self.variance)
 
     def _keep(self, score: float, place: int) -> None:
         if len(self.kept) < self.most:
@@ -135,7 +139,7 @@ class ShiftTest:
     @property
     def log_e(self) -> float:
         """The natural logarithm of the capital, which began at 1."""
-        later = -_LATER * np.log(self.bets + 1.0)
+        later = -_LATER * math.log(self.bets + 1)
         return float(np.logaddexp(np.logaddexp.reduce(self.log_capital), later))
 
     def to_bytes(self) -> bytes:
@@ -167,7 +171,7 @@ def log_bets(p: float) -> NDArray[np.float64]:
 
     It is the likelihood ratio of normal scores of which a share is shifted.
     """
-    return np.asarray(np.log1p(_SHARES * np.expm1(_SHIFTS * -ndtri(p) - _SHIFTS**2 / 2)))
+    return np.asarray(np.log1p(_SHARES * np.expm1(_SHIFTS * -ndtri(p) - _HALF_SQUARES)))
 
 
 def began(p_values: NDArray[np.float64]) -> int:

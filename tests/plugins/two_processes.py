@@ -1,11 +1,13 @@
 """How tests share a machine and a process: a file at a time, the longest ones first, logs as they were."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+from ingest.sandbox.forks import Forks
 
 # How long an example takes is the machine's affair: no test is timed.
 settings.register_profile("forgewatch", deadline=None)
@@ -48,3 +50,28 @@ def logs_as_they_were() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+class _KeptForks(Forks):
+    """One that outlives its sandbox."""
+
+    def close(self) -> None:
+        """Leave it to the sandbox of the next test."""
+
+
+@pytest.fixture(scope="session")
+def kept_forks() -> Iterator[Callable[[int], Forks]]:
+    """Gives the process that decoding children are forked from: its start takes a second."""
+    kept: dict[int, _KeptForks] = {}
+    yield lambda max_pixels: kept.get(max_pixels) or kept.setdefault(max_pixels, _KeptForks(max_pixels))
+    for forks in kept.values():
+        Forks.close(forks)
+
+
+@pytest.fixture(autouse=True)
+def sandboxes_fork_from_one_process(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kept_forks: Callable[[int], Forks]
+) -> None:
+    """The sandboxes' own tests aside."""
+    if "tests/ingest/" not in request.node.path.as_posix():
+        monkeypatch.setattr("ingest.sandbox.sandbox.Forks", kept_forks)

@@ -3,7 +3,6 @@
 import random
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import httpx
 import psutil
 import pytest
 from safetensors.torch import load_file
-from update_processes import awaited, kill
+from update_processes import awaited
 
 from updater.torchrun import torchrun
 
@@ -22,16 +21,15 @@ DEATHS = 3
 
 
 @pytest.fixture
-def start(start_process):
-    """Starts a run; of several processes, under torchrun. Its training is short."""
+def start(fork):
+    """Starts a run. Its training is short."""
+    return lambda environment: fork(SHORT, environment)
 
-    def start(environment, processes=1):
-        launcher = [sys.executable]
-        if processes > 1:
-            launcher = torchrun(processes)[: -len(["-m", "updater.run"])]
-        return start_process([*launcher, str(SHORT)], environment)
 
-    return start
+@pytest.fixture
+def start_together(fork_together):
+    """Starts a run of so many processes, whose training is short; none of them is torchrun."""
+    return lambda count, environment: fork_together(count, SHORT, environment)
 
 
 def media(remember):
@@ -134,7 +132,7 @@ def test_a_signal_before_anything_was_done_is_no_success(environment, table_of, 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
-    environment, table_of, start, remember, deploy_server, processes
+    environment, table_of, start_together, remember, deploy_server, processes
 ):
     media(remember)
     seed = random.randrange(10**6)
@@ -145,7 +143,7 @@ def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
         table = table_of(unbroken)
         run, _ = table.request("manual/1", "manual", "ann")
         begun = time.monotonic()
-        assert start(unbroken, processes).wait(400) == 0
+        assert [one.wait(400) for one in start_together(processes, unbroken)] == [0] * processes
         lasts_s = time.monotonic() - begun
         wanted = table.get(run.id).candidate
         assert proposals(url) == [wanted]
@@ -155,13 +153,15 @@ def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
         run, _ = table.request("manual/1", "manual", "ann")
         deaths = 0
         while table.get(run.id).state != "proposed":
-            process = start(killed, processes)
+            begun = start_together(processes, killed)
             try:
-                process.wait(chance.uniform(0.2, 0.7) * lasts_s if deaths < DEATHS else 400)
+                begun[0].wait(chance.uniform(0.2, 0.7) * lasts_s if deaths < DEATHS else 400)
             except psutil.TimeoutExpired:
                 assert deaths < DEATHS
-                kill(process)
                 deaths += 1
+            for one in begun:
+                one.kill()
+                one.wait()
         ended = table.get(run.id)
         assert deaths > 0
         assert ended.candidate == wanted
@@ -170,7 +170,7 @@ def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
 
 @pytest.mark.parametrize("backbone", ["none", "lcnet_050"])
 def test_two_processes_make_the_network_of_one(
-    environment, table_of, start, remember, deploy_server, backbone
+    environment, table_of, start_together, remember, deploy_server, backbone
 ):
     media(remember)
     networks, candidates = [], []
@@ -179,7 +179,7 @@ def test_two_processes_make_the_network_of_one(
             settings = environment(url, f"of-{processes}", BACKBONE=backbone)
             table = table_of(settings)
             run, _ = table.request("manual/1", "manual", "ann")
-            assert start(settings, processes).wait(400) == 0
+            assert [one.wait(400) for one in start_together(processes, settings)] == [0] * processes
             assert table.get(run.id).state == "proposed"
             candidates.append(table.get(run.id).candidate)
             folder = Path(settings["FORGEWATCH_UPDATER_WORK_DIR"]) / f"run-{run.id}"
@@ -199,19 +199,20 @@ def test_two_processes_make_the_network_of_one(
 
 
 def test_the_death_of_one_process_ends_all_and_the_update_goes_on(
-    environment, table_of, start, remember, deploy_server
+    environment, table_of, start_process, start_together, remember, deploy_server
 ):
     media(remember)
     with deploy_server() as (url, _):
         settings = environment(url)
         table = table_of(settings)
         run, _ = table.request("manual/1", "manual", "ann")
-        process = start(settings, processes=2)
+        launcher = torchrun(2)[: -len(["-m", "updater.run"])]
+        process = start_process([*launcher, str(SHORT)], settings)
         awaited(lambda: table.get(run.id).stage == "backbone", process)
         own = psutil.Process(process.pid).children()
         (follower,) = [one for one in own if one.environ().get("RANK") == "1"]
         follower.kill()
         assert process.wait(60) == 1
         assert table.get(run.id).state in ("running", "queued")
-        assert start(settings, processes=2).wait(400) == 0
+        assert [one.wait(400) for one in start_together(2, settings)] == [0, 0]
         assert table.get(run.id).state == "proposed"

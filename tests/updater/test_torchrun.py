@@ -1,6 +1,6 @@
 """`python -m updater` where there are several GPUs: two processes on the CPU stand for them."""
 
-import subprocess
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -21,16 +21,10 @@ TWO = Path(__file__).with_name("process_of_two_gpus.py")
 SHORT = {"EPOCHS": "5", "BATCH": "16"}
 
 
-@pytest.fixture
-def start(start_process):
-    """Starts an updater."""
-    return lambda environment, *command: start_process([sys.executable, *command], environment)
-
-
 def ranks(process):
     """Return the processes that torchrun started for an updater, by their rank."""
     found = {}
-    for launcher in process.children():
+    for launcher in psutil.Process(process.pid).children():
         for one in launcher.children():
             found[one.environ().get("RANK")] = one
     return found
@@ -44,18 +38,18 @@ def worst(folder, other):
 
 
 def test_two_gpus_train_the_network_of_one_though_a_process_of_them_dies(
-    environment, table_of, start, remember, deploy_server
+    environment, table_of, fork, remember, deploy_server
 ):
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
         one = environment(url, "one", **SHORT)
         table_of(one).request("manual/1", "manual", "ann")
-        alone = start(one, str(ONE))
+        alone = fork(ONE, one)
         two = environment(url, "two", **SHORT)
         table = table_of(two)
         run, _ = table.request("manual/1", "manual", "ann")
-        process = start(two, str(TWO))
+        process = fork(TWO, two)
         awaited(lambda: table.get(run.id).stage == "backbone", process)
         assert ranks(process).keys() == {"0", "1"}
         ranks(process)["1"].kill()
@@ -67,7 +61,7 @@ def test_two_gpus_train_the_network_of_one_though_a_process_of_them_dies(
 
 
 def test_told_to_stop_it_takes_its_processes_along_and_gives_the_update_back(
-    environment, table_of, start, remember, deploy_server
+    environment, table_of, fork, remember, deploy_server
 ):
     remember("real", 40)
     remember("blocky", 40)
@@ -75,16 +69,15 @@ def test_told_to_stop_it_takes_its_processes_along_and_gives_the_update_back(
         settings = environment(url, **SHORT)
         table = table_of(settings)
         run, _ = table.request("manual/1", "manual", "ann")
-        process = start(settings, str(TWO))
+        process = fork(TWO, settings)
         awaited(lambda: table.get(run.id).stage == "backbone", process)
-        begun = process.children(recursive=True)
-        process.terminate()
+        begun = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
         assert not psutil.wait_procs(begun, timeout=10)[1]
         back = table.get(run.id)
         assert (back.state, back.takeovers, back.lease_until) == ("queued", 0, None)
-        once = subprocess.run([sys.executable, str(TWO), "--once"], env=settings, timeout=300, check=False)
-        assert once.returncode == 0
+        assert fork(TWO, settings, "--once").wait(300) == 0
         assert table.get(run.id).state == "proposed"
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from memory.records import REAL
 from updater.candidate.evaluate import Calls
@@ -63,7 +63,9 @@ def forgotten(
     fell = before.named(items)[mine].astype(float) - after.named(items)[mine]
     families, groups = (np.array(of)[mine] for of in (items.families, items.groups))
     mean, variance, count = mean_over_groups(fell, families, groups)
-    reach = float(t.ppf(CONFIDENCE, count - 1)) * math.sqrt(variance) if math.isfinite(variance) else math.inf
+    reach = (
+        float(stdtrit(count - 1, CONFIDENCE)) * math.sqrt(variance) if math.isfinite(variance) else math.inf
+    )
     weights = balanced_weights(families, groups)
     return Forgotten(
         low=max(-1.0, mean - reach),

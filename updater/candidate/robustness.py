@@ -15,7 +15,7 @@ import numpy as np
 import structlog
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from memory.records import REAL
 from updater.candidate.evaluate import Judge
@@ -202,7 +202,7 @@ def lost_on(
     share = sum(mean for mean, _, _ in sides) / 2
     freedom = sum(count - 1 for _, _, count in sides)
     spread = math.sqrt(sum(variance for _, variance, _ in sides)) / 2
-    reach = float(t.ppf(CONFIDENCE, freedom)) * spread if math.isfinite(spread) else math.inf
+    reach = float(stdtrit(freedom, CONFIDENCE)) * spread if math.isfinite(spread) else math.inf
     return Lost(
         share=share,
         low=max(-1.0, share - reach),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from updater.data.real_clips import LEAST_VIDEOS
 from updater.measures import balanced_weights, conformal_bound, weighted_quantile
@@ -168,7 +168,7 @@ def conservative_share(count: int, share: float, confidence: float) -> float:
     1934); 0 where even none above would not say so.
     """
     above = 0
-    while above + 1 <= count and beta.ppf(confidence, above + 2, count - above - 1) <= share:
+    while above + 1 <= count and betaincinv(above + 2, count - above - 1, confidence) <= share:
         above += 1
     return above / count
 

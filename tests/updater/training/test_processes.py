@@ -1,7 +1,5 @@
 import importlib.util
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,20 +21,13 @@ def script():
 
 
 @pytest.fixture(scope="module")
-def folder(labelled, tmp_path_factory):
-    """Where two processes under torchrun wrote what they have."""
+def folder(labelled, tmp_path_factory, fork_together):
+    """Where two processes wrote what they have."""
     folder = tmp_path_factory.mktemp("processes")
     items = labelled({"real": 6, "blocky": 6, "striped": 4})
     np.savez(folder / "items.npz", families=items.families, crops=items.crops, starts=items.starts)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    root = SCRIPT.parents[3]
-    subprocess.run(
-        [*command, "--nproc-per-node=2", str(SCRIPT), str(folder)],
-        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
-        timeout=180,
-        check=True,
-        cwd=root,
-    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    assert [one.wait(180) for one in fork_together(2, SCRIPT, environment, str(folder))] == [0, 0]
     return folder
 
 

@@ -1,12 +1,13 @@
 """Each network has as many parameters as is printed of it, and two processes train the network of one."""
 
 import math
-import subprocess
-import sys
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 from safetensors.torch import load_file
 from torch import nn
 
@@ -93,13 +94,14 @@ SCRIPT = Path(__file__).with_name("train_in_processes.py")
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_network_of_one(tmp_path: Path) -> None:
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+def test_two_processes_train_the_network_of_one(
+    tmp_path: Path, fork_together: Callable[..., list[Forked]]
+) -> None:
     found = []
     for processes in (1, 2):
         file = tmp_path / f"{processes}.safetensors"
-        command = [*launched, f"--nproc-per-node={processes}", str(SCRIPT), str(file)]
-        subprocess.run(command, check=True, timeout=300)
+        begun = fork_together(processes, SCRIPT, os.environ, str(file))
+        assert [one.wait(300) for one in begun] == [0] * processes
         found.append(load_file(file))
     one, two = found
     assert one.keys() == two.keys()

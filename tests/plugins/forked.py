@@ -1,0 +1,100 @@
+"""Processes forked from one that has imported torch and timm already: to import them takes five seconds."""
+
+import contextlib
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_IMPORTED = [
+    "forked",
+    "torch._dynamo",
+    "timm",
+    "updater.candidate.builder",
+    "updater.process",
+    "updater.runner",
+]
+
+Fork = Callable[..., "Forked"]
+
+
+class Forked:
+    """A script in a process of its own, with the names that psutil.Popen has for what tests ask of it."""
+
+    def __init__(self, script: Path, environment: Mapping[str, str], *arguments: str) -> None:
+        _CONTEXT.set_forkserver_preload(_IMPORTED)
+        self._process = _CONTEXT.Process(target=_run, args=(str(script), dict(environment), arguments))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        self.send_signal = lambda number: os.kill(self.pid, number)
+        self.kill = self._process.kill
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, None while it runs; negative is the signal that ended it."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code. Raises psutil.TimeoutExpired."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise psutil.TimeoutExpired(timeout, self.pid)
+        return self._process.exitcode
+
+
+def _run(script: str, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Fork]:
+    """Starts a script in an environment, with arguments; what is left of it after the file is killed."""
+    with contextlib.ExitStack() as ends:
+
+        def fork(script: Path, environment: Mapping[str, str], *arguments: str) -> Forked:
+            process = Forked(script, environment, *arguments)
+            ends.callback(process.wait)
+            ends.callback(process.kill)
+            return process
+
+        yield fork
+
+
+@pytest.fixture(scope="module")
+def fork_together(fork: Fork) -> Callable[..., list[Forked]]:
+    """Starts so many processes of a script as torchrun would, whose place this process takes."""
+    import torch.distributed as dist
+
+    stores = []
+
+    def fork_together(
+        count: int, script: Path, environment: Mapping[str, str], *arguments: str
+    ) -> list[Forked]:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+        stores.append(store)
+        shared = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(store.port),
+            "WORLD_SIZE": str(count),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+        return [fork(script, {**environment, **shared, **rank}, *arguments) for rank in ranks]
+
+    return fork_together
