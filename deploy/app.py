@@ -32,7 +32,7 @@ from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import LedgerError
 from deploy.releases.standing import fold
-from deploy.server import clusters, lineage, memory, record, releases, status
+from deploy.server import clusters, lineage, memory, purge, record, releases, status
 from deploy.server.services import Services
 from deploy.server.surroundings import Watch, ask
 from deploy.settings import DeploySettings
@@ -97,6 +97,7 @@ _ROUTERS = (
     releases.router,
     clusters.router,
     memory.router,
+    purge.router,
     lineage.router,
     record.router,
     status.router,

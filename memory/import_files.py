@@ -16,6 +16,7 @@ from ingest.records import Decoded, MediaPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from memory import acts
+from memory.blocked import SourceBlockedError, blocked_among
 from memory.contradictions import near_duplicates
 from memory.crops.crop_store import CropStore
 from memory.crops.scans import Measure, RealVideo, is_scanned, measured, scans
@@ -168,7 +169,7 @@ def write(
 
     A file's id is its content's: to import again, after an interruption too, adds only what is
     missing. labels are those that an earlier part of the same import opened, by class; they are
-    extended. Raises LabelError, UnknownExemplarError,
+    extended. Raises LabelError, UnknownExemplarError, SourceBlockedError,
     StoreUnavailableError, CropsUnavailableError.
     """
     arrivals, done = prepared.arrivals, prepared.done
@@ -177,6 +178,10 @@ def write(
     opened = dict(labels)
     by_family: dict[str, list[str]] = {}
     with store.write() as connection:
+        if refused := blocked_among(connection, {arrival.source for arrival in new}):
+            raise SourceBlockedError(
+                f"the source {min(refused)!r} is blocked: `forgewatch memory unblock` lets it in again"
+            )
         remembered = remember(connection, crops, index, new, digests)
         for item in remembered.new:
             by_family.setdefault(arrivals[item][1], []).append(item)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 
 from ingest.records import MediaError
 from ingest.trace_context import TraceContext
+from memory.blocked import blocked_among
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore, Views
 from memory.features import FEATURE_VERSION, features_of
 from memory.index.index import Index
@@ -84,11 +85,12 @@ class Arrival:
 @dataclass(frozen=True)
 class Remembered:
     """What became of some arrivals: ids of the new rows; how many were known by their id; how many
-    of the new ones joined the group of an earlier item."""
+    of the new ones joined the group of an earlier item; how many were of a blocked source."""
 
     new: tuple[str, ...]
     known: int
     duplicates: int
+    blocked: int = 0
 
 
 def check(arrival: Arrival) -> Arrival:
@@ -108,7 +110,7 @@ def remember(
     crops_digests: Sequence[str],
     near: float = NEAR_DUPLICATE_DISTANCE,
 ) -> Remembered:
-    """Write unlabelled rows on the unknown shelf, once for each id.
+    """Write unlabelled rows on the unknown shelf, once for each id, but for those of blocked sources.
 
     Items closer than near, in the distance of `Index.search`, share a group.
 
@@ -118,10 +120,13 @@ def remember(
     """
     arrivals = _told_apart(connection, arrivals)
     digest_of = {a.id: digest for a, digest in zip(arrivals, crops_digests, strict=True)}
+    blocked = blocked_among(connection, {a.source for a in arrivals})
+    came, arrivals = len(arrivals), [a for a in arrivals if a.source not in blocked]
+    left = came - len(arrivals)
     known = media_of(connection, [a.id for a in arrivals])
     new = list({a.id: a for a in arrivals if a.id not in known}.values())
     if not new:
-        return Remembered((), len(arrivals), 0)
+        return Remembered((), len(arrivals), 0, left)
     index.catch_up(connection)
     features = _matrix(index, new)
     purged = crops.missing([digest_of[a.id] for a in new])
@@ -156,7 +161,7 @@ def remember(
         ],
     )
     joined = sum(group not in (a.id, a.group) for a, group in zip(new, groups, strict=True))
-    return Remembered(tuple(a.id for a in new), len(arrivals) - len(new), joined)
+    return Remembered(tuple(a.id for a in new), len(arrivals) - len(new), joined, left)
 
 
 def _told_apart(connection: Connection, arrivals: Sequence[Arrival]) -> list[Arrival]:

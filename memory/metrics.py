@@ -16,6 +16,7 @@ from memory.store import Store, StoreUnavailableError
 CONSUMED = Counter("forgewatch_memory_consumed", "Messages taken from the unknowns topic and committed.")
 REMEMBERED = Counter("forgewatch_memory_remembered", "Exemplars written.")
 REPEATED = Counter("forgewatch_memory_repeated", "Messages whose exemplar was there already.")
+BLOCKED = Counter("forgewatch_memory_blocked", "Messages of blocked sources: nothing of them is kept.")
 DUPLICATES = Counter(
     "forgewatch_memory_duplicates", "Exemplars that joined the group of an earlier one: the same or nearly."
 )

@@ -52,7 +52,7 @@ class Retention:
             digests = drop(connection, dropped)
         # Rows first: a crash in between leaves crops without a row, which `sweep` finds, and never a
         # row without its crops.
-        _delete_unused(store, crops, digests)
+        delete_unused(store, crops, digests)
         return len(dropped)
 
     def _present_ms(self, connection: Connection) -> int:
@@ -77,7 +77,7 @@ def sweep(store: Store, crops: CropStore, shards: Iterable[str] = SHARDS) -> int
     stored = list(crops.digests(shards))
     with store.read() as connection:
         orphans = set(stored) - crops_in_use(connection, stored)
-    return _delete_unused(store, crops, orphans) if orphans else 0
+    return delete_unused(store, crops, orphans) if orphans else 0
 
 
 def _can_be_purged() -> ColumnElement[bool]:
@@ -91,7 +91,8 @@ def _expired(connection: Connection, before_ms: int) -> Sequence[str]:
     return connection.scalars(old.order_by(exemplars.c.received_ms, exemplars.c.id).limit(most)).all()
 
 
-def _delete_unused(store: Store, crops: CropStore, digests: set[str]) -> int:
+def delete_unused(store: Store, crops: CropStore, digests: set[str]) -> int:
+    """Delete those crops that no row points to; return how many. Raises as `sweep`."""
     # Inside the writers' queue, where no one can be about to point to them: `remember` looks for
     # its crops again in its own transaction. Some at a time, since every other writer waits meanwhile.
     left, deleted = sorted(digests), 0

@@ -159,6 +159,16 @@ watched_releases = Table(
     Column("tests", Integer, nullable=False),  # how many have bet, those that are no more among them
 )
 
+blocked = Table(
+    "blocked",
+    metadata,
+    # Sources that are no longer remembered, by the SHA-256 of the name.
+    Column("digest", String(64), primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("actor", String(200), nullable=False),
+)
+
 alarms = Table(
     "alarms",
     metadata,

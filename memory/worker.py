@@ -167,11 +167,12 @@ class Worker:
         metrics.BATCH_MESSAGES.observe(len(records))
         metrics.REMEMBERED.inc(len(done.new))
         metrics.REPEATED.inc(done.known)
+        metrics.BLOCKED.inc(done.blocked)
         metrics.DUPLICATES.inc(done.duplicates)
         for record, arrival in good:
             release = None if arrival.release is None else version_of(arrival.release)
             log.info(
-                "unknown remembered" if arrival.id in done.new else "unknown was known already",
+                "unknown remembered" if arrival.id in done.new else "unknown was known, or is blocked",
                 **about(record, item=arrival.id, release=release, trace=arrival.trace),
             )
             if self._spans is not None:

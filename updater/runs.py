@@ -127,6 +127,15 @@ class RunTable:
             seen, state="failed", error=_cut(reason), finished_at=self._clock(), lease_until=None
         )
 
+    def refuse_begun(self, reason: str) -> list[int]:
+        """End every run that has begun as refused; who holds one stops at its next heartbeat."""
+        begun = runs.c.state.in_(("queued", "running")) & runs.c.started_at.is_not(None)
+        ended = {"state": "refused", "error": _cut(reason), "finished_at": self._clock(), "lease_until": None}
+        with self._engine.begin() as connection:
+            numbers = connection.scalars(select(runs.c.id).where(begun).with_for_update()).all()
+            connection.execute(update(runs).where(runs.c.id.in_(numbers)).values(ended))
+        return list(numbers)
+
     def explain(self, seen: UpdateRun, error: str) -> bool:
         """Say what a run that nobody holds waits for; False where its row has changed since it was seen."""
         return self._compare_and_set(seen, error=_cut(error))

@@ -19,6 +19,7 @@ from deploy.cli import (
     protocols,
     record,
     releases,
+    sources,
     stack,
     stream,
     tokens,
@@ -82,6 +83,7 @@ app.command("bench", hidden=True)(stack.throughput)
 benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
+app.add_typer(sources.app, name="memory", rich_help_panel="The memory")
 app.add_typer(experts.app, rich_help_panel="Releases")
 app.add_typer(tokens.app, name="token", rich_help_panel="Look")
 app.add_typer(record.app, name="record", rich_help_panel="Look")

@@ -19,6 +19,7 @@ from deploy.lineage.records import (
     SourceLineage,
     VerdictLineage,
 )
+from deploy.purge_records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest
 from deploy.records import (
     DifferenceAccepted,
     ImportDone,
@@ -151,6 +152,24 @@ class Client:
         """Every label and undo, the newest first."""
         return _LABELS.validate_json(self._ask("GET", "/labels").content)
 
+    def preview_purge(self, source: str) -> PurgePreview:
+        """What a purge of a source would take."""
+        answer = self._ask("GET", "/memory/purge", params={"source": source})
+        return PurgePreview.model_validate_json(answer.content)
+
+    def purge(self, source: str, *, block: bool = False, version: str | None = None) -> PurgeDone:
+        """Begin a purge, by its preview's version, or go on with it."""
+        body = PurgeRequest(source=source, block=block, version=version).model_dump()
+        return PurgeDone.model_validate_json(self._ask("POST", "/memory/purge", body).content)
+
+    def blocked(self) -> list[BlockedEntry]:
+        """Every source that is no longer remembered, the newest first."""
+        return _BLOCKED.validate_json(self._ask("GET", "/memory/blocked").content)
+
+    def unblock(self, source: str) -> None:
+        """Remember a source again."""
+        self._ask("POST", "/memory/unblock", {"source": source})
+
     def record(
         self, limit: int, actor: str | None, action: str | None, since: datetime | None
     ) -> list[RecordEntry]:
@@ -229,6 +248,7 @@ class Client:
 
 _ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
 _RELEASES = TypeAdapter(list[Release])
+_BLOCKED = TypeAdapter(list[BlockedEntry])
 _LEDGER = TypeAdapter(list[LedgerEntry])
 _TOKENS = TypeAdapter(list[TokenEntry])
 _CLUSTERS = TypeAdapter(list[ClusterSummary])

@@ -2,14 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Form, Query, Request
 from fastapi.responses import HTMLResponse
 
-from deploy.access.guard import GuardedRoute
+from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import onward
 from deploy.lineage.ground import Ground
 from deploy.page.visit import show
+from deploy.purge_records import PurgeRequest
+from deploy.server import purge as api
 from deploy.server.lineage import SourceName, ground
 from deploy.server.services import Opened
 from memory.sources import LATELY, list_sources
@@ -50,3 +52,29 @@ def get_source(
         found = None  # all that it sent was called real, or is gone
     context = {"name": name, "found": found}
     return show(request, services, "source.html.j2", "Sources", context)
+
+
+@router.get("/page/source/purge", response_class=HTMLResponse, openapi_extra=least("admin"))
+def look_at_purge(request: Request, services: Opened, name: SourceName) -> HTMLResponse:
+    """What would go if this source were purged, and a form that does it."""
+    return _purge(request, services, name, None)
+
+
+@router.post("/page/source/purge", response_class=HTMLResponse, openapi_extra=least("admin"))
+def purge(
+    request: Request,
+    services: Opened,
+    actor: Actor,
+    name: Annotated[str, Form(min_length=1, max_length=1000)],
+    version: Annotated[str, Form(max_length=64)],
+    block: Annotated[bool, Form()] = False,
+) -> HTMLResponse:
+    """Purge what the form showed; where much is left, the form goes on."""
+    done = api.purge(request, services, actor, PurgeRequest(source=name, block=block, version=version))
+    left = f", {done.left} are left: go on" if done.left else ""
+    return _purge(request, services, name, f"{done.purged} items were purged{left}.")
+
+
+def _purge(request: Request, services: Opened, name: str, done: str | None) -> HTMLResponse:
+    context = {"preview": api.preview_purge(request, services, name), "done": done}
+    return show(request, services, "purge.html.j2", "Sources", context)

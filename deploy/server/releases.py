@@ -17,6 +17,7 @@ from deploy.records import Approve, Because, LedgerEntry, Release, ReleaseDetail
 from deploy.releases import approval, metrics
 from deploy.releases.four_eyes import Terms, lacking
 from deploy.releases.ledger import Decide, Event, Move
+from deploy.releases.purged import require_kept
 from deploy.releases.standing import fold
 from deploy.server.services import Opened, Services
 from detector.records import Rollout
@@ -67,9 +68,11 @@ def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
 
     Its gates are computed anew from its evaluation's bytes; with one that does not hold it is proposed with
     findings. 409 where one is not as the candidate says, where its parent is not live, where the stored bytes
-    differ, or where it was rejected.
+    differ, where it was rejected, or where items that it was made of were purged.
     """
     evidence = services.artifacts.evidence(candidate.digest)
+    if evidence.snapshot is not None:
+        require_kept(services.memory, services.artifacts, candidate.digest)
     requested_by = _requested_by(services, candidate)
     return _move(
         services,
@@ -87,6 +90,8 @@ def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Re
     longer live, or where a finding lacks a reason. With `promote` false it is approved and no more.
     """
     evidence, now = services.artifacts.evidence(digest), datetime.now(UTC)
+    if evidence.snapshot is not None:
+        require_kept(services.memory, services.artifacts, digest)
     labelled = labelled_by(services, approval.find(services.ledger.events(), digest), actor)
     rules = (services.updater, actor, labelled, terms(services), now)
     _move(services, digest, lambda history: approval.approve(history, digest, body, evidence, *rules))

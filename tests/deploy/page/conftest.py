@@ -13,11 +13,14 @@ from httpx import Response
 from sqlalchemy import insert
 
 from deploy.app import create_app
+from deploy.releases import approval
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
+from detector.release.artifact import MANIFEST, Artifact
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters
+from updater.records import Candidate
 
 Fill = Callable[..., list[str]]
 
@@ -60,6 +63,29 @@ def fill(services: Services) -> Fill:
         return ids
 
     return put
+
+
+@pytest.fixture
+def proposed(
+    services: Services, make_artifact: Callable[..., Artifact], candidate_of: Callable[..., Candidate]
+) -> Callable[..., Artifact]:
+    """Proposes an artifact as the updater would."""
+
+    def propose(requested_by: str | None = None, **figures: Any) -> Artifact:
+        artifact = make_artifact(**figures)
+        for name in (*artifact.manifest.files, MANIFEST):
+            with services.artifacts.upload(artifact.digest, name) as upload:
+                upload.write((artifact.folder / name).read_bytes())
+                upload.commit()
+        candidate, evidence = candidate_of(artifact), services.artifacts.evidence(artifact.digest)
+        services.ledger.append(
+            lambda history: approval.propose(
+                history, candidate, evidence, services.updater, "updater", requested_by
+            )
+        )
+        return artifact
+
+    return propose
 
 
 def _row(services: Services, name: str, source: str, rng: np.random.Generator) -> NewRow:

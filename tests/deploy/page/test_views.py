@@ -6,40 +6,15 @@ from typing import Any
 import pytest
 
 from deploy.access.roles import Person, TokenRequest
-from deploy.releases import approval
 from deploy.releases.standing import fold
 from deploy.server.services import Services
-from detector.release.artifact import MANIFEST, Artifact
+from detector.release.artifact import Artifact
 from memory.labels import label
 from updater.evaluation_parts import SnapshotRow
-from updater.records import Candidate
 
 
 def _evaluation(services: Services, artifact: Artifact) -> str:
     return fold(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
-
-
-@pytest.fixture
-def proposed(
-    services: Services, make_artifact: Callable[..., Artifact], candidate_of: Callable[..., Candidate]
-) -> Callable[..., Artifact]:
-    """Proposes an artifact as the updater would."""
-
-    def propose(requested_by: str | None = None, **figures: Any) -> Artifact:
-        artifact = make_artifact(**figures)
-        for name in (*artifact.manifest.files, MANIFEST):
-            with services.artifacts.upload(artifact.digest, name) as upload:
-                upload.write((artifact.folder / name).read_bytes())
-                upload.commit()
-        candidate, evidence = candidate_of(artifact), services.artifacts.evidence(artifact.digest)
-        services.ledger.append(
-            lambda history: approval.propose(
-                history, candidate, evidence, services.updater, "updater", requested_by
-            )
-        )
-        return artifact
-
-    return propose
 
 
 def test_every_view_to_go_to_is_there(page: Any) -> None:

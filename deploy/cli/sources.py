@@ -1,0 +1,94 @@
+"""`forgewatch memory`: sources that leave it, and sources that it no longer takes."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from deploy.cli.output import (
+    ActorOption,
+    CommandError,
+    JsonFlag,
+    UsageError,
+    client,
+    print_json,
+    print_table,
+    say,
+    short,
+)
+from deploy.purge_records import PurgePreview
+
+app = typer.Typer(help="Let sources leave the memory, and keep them out.")
+
+Source = Annotated[str, typer.Option("--source", help="its exact name, as verdicts have it")]
+_COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+
+
+@app.command()
+def purge(
+    source: Source,
+    block: Annotated[bool, typer.Option("--block", help="remember nothing of it from now on")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take everything of a source out of the memory; says first what goes, and which releases learnt from it.
+
+    Labels stay on record. Interrupted, the same command goes on.
+    """
+    with client(actor) as api:
+        found = api.preview_purge(source)
+        if not as_json:
+            _show(found)
+        if not found.exemplars and (found.blocked or not block):
+            return print_json(found) if as_json else say("nothing of it is held")
+        if not yes:
+            if as_json or not sys.stdin.isatty():
+                raise UsageError("--yes is needed where nobody can be asked")
+            typer.confirm("purge it?", abort=True)
+        done = api.purge(source, block=block, version=found.version)
+        stopped, total = done.stopped, done.purged + done.left
+        with Progress(*_COLUMNS, disable=as_json or not sys.stdout.isatty(), transient=True) as progress:
+            task = progress.add_task("purge", total=total, completed=done.purged)
+            while done.left:
+                done = api.purge(source)
+                if not done.purged:
+                    raise CommandError(f"{done.left} items of it are left: run the same command again")
+                progress.update(task, advance=done.purged)
+    if as_json:
+        return print_json({"purged": total, "stopped": stopped})
+    for run in stopped:
+        say(f"update {run} was stopped")
+    say(f"{total} items of {source!r} were purged{', and it is blocked' if block else ''}")
+
+
+@app.command()
+def blocked(as_json: JsonFlag = False) -> None:
+    """List the sources that are no longer remembered."""
+    with client() as api:
+        entries = api.blocked()
+    if as_json:
+        return print_json(entries)
+    print_table("blocked sources", ["source", "since", "by"], [[e.source, e.at, e.actor] for e in entries])
+
+
+@app.command()
+def unblock(source: Source, actor: ActorOption = None) -> None:
+    """Remember a source again, from now on."""
+    with client(actor) as api:
+        api.unblock(source)
+    say(f"items of {source!r} are remembered again")
+
+
+def _show(found: PurgePreview) -> None:
+    rows = [[shelf, count] for shelf, count in sorted(found.exemplars.items())]
+    print_table("what the memory holds of it", ["shelf", "items"], rows)
+    if found.clusters:
+        say(f"{found.clusters} clusters that wait show items of it")
+    if found.releases:
+        say(f"releases that learnt from it, and keep that: {', '.join(map(str, map(short, found.releases)))}")
+    if found.unsaid:
+        say(f"of {len(found.unsaid)} releases it is not known: they were made before there were snapshots")
+    if found.updates:
+        say(f"updates that will be stopped: {', '.join(map(str, found.updates))}")

@@ -1,0 +1,80 @@
+"""The API on sources that leave the memory, and on those that are no longer remembered."""
+
+import hashlib
+import json
+
+import structlog
+from fastapi import APIRouter, HTTPException, Request
+
+from deploy.access.guard import Actor, GuardedRoute
+from deploy.access.roles import least
+from deploy.lineage import onward
+from deploy.purge_records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest, UnblockRequest
+from deploy.server.lineage import SourceName, ground
+from deploy.server.services import Opened
+from memory.blocked import list_blocked, unblock
+from memory.purge import begin, go_on, holding
+
+log = structlog.get_logger()
+router = APIRouter(route_class=GuardedRoute)
+
+_ROWS_A_REQUEST = 5000
+
+
+@router.get("/memory/purge", tags=["memory"], openapi_extra=least("viewer"))
+def preview_purge(request: Request, services: Opened, source: SourceName) -> PurgePreview:
+    """What a purge of a source would take, and which releases learnt from it."""
+    with services.memory.read() as connection:
+        found = holding(connection, source)
+    learners = onward.learners(ground(request, services), lambda _, made: made.sources.get(source, {}))
+    releases = tuple(learner.release.digest for learner in learners["releases"])
+    begun = [
+        run.id for run in services.runs.newest() if run.state in ("queued", "running") and run.started_at
+    ]
+    bound = {name: found.shelves.get(name, 0) for name in ("rehearsal", "held-back", "ignored")}
+    version = hashlib.sha256(json.dumps([source, bound, releases]).encode()).hexdigest()
+    return PurgePreview(
+        source=source,
+        exemplars=found.shelves,
+        clusters=found.clusters,
+        releases=releases,
+        unsaid=learners["unsaid"],
+        updates=begun if found.labelled else [],
+        blocked=found.blocked,
+        version=version,
+    )
+
+
+@router.post("/memory/purge", tags=["memory"], openapi_extra=least("admin"))
+def purge(request: Request, services: Opened, actor: Actor, body: PurgeRequest) -> PurgeDone:
+    """Purge a source, some thousand rows a request: ask again until none is left.
+
+    With a version it begins: the act goes on record, and updates that have begun end as refused, where the
+    memory holds labelled items of the source. 409 where it holds other ones than that version showed.
+    """
+    stopped: list[int] = []
+    if body.version is not None:
+        if body.version != preview_purge(request, services, body.source).version:
+            raise HTTPException(409, "what the memory holds of this source has changed: look again")
+        with services.memory.write() as connection:
+            found = holding(connection, body.source)
+            begin(connection, found, actor, blocks=body.block)
+        if found.labelled:
+            stopped = services.runs.refuse_begun(f"the source {body.source!r} was purged: ask for another")
+        log.info("purge began", source=body.source, exemplars=found.shelves, actor=actor, stopped=stopped)
+    purged, left = go_on(services.memory, services.crops, body.source, _ROWS_A_REQUEST)
+    return PurgeDone(purged=purged, left=left, stopped=stopped)
+
+
+@router.get("/memory/blocked", tags=["memory"], openapi_extra=least("viewer"))
+def get_blocked(services: Opened) -> list[BlockedEntry]:
+    """Every source that is no longer remembered, the newest first."""
+    with services.memory.read() as connection:
+        return [BlockedEntry(**vars(entry)) for entry in list_blocked(connection)]
+
+
+@router.post("/memory/unblock", tags=["memory"], status_code=204, openapi_extra=least("admin"))
+def unblock_source(services: Opened, actor: Actor, body: UnblockRequest) -> None:
+    """Remember a source again; 409 where it is not blocked."""
+    with services.memory.write() as connection:
+        unblock(connection, body.source, actor)

@@ -1,0 +1,64 @@
+"""Sources that are no longer remembered, by their exact name: their items are scored, and nothing is kept.
+
+That is no defence against a producer, who may take another name.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, delete, insert, select
+
+from memory import acts
+from memory.rows import batches, now_ms
+from memory.schema import blocked
+from memory.store import ExemplarMemoryError
+
+
+class SourceBlockedError(ExemplarMemoryError):
+    """Fatal for the request: the source is blocked, or is not where it should be."""
+
+
+@dataclass(frozen=True)
+class BlockedSource:
+    """Who blocked which source when."""
+
+    source: str
+    at: datetime
+    actor: str
+
+
+def block(connection: Connection, source: str, actor: str) -> None:
+    """Block a source; once more does nothing."""
+    if not blocked_among(connection, [source]):
+        row = {"digest": _digest(source), "source": source, "at_ms": now_ms(), "actor": actor}
+        connection.execute(insert(blocked), row)
+        acts.append(connection, actor, "block source", source)
+
+
+def unblock(connection: Connection, source: str, actor: str) -> None:
+    """Remember a source again. Raises SourceBlockedError where it is not blocked."""
+    if not connection.execute(delete(blocked).where(blocked.c.digest == _digest(source))).rowcount:
+        raise SourceBlockedError(f"the source {source!r} is not blocked (`forgewatch memory blocked`)")
+    acts.append(connection, actor, "unblock source", source)
+
+
+def blocked_among(connection: Connection, sources: Iterable[str]) -> set[str]:
+    """Return those sources that are blocked."""
+    digests = {_digest(source): source for source in sources}
+    found = set()
+    for some in batches(list(digests)):
+        here = select(blocked.c.digest).where(blocked.c.digest.in_(some))
+        found |= {digests[digest] for digest in connection.scalars(here)}
+    return found
+
+
+def list_blocked(connection: Connection) -> list[BlockedSource]:
+    """Return every blocked source, the newest first."""
+    rows = connection.execute(select(blocked).order_by(blocked.c.at_ms.desc(), blocked.c.digest))
+    return [BlockedSource(r.source, datetime.fromtimestamp(r.at_ms / 1000, UTC), r.actor) for r in rows]
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()

@@ -1,0 +1,113 @@
+"""A source leaves the memory: crops, features and verdicts of its items go; labels of people stay on record.
+
+A row stays as an empty one on the dropped shelf, so that a label still says what it was about, and a message
+that is read again is known. What releases learnt is in their artifacts, and stays there.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
+
+from memory import acts
+from memory.blocked import block, blocked_among
+from memory.clusters.shown import shown_all
+from memory.crops.crop_store import CropStore
+from memory.retention import delete_unused
+from memory.rows import batches, drop
+from memory.schema import acts as acts_table
+from memory.schema import alarms, exemplars, watched
+from memory.store import Store
+
+PURGE = "purge source"
+LABELLED = ("rehearsal", "held-back")
+"""Shelves of what updates learn from and are measured on."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What the memory holds of a source: exemplars by shelf, without those that are empty already."""
+
+    source: str
+    shelves: dict[str, int]
+    clusters: int
+    """that wait and show an item of it"""
+    blocked: bool
+
+    @property
+    def labelled(self) -> int:
+        """Exemplars that updates learn from or are measured on."""
+        return sum(self.shelves.get(shelf, 0) for shelf in LABELLED)
+
+
+def holding(connection: Connection, source: str) -> Holding:
+    """Return what a purge would take."""
+    query = select(exemplars.c.shelf, func.count()).where(_of(source)).group_by(exemplars.c.shelf)
+    shelves = {row[0]: row[1] for row in connection.execute(query)}
+    ids = set(connection.scalars(select(exemplars.c.id).where(_of(source), exemplars.c.shelf == "unknown")))
+    clusters = sum(not ids.isdisjoint(cluster.members) for cluster in shown_all(connection)) if ids else 0
+    return Holding(source, shelves, clusters, bool(blocked_among(connection, [source])))
+
+
+def begin(connection: Connection, found: Holding, actor: str, *, blocks: bool) -> None:
+    """Put a purge on record, and stop what would bring more of the source, in the caller's transaction."""
+    if blocks:
+        block(connection, found.source, actor)
+    acts.append(connection, actor, PURGE, found.source, {"exemplars": found.shelves, "blocks": blocks})
+    connection.execute(delete(watched).where(watched.c.source == found.source))
+    for row in connection.execute(select(alarms.c.id, alarms.c.raised, alarms.c.evidence)).all():
+        if json.loads(row.raised)["source"] == found.source:
+            here = alarms.c.id == row.id
+            if row.evidence is None:  # its suspects would come yet
+                connection.execute(delete(alarms).where(here))
+            else:
+                connection.execute(update(alarms).where(here).values(suspects="[]", others="[]"))
+
+
+def go_on(store: Store, crops: CropStore, source: str, most: int) -> tuple[int, int]:
+    """Empty up to `most` rows of a source; return how many, and how many are left.
+
+    Their crops are gone on return, but for those that another source's item shares. Killed anywhere, the next
+    call goes on. Raises StoreUnavailableError or CropsUnavailableError.
+    """
+    with store.read() as connection:
+        ids = connection.scalars(select(exemplars.c.id).where(_of(source))).all()
+    for some in batches(ids[:most]):
+        with store.write() as connection:
+            digests = drop(connection, some)
+            _empty(connection, some)
+        # Rows first: a crash in between leaves crops without a row, which `retention.sweep` finds.
+        delete_unused(store, crops, digests)
+    return len(ids[:most]), len(ids[most:])
+
+
+def purged_sources(connection: Connection) -> set[str]:
+    """Return every source that was purged at any time."""
+    return set(connection.scalars(select(acts_table.c.subject).where(acts_table.c.action == PURGE)))
+
+
+def emptied_among(connection: Connection, ids: Collection[str]) -> int:
+    """Return how many of these exemplars are empty."""
+    count = 0
+    for some in batches(list(ids)):
+        gone = (exemplars.c.shelf == "dropped") & exemplars.c.id.in_(some)
+        count += connection.scalar(select(func.count()).where(gone)) or 0
+    return count
+
+
+def _of(source: str) -> ColumnElement[bool]:
+    # An item that only aged out has no crops any more, and its verdict still.
+    full = exemplars.c.verdict.is_not(None) | exemplars.c.embedding.is_not(None)
+    return (exemplars.c.source == source) & ((exemplars.c.shelf != "dropped") | full)
+
+
+def _empty(connection: Connection, ids: Sequence[str]) -> None:
+    here = exemplars.c.id.in_(ids)
+    gone = {"embedding": None, "verdict": None, "picture_hashes": None, "unknown_score": None}
+    connection.execute(update(exemplars).where(here).values(gone))
+    # As long as they were: whoever reads rows of a version by their ids expects one width.
+    lengths = select(func.length(exemplars.c.features)).where(here).distinct()
+    for length in connection.scalars(lengths).all():
+        same = here & (func.length(exemplars.c.features) == length)
+        connection.execute(update(exemplars).where(same).values(features=bytes(length)))

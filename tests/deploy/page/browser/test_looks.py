@@ -1,0 +1,227 @@
+"""Every view at two widths, light and dark, full of what hostile people and producers wrote."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from fastapi.testclient import TestClient
+from playwright.sync_api import Page
+from verdicts import make_item, make_verdict
+
+from deploy.access.roles import Person, TokenRequest
+from deploy.lineage import back
+from deploy.page import dead_letters, kept
+from deploy.records import Approve
+from deploy.releases.standing import fold
+from deploy.server import releases
+from deploy.server.dead_letters import DeadLetter
+from deploy.server.dead_letters import Page as Letters
+from deploy.server.services import Services
+from detector.records import Neighbour
+from detector.release.artifact import Artifact
+from ingest.records import InRecord
+from memory.labels import label
+from memory.records import Raised
+from memory.shift.alarms import put_raised
+from memory.verdict_index import note_verdicts
+from updater.candidate.gates import make_gates
+from updater.evaluation_parts import Flip, Flips, RocPoint, SnapshotRow
+from updater.records import Evaluation, Performance, Robustness
+from updater.settings import UpdaterSettings
+
+pytestmark = pytest.mark.slow
+
+AXE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "forgewatch" / "axe" / "axe.min.js"
+"""Where `tests/deploy/page/browser/tools.sh` puts it."""
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+WIDTHS = {1280: 900, 390: 844}
+"""each with its height, in px of CSS"""
+EVIL = (
+    "\u202e\x07<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u0634\u0628\u0643\u0629 " + "w" * 90
+)
+"""An override of direction, a bell, markup, letters that run from right to left, no place to break a line."""
+SPLITS = ("train", "calibration", "test")
+
+
+@pytest.fixture
+def make_evaluation(make_evaluation: Callable[..., Evaluation]) -> Callable[..., Evaluation]:
+    """Every part that an evaluation can have."""
+
+    def make(*args: Any, **figures: Any) -> Evaluation:
+        evaluation = make_evaluation(*args, **figures)
+        names = evaluation.classes
+        more = {
+            "confusion": {a: {b: 9 if a == b else 1 for b in (*names, "unknown")} for a in names},
+            "rejection_roc": tuple(RocPoint(x / 9, (x / 9) ** 0.5) for x in range(10)),
+            "rejected": RocPoint(0.05, 0.5),
+            "robustness": Robustness(
+                items=dict.fromkeys(names, 9),
+                undistorted=dict.fromkeys(names, 0.9),
+                distorted={"JPEG:3": dict.fromkeys(names, 0.6)},
+            ),
+        }
+
+        def whole(performance: Performance | None) -> Performance | None:
+            return performance and performance.model_copy(update=more)
+
+        lost = tuple(
+            Flip(exemplar=f"forgewatch.media-2-{number}", family=EVIL, before=EVIL, after="real")
+            for number in range(3)
+        )
+        flips = Flips(items=90, lost=lost, won=2)
+        parts = {"before": whole(evaluation.before), "after": whole(evaluation.after), "flips": flips}
+        evaluation = evaluation.model_copy(update=parts)
+        return evaluation.model_copy(update={"gates": make_gates(UpdaterSettings(), evaluation)})
+
+    return make
+
+
+@pytest.fixture
+def paths(
+    services: Services,
+    fill: Callable[..., list[str]],
+    proposed: Callable[..., Artifact],
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, str]:
+    """A view of each kind by its route, over a memory, releases and updates of which strangers named all."""
+    monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
+    fill("large", 60, source=EVIL)
+    fill("small", 3, place=1)
+    named = [fill(name, 6, source=EVIL, place=place) for place, name in enumerate(("first", "second"), 2)]
+    for ids, what in zip(named, ("real", "blend"), strict=True):
+        label(services.memory, ids, what, EVIL)
+    rows = [
+        SnapshotRow(exemplar=id_, media_digest="0", family=what, split=split, group=id_, source=EVIL, label=1)
+        for ids, what in zip(named, ("real", "blend"), strict=True)
+        for id_, split in zip(ids, SPLITS * 2, strict=True)
+    ]
+    live = proposed(rows=rows)
+    evaluation = fold(services.ledger.events()).releases[live.digest].candidate.evaluation_digest
+    releases.approve(services, EVIL, live.digest, Approve(evaluation_digest=evaluation))
+    weak = proposed(EVIL, parent=live, new=("resampled",), rows=rows, named=0.2)
+    for number in range(3):
+        services.runs.request(f"slot {number}", "manual", EVIL)
+        lease = services.runs.claim("runner")
+        assert lease is not None
+        if number < 2:
+            services.runs.finish(lease, "failed", error=EVIL)
+        else:
+            services.runs.heartbeat(lease, "train", 40, 100)
+    item = make_item(0, topic=services.ingest.media_topic, source=EVIL)
+    near = tuple(Neighbour(exemplar=id_, family="blend", distance=1.5) for id_ in named[1])
+    verdict = make_verdict(
+        item, release=live.digest, neighbours=near, unknown_parts={"energy": 0.5, "novelty": -1.0}
+    )
+    with services.memory.note() as connection:
+        note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
+    monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
+    facts = dict.fromkeys(("topic", "partition", "offset", "stage", "reason", "message"), EVIL)
+    letter = DeadLetter(0, 7, 1000, facts, EVIL, EVIL, 12, "0" * 64)
+    monkeypatch.setattr(dead_letters, "read_page", lambda *_: Letters((letter,) * 3, {0: 7}))
+    typed = kept.Typed("/page/releases", (("reason", EVIL), ("do", "reject")), time.monotonic())
+    monkeypatch.setattr(kept.KeptForms, "get", lambda *_: typed)
+    raised = Raised(
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        source=EVIL,
+        release=live.digest,
+        items=100,
+        since=60,
+        log_e=9.0,
+        log_limit=8.0,
+    )
+    with services.memory.write() as connection:
+        put_raised(connection, raised, (), ())
+    return {
+        "/": "/",
+        "/page/clusters": "/page/clusters",
+        "/page/clusters/{cluster}": "/page/clusters/large",
+        "/page/updates": "/page/updates",
+        "/page/updates/{run}": "/page/updates/3",
+        "/page/releases": "/page/releases",
+        "/page/releases/{digest}": f"/page/releases/{weak.digest}",
+        "/page/verdicts": "/page/verdicts",
+        "/page/verdicts/{id_}": f"/page/verdicts/{verdict.id}",
+        "/page/dead-letters": "/page/dead-letters",
+        "/page/sources": "/page/sources",
+        "/page/source": f"/page/source?name={EVIL}",
+        "/page/record": "/page/record",
+        "/page/people": "/page/people",
+        "/page/kept/{name}": "/page/kept/some",
+        "/login": "/login",
+        "/docs": "/docs",
+    }
+
+
+@pytest.fixture
+def tokens(services: Services) -> dict[str, str]:
+    """By name, of two admins."""
+    root = Person("root", frozenset({"admin"}), "token")
+    wanted = [TokenRequest(name=name, role="admin", days=1) for name in ("ann", EVIL[2:])]
+    return {made.name: services.access.tokens.add(made, root).token for made in wanted}
+
+
+def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(
+    paths: dict[str, str], tokens: dict[str, str], open_page: Callable[..., Page]
+) -> None:
+    if not AXE.is_file():
+        pytest.skip("tests/deploy/page/browser/tools.sh has not fetched axe-core")
+    axe, window, wrong = AXE.read_text(), open_page(), []
+    window.goto("/login")
+    window.get_by_label("Your token").fill(tokens["ann"])
+    window.get_by_role("button", name="Sign in").click()
+    for path in paths.values():
+        answer = window.goto(path)
+        assert answer is not None
+        assert answer.status == 200, path
+        window.wait_for_load_state("networkidle")
+        wrong += [f"{path}: {problem}" for problem in _unsafe(window)]
+        window.evaluate(axe)
+        for width, height in WIDTHS.items():
+            window.set_viewport_size({"width": width, "height": height})
+            if (wide := window.evaluate("document.documentElement.scrollWidth")) > width:
+                wrong.append(f"{path}: {wide} px wide at {width}")
+            for scheme in ("light", "dark"):
+                window.emulate_media(color_scheme=scheme)
+                found = window.evaluate("rules => axe.run({runOnly: rules})", RULES)
+                wrong += [
+                    f"{path} {width} {scheme}: {each['id']} {node['html'][:200]} {node['failureSummary']}"
+                    for each in found["violations"]
+                    for node in each["nodes"][:3]
+                ]
+    assert not wrong, "\n".join(wrong)
+
+
+def _unsafe(window: Page) -> list[str]:
+    """Texts that may change the direction of what is beside them."""
+    found = window.evaluate(
+        """() => {
+            const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+            while (walker.nextNode()) {
+                const text = walker.currentNode;
+                if (text.parentElement.closest("textarea")) continue;  // what is typed there stays as it is
+                const overrides = /[\\u202a-\\u202e\\u2066-\\u2069\\u0007]/.test(text.data);
+                const alone = text.parentElement.closest("bdi");
+                if (overrides || /[\\u0600-\\u06ff]/.test(text.data) && !alone) found.push(text.data);
+            }
+            return found;
+        }"""
+    )
+    return [f"not isolated: {text!r}" for text in found]
+
+
+def test_every_view_is_looked_at(paths: dict[str, str], page: TestClient) -> None:
+    routers = [route.original_router for route in page.app.routes if not hasattr(route, "path")]
+    views = {
+        route.path
+        for router in routers
+        for route in router.routes
+        if "GET" in route.methods and route.path.startswith("/page/") and "static" not in route.path
+    }
+    assert views | {"/", "/login", "/docs"} == set(paths)

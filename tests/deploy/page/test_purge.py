@@ -1,0 +1,112 @@
+"""A source leaves the memory by the API, the command line and the page; what was made of it goes nowhere."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from deploy.server import purge
+from deploy.server.services import Services
+from detector.release.artifact import MANIFEST, Artifact
+from memory.labels import label
+from updater.evaluation_parts import SnapshotRow
+from updater.records import Candidate
+
+SOURCE = "<b>camera</b>"
+Fill = Callable[..., list[str]]
+
+
+@pytest.fixture
+def labelled(services: Services, fill: Fill) -> list[str]:
+    """Exemplars of one source that people labelled, and a cluster of others that wait."""
+    ids = fill("a", 3, source=SOURCE)
+    label(services.memory, ids, "gan", "ada")
+    fill("bb", 4, source=SOURCE, place=1)
+    fill("ccc", 5, source="calm", place=2)
+    return ids
+
+
+@pytest.mark.usefixtures("labelled")
+def test_a_preview_says_what_goes_and_a_purge_takes_it_a_request_at_a_time(
+    http: TestClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge, "_ROWS_A_REQUEST", 4)
+    run, _ = services.runs.request("now", "manual", "ada")
+    lease = services.runs.claim("runner")
+    assert lease is not None
+    found = http.get("/memory/purge", params={"source": SOURCE}).json()
+    assert (found["clusters"], found["updates"], found["blocked"]) == (1, [run.id], False)
+    assert sum(found["exemplars"].values()) == 7
+    wanted = {"source": SOURCE, "block": True, "version": found["version"]}
+    first = http.post("/memory/purge", json=wanted).json()
+    assert (first["purged"], first["left"], first["stopped"]) == (4, 3, [run.id])
+    assert services.runs.get(run.id).state == "refused"
+    assert SOURCE in (services.runs.get(run.id).error or "")
+    assert http.post("/memory/purge", json={"source": SOURCE}).json()["left"] == 0
+    assert http.get("/memory/blocked").json()[0]["source"] == SOURCE
+    acts = [(act["action"], act["subject"]) for act in http.get("/record").json()]
+    assert ("purge source", SOURCE) in acts
+    assert ("block source", SOURCE) in acts
+
+
+def test_what_has_changed_since_it_was_shown_is_looked_at_again(
+    http: TestClient, services: Services, labelled: list[str]
+) -> None:
+    version = http.get("/memory/purge", params={"source": SOURCE}).json()["version"]
+    label(services.memory, ["forgewatch.media-1-0"], "gan", "bo")
+    refused = http.post("/memory/purge", json={"source": SOURCE, "version": version})
+    assert (refused.status_code, "look again" in refused.text) == (409, True)
+    assert len(http.get("/record").json()) == 2
+
+
+@pytest.mark.parametrize("purges", [True, False])
+def test_a_release_that_was_made_of_what_was_purged_is_neither_proposed_nor_approved(
+    http: TestClient,
+    services: Services,
+    labelled: list[str],
+    make_artifact: Callable[..., Artifact],
+    candidate_of: Callable[..., Candidate],
+    purges: bool,
+) -> None:
+    """With the control: without a purge it goes its way."""
+    rows = [
+        SnapshotRow(
+            exemplar=name, media_digest="0", family="gan", split="train", group="g", source=SOURCE, label=1
+        )
+        for name in labelled
+    ]
+    artifacts = [make_artifact(rows=rows), make_artifact(rows=rows, named=0.95)]
+    bodies: list[Any] = []
+    for artifact in artifacts:
+        for name in (*artifact.manifest.files, MANIFEST):
+            http.put(f"/artifacts/{artifact.digest}/{name}", content=(artifact.folder / name).read_bytes())
+        bodies.append(candidate_of(artifact).model_dump(mode="json"))
+    assert http.post("/releases", json=bodies[0]).status_code == 201
+    if purges:
+        version = http.get("/memory/purge", params={"source": SOURCE}).json()["version"]
+        http.post("/memory/purge", json={"source": SOURCE, "version": version})
+    proposed = http.post("/releases", json=bodies[1])
+    approved = http.post(
+        f"/releases/{artifacts[0].digest}/approve",
+        json={"evaluation_digest": bodies[0]["evaluation_digest"]},
+    )
+    assert (proposed.status_code, approved.status_code) == ((409, 409) if purges else (201, 200))
+    if purges:
+        assert "made of 3 items that were purged" in proposed.text
+        assert "made of 3 items that were purged" in approved.text
+
+
+@pytest.mark.usefixtures("labelled")
+def test_the_page_shows_what_goes_and_purges_it(page: Any, services: Services) -> None:
+    shown = page.get("/page/source", params={"name": SOURCE})
+    assert "/page/source/purge?name=%3Cb%3Ecamera%3C%2Fb%3E" in shown.text
+    looked = page.get("/page/source/purge", params={"name": SOURCE})
+    assert "&lt;b&gt;camera" in looked.text
+    version = looked.text.partition('name="version" value="')[2][:64]
+    done = page.submit(f"/page/source/purge?name={SOURCE}", name=SOURCE, version=version, block="true")
+    assert "7 items were purged." in done.text
+    assert "It is blocked" not in done.text  # nothing is left to do
+    assert page.get("/page/clusters").text.count("ccc") > 0
+    stale = page.submit("/page/source/purge?name=calm", name="calm", version="0" * 64)
+    assert (stale.status_code, "look again" in stale.text) == (409, True)

@@ -1,0 +1,126 @@
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select
+
+from memory import purge as module
+from memory import rows
+from memory.blocked import SourceBlockedError, block, list_blocked, unblock
+from memory.labels import history, label, undo
+from memory.purge import begin, emptied_among, go_on, holding, purged_sources
+from memory.records import Raised
+from memory.retention import sweep
+from memory.rows import select_exemplars
+from memory.schema import alarms, exemplars
+from memory.shift.alarms import put_raised, to_shelve
+
+HOSTILE = "cam\u202e'; DROP TABLE exemplars; --" + "猫" * 900
+
+
+@pytest.fixture(params=["sqlite_url", "postgresql_url"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def filled(fill, make, store):
+    """Nine items of one source, three of them labelled; and one of another that shows the same as one."""
+    same = make(0).crops
+    fill([make(i, source=HOSTILE, verdict="{}", embedding=np.ones(4, np.float32)) for i in range(9)])
+    fill([make(20, crops=same)])
+    label(store, ["media-0-1", "media-0-2"], "gan", "ada")
+    label(store, ["media-0-3"], "ignore", "ada")
+
+
+def purge(store, crops, *, blocks=False):
+    with store.write() as connection:
+        begin(connection, holding(connection, HOSTILE), "ada", blocks=blocks)
+    return go_on(store, crops, HOSTILE, 10**6)
+
+
+def shelved(store, shelf):
+    with store.read() as connection:
+        return [e.id for e in select_exemplars(connection, shelf=shelf)]
+
+
+@pytest.mark.usefixtures("filled")
+def test_what_is_held_is_told_and_goes_but_for_what_others_share_and_labels(store, crops, index):
+    with store.read() as connection:
+        index.catch_up(connection)
+        found = holding(connection, HOSTILE)
+    assert (sum(found.shelves.values()), found.labelled, found.blocked) == (9, 2, False)
+    assert purge(store, crops) == (9, 0)
+    assert len(list(crops.digests())) == 1
+    assert shelved(store, "unknown") == ["media-0-20"]
+    assert len(shelved(store, "dropped")) == 9
+    with store.read() as connection:
+        index.catch_up(connection)
+        row = connection.execute(select(exemplars).where(exemplars.c.id == "media-0-1")).one()
+        assert not any(row.features)
+        assert (row.verdict, row.embedding, row.crops_digest, row.picture_hashes) == (None,) * 4
+        assert purged_sources(connection) == {HOSTILE}
+        assert emptied_among(connection, ["media-0-1", "media-0-20"]) == 1
+    assert len(index) == 1
+    assert [(entry.what, entry.exemplars) for entry in history(store)] == [("ignore", 1), ("gan", 2)]
+    undo(store, 1, "ada")  # brings nothing back
+    assert len(shelved(store, "dropped")) == 9
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_message_that_is_read_again_brings_nothing_back_and_a_new_one_does_unless_it_is_blocked(
+    store, crops, fill, make
+):
+    purge(store, crops)
+    again = fill([make(1, source=HOSTILE), make(30, source=HOSTILE)])
+    assert (again.new, again.known) == (("media-0-30",), 1)
+    purge(store, crops, blocks=True)
+    shut = fill([make(31, source=HOSTILE), make(32)])
+    assert (shut.new, shut.blocked) == (("media-0-32",), 1)
+    with store.write() as connection:
+        block(connection, HOSTILE, "bo")  # once more does nothing
+        (entry,) = list_blocked(connection)
+        assert (entry.source, entry.actor) == (HOSTILE, "ada")
+        unblock(connection, HOSTILE, "bo")
+        with pytest.raises(SourceBlockedError):
+            unblock(connection, HOSTILE, "bo")
+    assert fill([make(33, source=HOSTILE)]).new == ("media-0-33",)
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("killed", ["drop", "delete_unused"])
+def test_killed_anywhere_the_next_call_ends_it_and_twice_is_once(
+    store, crops, monkeypatch, killed, database_url
+):
+    """With the control: what was killed had not done all of it."""
+    monkeypatch.setattr(rows, "_IDS_PER_STATEMENT", 4)
+    calls = []
+
+    def dies(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    original = getattr(module, killed)
+    monkeypatch.setattr(module, killed, dies)
+    with pytest.raises(KeyboardInterrupt):
+        purge(store, crops)
+    assert len(list(crops.digests())) > 1
+    monkeypatch.setattr(module, killed, original)
+    go_on(store, crops, HOSTILE, 10**6)
+    sweep(store, crops)
+    assert len(list(crops.digests())) == 1
+    assert go_on(store, crops, HOSTILE, 10**6) == (0, 0)
+
+
+def test_an_alarm_brings_no_suspect_of_a_purged_source(store, crops):
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    raised = Raised(at=at, source=HOSTILE, release="a" * 64, items=9, since=3, log_e=5, log_limit=4)
+    with store.write() as connection:
+        put_raised(connection, raised, (), ())
+        put_raised(connection, raised.model_copy(update={"source": "calm"}), (), ())
+    purge(store, crops)
+    with store.read() as connection:
+        assert [alarm.raised.source for alarm in to_shelve(connection)] == ["calm"]
+        assert connection.scalar(select(func.count()).select_from(alarms)) == 1
