@@ -1,9 +1,10 @@
 # The commands of README.md. Everything that they make lies in .venv/ and .forgewatch/.
 PYTHON ?= python3
 BIN := .venv/bin
-# Two processes, a file at a time, each in one thread: on a test's small tensors two take twice the processor's time.
+# On two processors three processes: that of tests/system, which has all of it, waits half of its time. Each has a
+# file at a time and one thread: on a test's small tensors two take twice the processor's time.
 # They keep what they compile: else each process, and each that a test starts, compiles every module anew.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadscope \
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadscope \
 	--no-loadscope-reorder
 
 .PHONY: demo up down check fast test tests lint chart-check chart-e2e gpu-check images lock readme dashboards clean

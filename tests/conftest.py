@@ -73,7 +73,7 @@ pytest_plugins = [
     "forked",
     "published",
     "s3_server",
-    "two_processes",
+    "sharing",
     "update_processes",
 ]
 

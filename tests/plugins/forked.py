@@ -6,20 +6,20 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 
 import psutil
 import pytest
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_IMPORTED = [
-    "forked",
-    "torch._dynamo",
-    "timm",
-    "updater.candidate.builder",
-    "updater.process",
-    "updater.runner",
-]
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        *("pytest", "torch._dynamo", "timm"),
+        *("updater.candidate.builder", "updater.process", "updater.runner"),
+        *("updater.benchmark.deeperforensics.tree", "updater.benchmark.synthetic.stream"),
+    ]
+)
 
 Fork = Callable[..., "Forked"]
 
@@ -28,8 +28,7 @@ class Forked:
     """A script in a process of its own, with the names that psutil.Popen has for what tests ask of it."""
 
     def __init__(self, script: Path, environment: Mapping[str, str], *arguments: str) -> None:
-        _CONTEXT.set_forkserver_preload(_IMPORTED)
-        self._process = _CONTEXT.Process(target=_run, args=(str(script), dict(environment), arguments))
+        self._process = FORKS.Process(target=_run, args=(str(script), dict(environment), arguments))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -51,6 +50,12 @@ class Forked:
         if self._process.exitcode is None:
             raise psutil.TimeoutExpired(timeout, self.pid)
         return self._process.exitcode
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin to import, before a test has what it calls begin with less."""
+    if hasattr(session.config, "workerinput") and any("slow" in item.keywords for item in session.items):
+        ensure_running()
 
 
 def _run(script: str, environment: dict[str, str], arguments: tuple[str, ...]) -> None:

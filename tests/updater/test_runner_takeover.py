@@ -4,17 +4,17 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 import urllib.request
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
+from update_processes import awaited
 
+import updater
 from ingest.durable import ASIDE
 from memory.database import open_engine
 from updater.candidate import plan
@@ -123,7 +123,7 @@ def test_a_runner_that_lost_its_lease_proposes_nothing(
 
 
 def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to_end(
-    make_settings, remember, memory_settings, deploy_server
+    make_settings, remember, memory_settings, deploy_server, fork
 ):
     remember("real", 60)
     remember("blocky", 60)
@@ -147,20 +147,12 @@ def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to
         engine = open_engine(settings.database_url)
         table = RunTable(engine, lease_s=2, max_takeovers=2)
         run, _ = table.request("manual/1", "manual", "ann")
-        process = subprocess.Popen([sys.executable, "-m", "updater"], env=environment)
-        try:
-            deadline = time.monotonic() + 180
-            while table.get(run.id).stage != "backbone":
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-                text = answer.read().decode()
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-            process.wait()
+        process = fork(Path(updater.__file__).with_name("__main__.py"), environment)
+        awaited(lambda: table.get(run.id).stage == "backbone", process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
         ended = table.get(run.id)
         engine.dispose()
     assert 'forgewatch_updater_runs{state="running"} 1.0' in text

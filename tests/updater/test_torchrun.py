@@ -37,7 +37,7 @@ def worst(folder, other):
     return max(float((one[k].double() - two[k].double()).abs().max()) for k in one if "running_var" not in k)
 
 
-def test_two_gpus_train_the_network_of_one_though_a_process_of_them_dies(
+def test_two_gpus_train_the_network_of_one_though_a_process_dies_and_it_is_told_to_stop(
     environment, table_of, fork, remember, deploy_server
 ):
     remember("real", 40)
@@ -53,32 +53,19 @@ def test_two_gpus_train_the_network_of_one_though_a_process_of_them_dies(
         awaited(lambda: table.get(run.id).stage == "backbone", process)
         assert ranks(process).keys() == {"0", "1"}
         ranks(process)["1"].kill()
-        awaited(lambda: table.get(run.id).state == "proposed", process)
-        assert table.get(run.id).takeovers == 1, "the death counts, and the updater itself goes on"
+        awaited(lambda: table.get(run.id).takeovers == 1, process)  # the updater itself goes on
+        begun = psutil.Process(process.pid).children(recursive=True)
+        assert ranks(process).keys() == {"0", "1"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+        assert not psutil.wait_procs(begun, timeout=10)[1], "it takes its processes along"
+        back = table.get(run.id)
+        assert (back.state, back.takeovers, back.lease_until) == ("queued", 1, None), "only the death counts"
+        assert fork(TWO, two, "--once").wait(300) == 0
+        assert table.get(run.id).state == "proposed"
         assert alone.wait(300) == 0
     folders = [Path(each["FORGEWATCH_UPDATER_WORK_DIR"]) / "run-1" for each in (one, two)]
     assert worst(*folders) < 0.1
-
-
-def test_told_to_stop_it_takes_its_processes_along_and_gives_the_update_back(
-    environment, table_of, fork, remember, deploy_server
-):
-    remember("real", 40)
-    remember("blocky", 40)
-    with deploy_server() as (url, _):
-        settings = environment(url, **SHORT)
-        table = table_of(settings)
-        run, _ = table.request("manual/1", "manual", "ann")
-        process = fork(TWO, settings)
-        awaited(lambda: table.get(run.id).stage == "backbone", process)
-        begun = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-        assert not psutil.wait_procs(begun, timeout=10)[1]
-        back = table.get(run.id)
-        assert (back.state, back.takeovers, back.lease_until) == ("queued", 0, None)
-        assert fork(TWO, settings, "--once").wait(300) == 0
-        assert table.get(run.id).state == "proposed"
 
 
 def test_processes_that_cannot_even_begin_leave_a_run_that_says_so(tmp_path, monkeypatch):

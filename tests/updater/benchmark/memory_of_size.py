@@ -1,4 +1,4 @@
-"""`python memory_of_size.py [CACHE]`: how many bytes an update over 8,000 images takes more than over 500.
+"""`python memory_of_size.py FILE [CACHE]`: by how many bytes 8,000 images take more of an update than 500.
 
 The images are noise of 32 px, of two classes that differ in their grain; each is one crop. Without CACHE,
 crops and what is computed of them are held in memory. What is taken whatever the number (how many items are
@@ -75,14 +75,14 @@ def peak_of_update(images: int, setup: Setup, cache: Path | None) -> int:
 
 
 def main() -> None:
-    cache = Path(sys.argv[1]) if sys.argv[1:] else None
+    said, cache = Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None
     torch.set_num_threads(1)
     stored_rows.MAX_HELD_BYTES = 2**18 if cache else 2**40
     loop._WHITENED_ON = scoring.MAX_FITTED_ON = pools._ITEMS_AT_ONCE = PIECE
     setup = Setup(architecture=Architecture(crop_px=32, width=8), options=Options(exposure="none"))
     # What the first run alone leaves behind does not count.
     peaks = [peak_of_update(images, setup, cache) for images in (500, 500, 8000)]
-    print(peaks[2] - peaks[1])
+    said.write_text(str(peaks[2] - peaks[1]))
 
 
 if __name__ == "__main__":

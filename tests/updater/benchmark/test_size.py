@@ -1,26 +1,29 @@
 """What an update takes of memory does not grow with the pictures that it is over."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 _SCRIPT = Path(__file__).with_name("memory_of_size.py")
 _MIB = 2**20
 
 
-def grown(*cache):
-    done = subprocess.run(
-        [sys.executable, _SCRIPT, *cache],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    return int(done.stdout)
+@pytest.fixture
+def grown(fork, tmp_path):
+    """By how many bytes the peak of a process grows with sixteen times the images."""
+
+    def grown(*cache):
+        said = tmp_path / "said"
+        assert fork(_SCRIPT, os.environ, str(said), *map(str, cache)).wait(300) == 0
+        return int(said.read_text())
+
+    return grown
 
 
-def test_an_update_over_sixteen_times_the_images_takes_little_more_memory_unless_they_are_held(tmp_path):
+def test_an_update_over_sixteen_times_the_images_takes_little_more_memory_unless_they_are_held(
+    tmp_path, grown
+):
     # 7,500 images more: their crops, features and rows are 40 MiB, in memory several times over.
     # What else the machine does can only add to it.
     tries = (grown(tmp_path / name) for name in ("crops", "again"))

@@ -1,12 +1,12 @@
 """Rows on disk are read as an array is, and what lies there is never taken for what it no longer is."""
 
-import multiprocessing
 import pickle
 import resource
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from forked import FORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
@@ -141,9 +141,8 @@ def _read_there(rows, queue):
 
 def test_another_process_of_the_host_reads_what_has_no_name():
     rows = stored(array(5))
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    child = context.Process(target=_read_there, args=(rows, queue))
+    queue = FORKS.Queue()
+    child = FORKS.Process(target=_read_there, args=(rows, queue))
     child.start()
     assert queue.get(timeout=180) == array(5).tobytes()
     child.join()

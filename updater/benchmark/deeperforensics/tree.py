@@ -70,7 +70,7 @@ def write_deeperforensics(
     """Write the tree below a folder: manipulated_videos, lists, and the originals; always the same.
 
     counts: targets of each split. Bytes are equal on machines with the same pinned packages and vector
-    instructions. Processes are spawned: a script that calls this needs a main guard.
+    instructions. Processes are forked from one without threads: a script that calls this needs a main guard.
     """
     targets = list(_targets(counts or COUNTS, hidden))
     for place in (*(f"manipulated_videos/{VARIANTS[one]}" for one in ("std", *DISTORTED)), "lists/splits"):
@@ -78,7 +78,9 @@ def write_deeperforensics(
     make_folder(folder / REALS_FOLDER / _ORIGINALS)
     for kind in ("real", "fake"):
         make_folder(folder / HIDDEN_FOLDER / kind)
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
         jobs = [(folder, seed, target) for target in targets]
         for made, _ in enumerate(pool.map(_write_job, jobs), 1):
             progress(made, len(targets))

@@ -9,11 +9,11 @@ cut elsewhere would carry a misaligned block grid, which is what a forgery famil
 """
 
 from functools import lru_cache
+from importlib.metadata import distribution
 from pathlib import Path
 
 import numpy as np
 import skimage
-import sklearn
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import fft
@@ -173,7 +173,7 @@ def _paint(rng: np.random.Generator, scene: Light, textures: Light, size_px: flo
 
 
 _SKIMAGE = Path(skimage.__file__).parent / "data"
-_SKLEARN = Path(sklearn.__file__).parent / "datasets" / "images"
+_SKLEARN = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/images")))
 
 # The two views of the motorcycle show one scene, so only one of them is here. What is no everyday picture (a
 # microscope, two telescopes, the ground of an eye, a rocket far away) is for training.

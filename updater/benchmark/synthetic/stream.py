@@ -105,12 +105,13 @@ def made_in_parallel(
     """Yield make(*job) of each job, in that order, made in parallel processes.
 
     at_once: jobs that a process is given together. `progress` is called with (made, of how many). Processes
-    are spawned: a script that calls this needs a main guard.
+    are forked from one without threads: a script that calls this needs a main guard.
     """
     with ExitStack() as stack:
         made: Iterator[Sample] = starmap(make, jobs)
         if processes > 1 and jobs:
-            context = get_context("spawn")
+            context = get_context("forkserver")
+            context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
             pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context))
             made = pool.map(make, *zip(*jobs, strict=True), chunksize=at_once)
         for number, sample in enumerate(made, start=1):

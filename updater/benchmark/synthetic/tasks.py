@@ -27,7 +27,7 @@ def load_synthetic(
 
     A family's reals are its own, whatever families are asked for and in whatever order. seed is the
     stream's, not the learner's: benchmarks leave it as it is. Raises KeyError for an unknown family,
-    CacheError and SandboxUnavailableError. Processes are spawned: a script needs a main guard.
+    CacheError and SandboxUnavailableError. A script that calls this needs a main guard.
     """
     counts = {"train": train, "calibration": calibration, "test": test}
     parts = {part: _part(reader, seed, families, part, count) for part, count in counts.items()}

@@ -1,12 +1,12 @@
 """Pieces are made once, by whichever process comes first, and are found again by all."""
 
 import hashlib
-import multiprocessing
 import time
 
 import numpy as np
 import pytest
 import torch
+from forked import FORKS
 
 from ingest.records import Decoded
 from updater.benchmark.data import crops as features_module
@@ -35,11 +35,8 @@ def _make_slowly(folder, begun, queue):
 
 
 def test_of_several_processes_one_makes_a_piece_and_all_find_it(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    begun, queue = context.Event(), context.Queue()
-    children = [
-        context.Process(target=_make_slowly, args=(tmp_path / "crops", begun, queue)) for _ in range(3)
-    ]
+    begun, queue = FORKS.Event(), FORKS.Queue()
+    children = [FORKS.Process(target=_make_slowly, args=(tmp_path / "crops", begun, queue)) for _ in range(3)]
     for child in children:
         child.start()
     assert begun.wait(120)

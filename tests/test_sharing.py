@@ -23,8 +23,8 @@ def test_it(number):
 """
 
 
-def test_a_file_is_one_processs_and_what_shares_a_stack_too(tmp_path: Path) -> None:
-    for name in ("system/loop/test_a.py", "system/loop/test_b.py", "test_c.py", "test_d.py", "test_e.py"):
+def test_a_file_is_one_processs_and_what_shares_servers_too(tmp_path: Path) -> None:
+    for name in ("system/loop/test_a.py", "system/test_b.py", "test_c.py", "test_d.py", "test_e.py"):
         file = tmp_path / "tests" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(TEST)
@@ -34,7 +34,7 @@ def test_a_file_is_one_processs_and_what_shares_a_stack_too(tmp_path: Path) -> N
         "-m",
         "pytest",
         "-p",
-        "two_processes",
+        "sharing",
         "-n2",
         "--dist=loadscope",
         "--rootdir=.",
@@ -45,7 +45,7 @@ def test_a_file_is_one_processs_and_what_shares_a_stack_too(tmp_path: Path) -> N
     workers = defaultdict(set)
     for line in seen.read_text().splitlines():
         file, worker = line.split()
-        workers[Path(file).parent if "loop" in file else file].add(worker)
+        workers["system" if "system" in Path(file).parts else file].add(worker)
     assert len(workers) == 4
     assert all(len(of_one) == 1 for of_one in workers.values())
     assert len(set.union(*workers.values())) == 2
