@@ -32,7 +32,7 @@ from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import LedgerError
 from deploy.releases.standing import fold
-from deploy.server import clusters, lineage, memory, purge, record, releases, status
+from deploy.server import clusters, label_studio, lineage, memory, purge, record, releases, status
 from deploy.server.services import Services
 from deploy.server.surroundings import Watch, ask
 from deploy.settings import DeploySettings
@@ -98,6 +98,7 @@ _ROUTERS = (
     clusters.router,
     memory.router,
     purge.router,
+    label_studio.router,
     lineage.router,
     record.router,
     status.router,

@@ -13,6 +13,7 @@ from deploy.cli import (
     benchmark,
     distortions,
     experts,
+    label_studio,
     lineage,
     memory,
     newcomer,
@@ -83,6 +84,7 @@ app.command("bench", hidden=True)(stack.throughput)
 benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
+app.add_typer(label_studio.app, name="label-studio", rich_help_panel="The memory")
 app.add_typer(sources.app, name="memory", rich_help_panel="The memory")
 app.add_typer(experts.app, rich_help_panel="Releases")
 app.add_typer(tokens.app, name="token", rich_help_panel="Look")

@@ -1,6 +1,6 @@
 """The deploy server's API, as Python calls; what the command line is made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
 from deploy.client.connection import Connection, ServerRefusedError
 from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
+from deploy.labelstudio.records import AnnotationsTaken, LabelStudioProject
 from deploy.lineage.records import (
     ExemplarLineage,
     LabelLineage,
@@ -169,6 +170,21 @@ class Client:
     def unblock(self, source: str) -> None:
         """Remember a source again."""
         self._ask("POST", "/memory/unblock", {"source": source})
+
+    def label_studio_tasks(self, clusters: list[str], most: int) -> LabelStudioProject:
+        """Tasks of what waits, for Label Studio."""
+        answer = self._ask("POST", "/label-studio/tasks", {"clusters": clusters, "most": most})
+        return LabelStudioProject.model_validate_json(answer.content)
+
+    def label_studio_project(self) -> str:
+        """What tells this server's tasks from others."""
+        return str(self._ask("GET", "/label-studio/project").json())
+
+    def annotate(self, annotations: Sequence[tuple[str, str, str]], *, dry: bool) -> AnnotationsTaken:
+        """Label exemplars (exemplar, family, annotator) in the names of their annotators."""
+        body = {"annotations": annotations, "dry": dry}
+        answer = self._ask("POST", "/label-studio/annotations", body)
+        return AnnotationsTaken.model_validate_json(answer.content)
 
     def record(
         self, limit: int, actor: str | None, action: str | None, since: datetime | None

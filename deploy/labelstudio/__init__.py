@@ -1,0 +1,1 @@
+"""Label Studio: tasks out to it, annotations back from it."""

@@ -1,0 +1,114 @@
+"""What Label Studio gives back: who called which exemplar what, and why a task says nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from deploy.labelstudio.tasks import CLASS, NAME, NEW
+from memory.annotations import Annotation
+from memory.labels import LabelError, checked_name
+
+MAX_BYTES = 2**28
+
+
+class NoExportError(ValueError):
+    """The file is no JSON export of Label Studio. Fatal for the file."""
+
+
+@dataclass
+class Read:
+    """What a file says: at most one annotation an exemplar. left_out are lines on tasks that say nothing."""
+
+    annotations: list[Annotation] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+class _Data(BaseModel):
+    exemplar: str = Field("", max_length=300)
+    project: str = ""
+
+
+def _annotator(value: Any) -> Any:
+    """A person: their address where the export has it, else their number."""
+    return value.get("email") or value.get("id") if isinstance(value, dict) else value
+
+
+class _Given(BaseModel):
+    completed_by: Annotated[str | int | None, BeforeValidator(_annotator)] = None
+    was_cancelled: bool = False
+    created_at: str = ""
+    result: list[dict[str, Any]] = []
+
+
+class _Task(BaseModel):
+    id: int | str = "?"
+    data: _Data = _Data()
+    annotations: list[_Given] = []
+
+
+_EXPORT = TypeAdapter(list[_Task])
+
+
+def read(export: bytes, project: str) -> Read:
+    """Read a JSON export of this Forgewatch's tasks. Raises NoExportError.
+
+    An exemplar that two annotators, or two tasks, call otherwise is left out; one that they call the same is
+    the first annotator's.
+    """
+    if len(export) > MAX_BYTES:
+        raise NoExportError(f"more than {MAX_BYTES} bytes: export fewer tasks at once")
+    try:
+        tasks = _EXPORT.validate_json(export)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise NoExportError(f"no JSON export of Label Studio ({place}: {first['msg']})") from error
+    done, said = Read(), dict[str, list[Annotation]]()
+    for task in tasks:
+        if task.data.project != project or not task.data.exemplar:
+            done.left_out.append(f"task {task.id}: it is of another project")
+            continue
+        for annotation in sorted(task.annotations, key=lambda one: one.created_at):
+            try:
+                if (family := _family(annotation)) is not None:
+                    who = f"label-studio:{annotation.completed_by}"[:200]
+                    said.setdefault(task.data.exemplar, []).append(
+                        Annotation(task.data.exemplar, family, who)
+                    )
+            except LabelError as error:
+                done.left_out.append(f"task {task.id}: {error}")
+    for exemplar, several in said.items():
+        if len({one.family for one in several}) == 1:
+            done.annotations.append(several[0])
+        else:
+            told = ", ".join(f"{one.annotator} says {one.family}" for one in several)
+            done.left_out.append(f"{exemplar}: its annotators contradict each other: {told}")
+    return done
+
+
+def _family(annotation: _Given) -> str | None:
+    """What an annotation says; None where it was skipped. Raises LabelError."""
+    if annotation.was_cancelled:
+        return None
+    if annotation.completed_by is None or not str(annotation.completed_by).isprintable():
+        raise LabelError("an annotation names no annotator")
+    choice = _value(annotation.result, CLASS, "choices")
+    if choice == NEW:
+        choice = _value(annotation.result, NAME, "text")
+    if choice is None:
+        raise LabelError(f"an annotation has no {CLASS}: its project has another configuration")
+    return checked_name(choice.strip())
+
+
+def _value(result: Sequence[dict[str, Any]], control: str, kind: str) -> str | None:
+    for part in result:
+        value = part.get("value")
+        if part.get("from_name") == control and isinstance(value, dict):
+            given = value.get(kind)
+            if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str):
+                return given[0]
+            if isinstance(given, str):
+                return given
+    return None

@@ -1,0 +1,39 @@
+"""What the API takes and answers about Label Studio. Light: every client imports it."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+
+class ExportRequest(BaseModel):
+    """Which clusters become tasks."""
+
+    clusters: list[str] = Field([], max_length=1000, description="ids; none: every cluster that waits")
+    most: int = Field(200, ge=1, le=1000, description="tasks at most, the most typical of each cluster first")
+
+
+class LabelStudioProject(BaseModel):
+    """What Label Studio is given."""
+
+    project: str = Field(description="tells this Forgewatch's tasks from others")
+    config: str = Field(description="labelling configuration, XML")
+    tasks: list[dict[str, Any]]
+    waiting: int = Field(description="exemplars that wait in these clusters")
+
+
+class AnnotationRequest(BaseModel):
+    """Annotations of exemplars, each in the name of its annotator."""
+
+    annotations: list[tuple[str, str, Annotated[str, Field(min_length=1, max_length=200)]]] = Field(
+        max_length=100_000, description="exemplar, family, annotator"
+    )
+    dry: bool = Field(False, description="only say what would be done")
+
+
+class AnnotationsTaken(BaseModel):
+    """What became of annotations."""
+
+    labels: list[tuple[str, str, int]] = Field(description="annotator, family and number of each new label")
+    labelled: int
+    already: int = Field(description="exemplars that were called the same")
+    left_out: list[str] = Field(description="a line on each that was not labelled")

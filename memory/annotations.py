@@ -1,0 +1,66 @@
+"""Labels that people gave elsewhere, each in the name of who gave it."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from memory import acts
+from memory.labels import extend_label, open_label
+from memory.rows import exemplars_of, media_of
+from memory.store import Store
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What one annotator called one exemplar: a family, real or ignore."""
+
+    exemplar: str
+    family: str
+    annotator: str
+
+
+@dataclass
+class Taken:
+    """What became of annotations. labels are the numbers of new labels, by who gave them and what.
+
+    already: exemplars that are called the same. left_out: a line on each that was not labelled.
+    """
+
+    labels: dict[tuple[str, str], int] = field(default_factory=dict)
+    labelled: int = 0
+    already: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def take(store: Store, annotations: Sequence[Annotation], importer: str, *, dry: bool = False) -> Taken:
+    """Label what waits as its annotators called it, one label for each of them and class; all or nothing.
+
+    What bears a label stays as it is, so that twice is once, and a person's word here counts. At most one
+    annotation an exemplar. dry: only say what would be done. Raises LabelError, StoreUnavailableError.
+    """
+    done, wanted = Taken(), {one.exemplar: one for one in annotations}
+    by_label: dict[tuple[str, str], list[str]] = defaultdict(list)
+    with store.write() as connection:
+        known = media_of(connection, list(wanted))
+        done.left_out += [f"{name}: there is no such exemplar" for name in wanted if name not in known]
+        for exemplar in exemplars_of(connection, list(known)):
+            one = wanted[exemplar.id]
+            calls = "ignore" if exemplar.shelf == "ignored" else exemplar.family
+            if exemplar.crops_digest is None:
+                done.left_out.append(f"{exemplar.id}: its crops were purged")
+            elif exemplar.shelf == "unknown":
+                by_label[one.annotator, one.family].append(exemplar.id)
+            elif calls == one.family:
+                done.already += 1
+            else:
+                done.left_out.append(f"{exemplar.id}: it is called {calls} here, and {one.family} there")
+        done.labelled = sum(map(len, by_label.values()))
+        if dry:
+            return done
+        for (annotator, family), ids in by_label.items():
+            number = open_label(connection, family, annotator)
+            extend_label(connection, number, ids)
+            details = {"label": number, "what": family, "annotator": annotator, **acts.about(ids)}
+            acts.append(connection, importer, "import label", f"label {number}", details)
+            done.labels[annotator, family] = number
+    return done

@@ -1,0 +1,140 @@
+"""What Label Studio gives back is read as it was meant; what says nothing is listed, with why."""
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.labelstudio.annotations import NoExportError, read
+from deploy.labelstudio.tasks import NEW, configuration, task
+from memory.records import Exemplar
+
+PROJECT = "f" * 32
+EXEMPLAR = Exemplar(
+    id="media-0-1",
+    media_digest="0" * 64,
+    crops_digest="1" * 64,
+    source='<b>"camera"</b>',
+    group="g",
+    shelf="unknown",
+    family=None,
+    split=None,
+    release="a" * 64,
+    unknown_score=4.2,
+    received_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
+CONFIGURATION = configuration(["gan", "blend"])
+TASK = task(EXEMPLAR, "c1", b"\x89PNG", PROJECT, "gan")
+
+
+def annotation(choice: str | None, who: Any = 1, name: str | None = None, **more: Any) -> dict[str, Any]:
+    result = [] if choice is None else [{"from_name": "class", "value": {"choices": [choice]}}]
+    if name is not None:
+        result.append({"from_name": "name", "value": {"text": [name]}})
+    return {"completed_by": who, "result": result, "was_cancelled": False} | more
+
+
+def exported(
+    *annotations: dict[str, Any], exemplar: str = "media-0-1", project: str = PROJECT
+) -> dict[str, Any]:
+    return {"id": 7, "data": {"exemplar": exemplar, "project": project}, "annotations": list(annotations)}
+
+
+def said(*tasks: dict[str, Any]) -> tuple[list[tuple[str, str, str]], list[str]]:
+    found = read(json.dumps(tasks).encode(), PROJECT)
+    return [(a.exemplar, a.family, a.annotator) for a in found.annotations], found.left_out
+
+
+@pytest.mark.parametrize("who", [3, "3", {"id": 3}, {"id": 9, "email": "3"}])
+def test_an_annotator_is_named_by_address_or_number_and_never_as_one_of_the_house(who: Any) -> None:
+    assert said(exported(annotation("gan", who))) == ([("media-0-1", "gan", "label-studio:3")], [])
+
+
+def test_a_new_family_has_the_name_that_was_written() -> None:
+    assert said(exported(annotation(NEW, name=" deep-swap ")))[0] == [
+        ("media-0-1", "deep-swap", "label-studio:1")
+    ]
+
+
+def test_who_agrees_counts_once_and_who_contradicts_labels_nothing() -> None:
+    first = annotation("gan", "ada", created_at="2026-01-01")
+    later = annotation("gan", "bo", created_at="2026-01-02")
+    assert said(exported(later, first)) == ([("media-0-1", "gan", "label-studio:ada")], [])
+    labels, left_out = said(exported(first), exported(annotation("real", "bo")))
+    assert labels == []
+    assert "ada says gan, label-studio:bo says real" in left_out[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (exported(annotation("gan"), project="other"), "another project"),
+        ({"id": 7, "data": {"image": "x"}, "annotations": [annotation("gan")]}, "another project"),
+        (exported(annotation(None)), "another configuration"),
+        (exported(annotation("Not A Name")), "is no family name"),
+        (exported(annotation("unknown")), "means something else"),
+        (exported(annotation("gan", None)), "names no annotator"),
+        (exported(annotation("gan", "a\nb")), "names no annotator"),
+        (exported(annotation(NEW)), "another configuration"),
+    ],
+)
+def test_what_says_nothing_is_listed_with_its_reason(task: dict[str, Any], why: str) -> None:
+    labels, (line,) = said(task)
+    assert (labels, why in line, "task 7" in line) == ([], True, True)
+
+
+def test_what_was_skipped_says_nothing() -> None:
+    assert said(exported(annotation("gan", was_cancelled=True)), exported()) == ([], [])
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"<View/>", b"[1]", b'[{"annotations": 3}]', b"\xff"])
+def test_what_is_no_export_is_one_line(content: bytes) -> None:
+    with pytest.raises(NoExportError, match="no JSON export") as refused:
+        read(content, PROJECT)
+    assert "\n" not in str(refused.value)
+
+
+NAMES = st.sampled_from(
+    [
+        "id",
+        "data",
+        "annotations",
+        "result",
+        "value",
+        "choices",
+        "from_name",
+        "completed_by",
+        "exemplar",
+        "project",
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON, max_size=3))
+def test_whatever_the_file_holds_it_is_read_or_refused(tasks: list[Any]) -> None:
+    with suppress(NoExportError):
+        read(json.dumps(tasks).encode(), PROJECT)
+
+
+def test_label_studios_own_sdk_takes_what_goes_out_and_makes_what_is_read() -> None:
+    """An oracle that is not among the locked packages: it brings OpenCV and 70 others. Tried with 2.1.2."""
+    sdk = pytest.importorskip("label_studio_sdk.label_interface", reason="label-studio-sdk is not installed")
+    interface = sdk.LabelInterface(CONFIGURATION)
+    interface.validate()
+    assert interface.validate_task({"data": TASK["data"]})
+    (prediction,) = TASK["predictions"]
+    assert interface.validate_prediction(prediction, return_errors=True) == []
+    wrong = {"result": [prediction["result"][0] | {"value": {"choices": ["nobody"]}}]}
+    assert interface.validate_prediction(wrong, return_errors=True)
+    sample = {"completed_by": 1, "result": prediction["result"]}
+    assert interface.validate_annotation(sample)
+    assert said({"id": 1, "data": TASK["data"], "annotations": [sample]})[0][0][1] == "gan"
