@@ -13,22 +13,24 @@ from typing import Any
 
 import httpx
 import pytest
+from forked import Fork, Forked
 from sqlalchemy import create_engine
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[1]
 ROOMS = ("detector", "memory", "updater", "deploy")
 _SIGTERM = 1 << (signal.SIGTERM - 1)
 
 Start = Callable[..., "subprocess.Popen[str]"]
+Started = Callable[..., Forked]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start `python -m ROOM` in an empty folder, with more settings, and with JSON for its log."""
-    processes = []
+def environment_of() -> Callable[..., dict[str, str]]:
+    """The environment of a process with more settings, and with JSON for its log."""
 
-    def begin(room: str, **settings: str) -> "subprocess.Popen[str]":
+    def environment_of(**settings: str) -> dict[str, str]:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")
         }
@@ -38,11 +40,21 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "FORGEWATCH_DEPLOY_PORT": "0",
             "OMP_NUM_THREADS": "1",
         }
-        environment |= {f"FORGEWATCH_{each.upper()}_METRICS_PORT": "0" for each in ROOMS}
+        return environment | {f"FORGEWATCH_{each.upper()}_METRICS_PORT": "0" for each in ROOMS} | settings
+
+    return environment_of
+
+
+@pytest.fixture
+def start(tmp_path: Path, environment_of: Callable[..., dict[str, str]]) -> Iterator[Start]:
+    """Start `python -m ROOM` in an empty folder."""
+    processes = []
+
+    def begin(room: str, **settings: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [sys.executable, "-m", room],
             cwd=tmp_path,
-            env=environment | settings,
+            env=environment_of(**settings),
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -55,13 +67,22 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def events(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
-    _, said = process.communicate(timeout=180)
-    return [json.loads(line) for line in said.splitlines()]
+@pytest.fixture
+def started(fork: Fork, tmp_path: Path, environment_of: Callable[..., dict[str, str]]) -> Started:
+    """Start a room's process where its start is not looked at: it has been imported already."""
+    return lambda room, **settings: fork(
+        ROOT / room / "__main__.py", environment_of(**settings), cwd=tmp_path
+    )
 
 
-def address_once_started(process: "subprocess.Popen[str]") -> str:
+def events(process: "subprocess.Popen[str] | Forked") -> list[dict[str, Any]]:
     assert process.stderr is not None
+    said = [json.loads(line) for line in process.stderr]
+    process.wait(180)
+    return said
+
+
+def address_once_started(process: Forked) -> str:
     for line in process.stderr:
         if (event := json.loads(line))["event"] == "started":
             return str(event["health"])
@@ -75,6 +96,7 @@ def await_answer(url: str, status: int, text: str) -> None:
         if (answer.status_code, text in answer.text) == (status, True):
             return
         assert time.monotonic() < deadline, (answer.status_code, answer.text)
+        time.sleep(0.05)
 
 
 def catches_sigterm(process: "subprocess.Popen[str]") -> bool:
@@ -127,8 +149,8 @@ def test_a_signal_during_the_start_ends_it_with_0(start: Start, room: str) -> No
 
 
 @pytest.mark.parametrize("room", ["memory", "updater", "deploy"])
-def test_a_signal_in_the_loop_ends_it_with_0(start: Start, room: str) -> None:
-    process = start(room)
+def test_a_signal_in_the_loop_ends_it_with_0(started: Started, room: str) -> None:
+    process = started(room)
     address = address_once_started(process)
     await_answer(f"{address}/livez", 200, "ok")
     await_answer(f"{address}/metrics", 200, f"forgewatch_{room}_")
@@ -138,38 +160,38 @@ def test_a_signal_in_the_loop_ends_it_with_0(start: Start, room: str) -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_taken_metrics_port_ends_the_start_with_one_line_and_1(start: Start, room: str) -> None:
+def test_a_taken_metrics_port_ends_the_start_with_one_line_and_1(started: Started, room: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        process = start(room, **{f"FORGEWATCH_{room.upper()}_METRICS_PORT": str(port)})
+        process = started(room, **{f"FORGEWATCH_{room.upper()}_METRICS_PORT": str(port)})
         (event,) = events(process)
     assert process.returncode == 1
     assert event["event"] == "cannot start"
     assert f"127.0.0.1:{port}: Address already in use" in event["error"]
 
 
-def test_a_taken_port_of_the_api_ends_the_start_with_one_line_and_1(start: Start) -> None:
+def test_a_taken_port_of_the_api_ends_the_start_with_one_line_and_1(started: Started) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        process = start("deploy", FORGEWATCH_DEPLOY_PORT=str(port))
+        process = started("deploy", FORGEWATCH_DEPLOY_PORT=str(port))
         (event,) = events(process)
     assert process.returncode == 1
     assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in event["error"]
 
 
-def test_a_memory_without_a_broker_lives_and_is_not_ready(start: Start) -> None:
-    address = address_once_started(start("memory"))
+def test_a_memory_without_a_broker_lives_and_is_not_ready(started: Started) -> None:
+    address = address_once_started(started("memory"))
     await_answer(f"{address}/readyz", 503, "Kafka")
     await_answer(f"{address}/livez", 200, "ok")
 
 
 @pytest.mark.parametrize(("room", "table"), [("updater", "updater_runs"), ("deploy", "deploy_ledger")])
 def test_a_process_whose_table_is_gone_lives_and_is_not_ready_until_it_is_back(
-    start: Start, tmp_path: Path, room: str, table: str
+    started: Started, tmp_path: Path, room: str, table: str
 ) -> None:
     url = f"sqlite:///{tmp_path}/{room}.sqlite"
     setting = f"FORGEWATCH_{room.upper()}_DATABASE_URL"
-    address = address_once_started(start(room, **{setting: url}))
+    address = address_once_started(started(room, **{setting: url}))
     await_answer(f"{address}/readyz", 200, "ok")
     engine = create_engine(url)
     with engine.begin() as connection:

@@ -1,6 +1,7 @@
 """Two replicas of each process that start at once on PostgreSQL, and the command that makes the tables."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from forked import Fork, Forked
 from sqlalchemy import Engine, create_engine, text
 
 from deploy.cli.main import main
@@ -18,9 +20,13 @@ from memory import database as module
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[1]
 ROOMS = ("memory", "updater", "deploy")
 PACKAGES = ("memory.migrations", "updater.migrations", "deploy.releases.migrations")
-LAYOUTS = {"memory": "0009", "updater": "0002", "deploy": "0005"}
+LAYOUTS = {
+    room: max(path.name[1:5] for path in (ROOT / package.replace(".", "/") / "versions").glob("v*.py"))
+    for room, package in zip(ROOMS, PACKAGES, strict=True)
+}
 
 
 @pytest.fixture
@@ -61,27 +67,23 @@ def layouts(engine: Engine) -> dict[str, str]:
         }
 
 
-def starts(process: "subprocess.Popen[str]") -> bool:
-    assert process.stderr is not None
+def starts(process: Forked) -> bool:
     return any(json.loads(line)["event"] == "started" for line in process.stderr)
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("old", [False, True])
-def test_two_replicas_of_each_process_start_at_once(engine: Engine, old: bool) -> None:
+def test_two_replicas_of_each_process_start_at_once(
+    engine: Engine, fork: Fork, tmp_path: Path, old: bool
+) -> None:
     if old:
         make_old(engine)
-    processes = [
-        subprocess.Popen([sys.executable, "-m", room], stderr=subprocess.PIPE, text=True)
-        for room in (*ROOMS, *ROOMS)
-    ]
-    try:
-        with ThreadPoolExecutor(len(processes)) as pool:
-            assert all(pool.map(starts, processes))
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    processes = [fork(ROOT / room / "__main__.py", os.environ, cwd=tmp_path) for room in (*ROOMS, *ROOMS)]
+    with ThreadPoolExecutor(len(processes)) as pool:
+        assert all(pool.map(starts, processes))
+    for process in processes:
+        process.kill()
+        process.wait()
     assert layouts(engine) == LAYOUTS
     with engine.connect() as connection:
         ids = connection.execute(text("SELECT count(*) FROM deploy_ledger_identity")).scalar_one()

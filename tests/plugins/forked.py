@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported torch and timm already: to import them takes five seconds."""
+"""Processes forked from one that has imported what they need: torch and timm alone take five seconds."""
 
 import contextlib
 import multiprocessing
@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 
@@ -16,7 +17,8 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         *("pytest", "torch._dynamo", "timm"),
-        *("updater.candidate.builder", "updater.process", "updater.runner"),
+        *(f"{room}.process" for room in ("deploy", "detector", "memory", "updater")),
+        *("updater.candidate.builder", "updater.runner"),
         *("updater.benchmark.deeperforensics.tree", "updater.benchmark.synthetic.stream"),
     ]
 )
@@ -27,9 +29,16 @@ Fork = Callable[..., "Forked"]
 class Forked:
     """A script in a process of its own, with the names that psutil.Popen has for what tests ask of it."""
 
-    def __init__(self, script: Path, environment: Mapping[str, str], *arguments: str) -> None:
-        self._process = FORKS.Process(target=_run, args=(str(script), dict(environment), arguments))
+    def __init__(
+        self, script: Path, environment: Mapping[str, str], *arguments: str, cwd: Path | None = None
+    ) -> None:
+        """cwd: the folder that it runs in; its standard error is to be read from `stderr` then."""
+        reader, writer = FORKS.Pipe(duplex=False)
+        begun = (str(script), dict(environment), arguments)
+        self._process = FORKS.Process(target=_run, args=(*begun, cwd, writer if cwd else None))
         self._process.start()
+        writer.close()
+        self.stderr = os.fdopen(os.dup(reader.fileno()))
         assert self._process.pid is not None
         self.pid = self._process.pid
         self.send_signal = lambda number: os.kill(self.pid, number)
@@ -58,9 +67,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         ensure_running()
 
 
-def _run(script: str, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+def _run(
+    script: str,
+    environment: dict[str, str],
+    arguments: tuple[str, ...],
+    cwd: Path | None,
+    stderr: Connection | None,
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    if cwd and stderr:
+        os.chdir(cwd)
+        os.dup2(stderr.fileno(), 2)
+        stderr.close()
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
 
@@ -70,8 +89,11 @@ def fork() -> Iterator[Fork]:
     """Starts a script in an environment, with arguments; what is left of it after the file is killed."""
     with contextlib.ExitStack() as ends:
 
-        def fork(script: Path, environment: Mapping[str, str], *arguments: str) -> Forked:
-            process = Forked(script, environment, *arguments)
+        def fork(
+            script: Path, environment: Mapping[str, str], *arguments: str, cwd: Path | None = None
+        ) -> Forked:
+            process = Forked(script, environment, *arguments, cwd=cwd)
+            ends.callback(process.stderr.close)
             ends.callback(process.wait)
             ends.callback(process.kill)
             return process

@@ -144,7 +144,7 @@ OF_NETWORKS = Choices(
     augmentation="weak",
     px=64,
     batch=4,
-    steps=30,
+    steps=16,
     rate=0.02,
 )
 
