@@ -18,6 +18,7 @@ from memory.retention import delete_unused
 from memory.rows import batches, drop
 from memory.schema import acts as acts_table
 from memory.schema import alarms, exemplars, watched
+from memory.sources import is_of
 from memory.store import Store
 
 PURGE = "purge source"
@@ -99,7 +100,7 @@ def emptied_among(connection: Connection, ids: Collection[str]) -> int:
 def _of(source: str) -> ColumnElement[bool]:
     # An item that only aged out has no crops any more, and its verdict still.
     full = exemplars.c.verdict.is_not(None) | exemplars.c.embedding.is_not(None)
-    return (exemplars.c.source == source) & ((exemplars.c.shelf != "dropped") | full)
+    return is_of(source) & ((exemplars.c.shelf != "dropped") | full)
 
 
 def _empty(connection: Connection, ids: Sequence[str]) -> None:

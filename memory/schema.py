@@ -14,6 +14,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 
 metadata = MetaData()
@@ -52,6 +53,7 @@ exemplars = Table(
     ),  # of the write that brought the features or dropped it
     # With the id, so that what waits is read from the index alone.
     Index("by_shelf", "shelf", "family", "id"),
+    Index("exemplars_by_source", text("substr(source, 1, 200)"), "shelf"),
 )
 
 labels = Table(

@@ -1,9 +1,9 @@
 """What the memory knows of each source: its exemplars, what was said of it lately, and its alarms."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, String, func, literal_column, select
 
 from memory.records import Raised
 from memory.schema import alarms, exemplars
@@ -13,6 +13,11 @@ LATELY = 20_000
 """Newest verdicts, of all sources together, that are counted."""
 
 _ALARMS = 1000
+
+BEGINNING = 200
+"""Characters of a source that the index has."""
+
+_BEGINNING: ColumnElement[str] = literal_column("substr(source, 1, 200)", String)
 
 
 @dataclass
@@ -40,8 +45,7 @@ def list_sources(connection: Connection) -> list[Source]:
     def of(name: str) -> Source:
         return found.setdefault(name, Source(name))
 
-    counts = select(exemplars.c.source, exemplars.c.shelf, func.count())
-    for name, shelf, count in connection.execute(counts.group_by(exemplars.c.source, exemplars.c.shelf)):
+    for name, shelf, count in _by_shelf(connection):
         of(name).shelves[shelf] = count
     for name, said in count_by_source(connection, LATELY).items():
         of(name).said = said
@@ -50,6 +54,26 @@ def list_sources(connection: Connection) -> list[Source]:
         raised = Raised.model_validate_json(text)
         of(raised.source).alarms.append(raised)
     return sorted(found.values(), key=_most_to_see)
+
+
+def is_of(name: str) -> ColumnElement[bool]:
+    """Say that an exemplar is of a source, so that an index finds it."""
+    return (name[:BEGINNING] == _BEGINNING) & (exemplars.c.source == name)
+
+
+def _by_shelf(connection: Connection) -> Iterator[tuple[str, str, int]]:
+    # From the index alone, which has the beginning of a name; those of long names are looked at one by one.
+    short = select(_BEGINNING, exemplars.c.shelf, func.count()).group_by(_BEGINNING, exemplars.c.shelf)
+    long = []
+    for name, shelf, count in connection.execute(short):
+        if len(name) < BEGINNING:
+            yield name, shelf, count
+        else:
+            long.append((name, shelf))
+    for beginning, shelf in long:
+        here = (beginning == _BEGINNING) & (exemplars.c.shelf == shelf)
+        whole = select(exemplars.c.source, func.count()).where(here).group_by(exemplars.c.source)
+        yield from ((name, shelf, count) for name, count in connection.execute(whole))
 
 
 def _most_to_see(source: Source) -> tuple[int, int, str]:

@@ -14,6 +14,7 @@ from memory.labels import labels_of
 from memory.records import Exemplar
 from memory.rows import UnknownExemplarError, exemplars_of
 from memory.schema import exemplars, labelled
+from memory.sources import is_of
 from updater.evaluation_parts import MadeOf
 
 ItemsIn = Callable[[Release, MadeOf], Mapping[str, int]]
@@ -39,7 +40,7 @@ def of_label(ground: Ground, number: int) -> LabelLineage:
 
 def of_source(ground: Ground, source: str) -> SourceLineage:
     """Walk on from a source. Raises UnknownLineageError, and what `learners` raises."""
-    here = exemplars.c.source == source
+    here = is_of(source)
     with ground.memory.read() as connection:
         shelves = select(exemplars.c.shelf, func.count()).where(here).group_by(exemplars.c.shelf)
         kept = {row[0]: row[1] for row in connection.execute(shelves)}

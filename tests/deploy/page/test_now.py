@@ -112,3 +112,14 @@ def test_dead_letters_that_cannot_be_read_say_why_and_a_mistyped_place_is_one_li
     assert "no broker answers" in page.get("/page/dead-letters").text
     refused = page.get("/page/dead-letters", params={"before": "0:1,x"})
     assert (refused.status_code, "before:" in refused.text) == (422, True)
+
+
+def test_sources_whose_long_names_begin_alike_are_counted_apart(
+    services: Services, fill: Callable[..., list[str]]
+) -> None:
+    names = ["猫" * 200 + "a", "猫" * 200 + "b", "猫" * 200, "猫" * 199]
+    for place, name in enumerate(names):
+        fill("c" * (place + 1), place + 1, source=name, place=place)
+    with services.memory.read() as connection:
+        found = {source.name: source.shelves for source in list_sources(connection)}
+    assert found == {name: {"unknown": place + 1} for place, name in enumerate(names)}
