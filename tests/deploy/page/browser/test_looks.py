@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from fastapi.testclient import TestClient
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from verdicts import make_item, make_verdict
 
 from deploy.access.roles import Person, TokenRequest
@@ -190,13 +190,23 @@ def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(
                 wrong.append(f"{path}: {wide} px wide at {width}")
             for scheme in ("light", "dark"):
                 window.emulate_media(color_scheme=scheme)
-                found = window.evaluate("rules => axe.run({runOnly: rules})", RULES)
-                wrong += [
-                    f"{path} {width} {scheme}: {each['id']} {node['html'][:200]} {node['failureSummary']}"
-                    for each in found["violations"]
-                    for node in each["nodes"][:3]
-                ]
+                wrong += [f"{path} {width} {scheme}: {problem}" for problem in _violations(window)]
+    window.goto(paths["/page/clusters/{cluster}"])
+    window.evaluate(axe)
+    window.keyboard.press("?")
+    expect(window.get_by_role("dialog")).to_be_visible()
+    wrong += [f"the list of keys: {problem}" for problem in _violations(window)]
     assert not wrong, "\n".join(wrong)
+
+
+def _violations(window: Page) -> list[str]:
+    """What axe finds against WCAG 2.2 AA in a window that it was put into."""
+    found = window.evaluate("rules => axe.run({runOnly: rules})", RULES)
+    return [
+        f"{each['id']} {node['html'][:200]} {node['failureSummary']}"
+        for each in found["violations"]
+        for node in each["nodes"][:3]
+    ]
 
 
 def _unsafe(window: Page) -> list[str]:
