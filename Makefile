@@ -7,7 +7,7 @@ BIN := .venv/bin
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadscope \
 	--no-loadscope-reorder
 
-.PHONY: demo up down check fast test tests lint chart-check chart-e2e gpu-check images lock readme dashboards clean
+.PHONY: demo up down check fast test tests lint chart-check chart-e2e gpu-check images lock readme dashboards screenshots clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -59,6 +59,9 @@ readme: .venv/installed ## the settings and the tree in each room's README.md, t
 
 dashboards: .venv/installed ## the JSON of helm/forgewatch/dashboards, from helm/dashboards
 	$(BIN)/python -m helm.dashboards
+
+screenshots: .venv/installed ## the pictures of deploy/page/README.md, by Chromium, of a stack of their own; about ten minutes
+	$(BIN)/python -P tests/deploy/page/browser/screenshots.py
 
 PIN := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet \
 	--custom-compile-command "make lock"

@@ -1,7 +1,8 @@
 """`make screenshots`: the page's views of a stack with the demonstration's media, as PNGs for the READMEs.
 
 Nothing is posed. Release 0 answers a part of the demonstration's stream, its operator names the new family,
-and an update proposes a release. Until that is live, fresh media of the same family wait for a name.
+and an update proposes a release. Until that is live, fresh media of the same family wait for a name. What is
+cut from photographs is left out: they are other people's, and the pictures lie in the repository.
 """
 
 import io
@@ -15,20 +16,39 @@ from playwright.sync_api import sync_playwright
 from deploy.client.http import Client
 from deploy.demo import plan
 from deploy.demo.operator import ACTOR, Operator, Story, name_clusters
-from deploy.demo.release_zero import SEED, up
+from deploy.demo.release_zero import SEED, updater_by
 from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic
+from deploy.local import commands
 from deploy.local.record import read_environment
 from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
-from updater.benchmark.synthetic.stream import make_many
+from updater.benchmark.synthetic.stream import make_many, write_folders
 
 HOME = Path(".forgewatch/screenshots")
 PICTURES = Path("deploy/page/pictures")
-_SIZE = {"width": 1280, "height": 860}
+_SIZE = {"width": 1280, "height": 720}
 _COLOURS = 96
 _BEFORE, _AFTER = 420, 260
 """media before the update and after it"""
+
+
+def begin(home: Path) -> None:
+    """Start a stack, and let it learn release 0 from scenes alone."""
+    story = Story(SEED, plan.DEFAULT_UNSEEN)
+    commands.up(home, story.console)
+    settings = read_environment(home / "stack.env")
+    operator = Operator(story.console, settings)
+    library, folder = plan.Library(SEED, story.unseen), home / "library"
+    write_folders(folder, SEED, "train", library.counts, processes=plan.CORES)
+    for group in folder.glob("*/*"):
+        if not _is_scene(group.name):
+            shutil.rmtree(group)
+    operator.run("import", str(folder))
+    with updater_by(home, plan.release_zero_settings(SEED, story.unseen)):
+        operator.update()
+    operator.approve_newest()
+    commands.await_verdicts(settings, story.console)
 
 
 def stream(home: Path) -> None:
@@ -36,14 +56,14 @@ def stream(home: Path) -> None:
     story = Story(SEED, plan.DEFAULT_UNSEEN)
     settings = read_environment(home / "stack.env")
     operator = Operator(story.console, settings)
-    with Traffic(
-        IngestSettings(bootstrap_servers=settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-    ) as traffic:
+    kafka = IngestSettings(bootstrap_servers=settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
+    with Traffic(kafka) as traffic:
         for phase, split, wanted in (
             ("before", "stream", plan.before(SEED, story.unseen)[-_BEFORE:]),
             ("after", "after", plan.after(SEED, story.unseen)[:_AFTER]),
         ):
-            samples = make_many(SEED, split, wanted, processes=plan.CORES)
+            made = make_many(SEED, split, wanted, processes=plan.CORES)
+            samples = (sample for sample in made if _is_scene(sample.group))
             sent = traffic.send_hostile(plan.HOSTILE) + traffic.send(samples, phase)
             traffic.wait(sent, lambda done, of: None)
             operator.await_clustered(1)
@@ -53,15 +73,21 @@ def stream(home: Path) -> None:
                 operator.update()
 
 
+def _is_scene(group: str) -> bool:
+    return group.startswith("scene-")
+
+
 def shoot(url: str) -> None:
     """Write a picture of each view of the server there."""
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
-        page = browser.new_page(base_url=url, viewport=_SIZE, color_scheme="light", reduced_motion="reduce")
+        page = browser.new_page(base_url=url, viewport=_SIZE, color_scheme="light")
         for name, path in views(url).items():
             page.goto(path)
             page.wait_for_load_state("networkidle")
+            for passing in ("The index is being read", "not known: asking"):  # the view renews itself
+                page.get_by_text(passing).wait_for(state="detached")
             picture = Image.open(io.BytesIO(page.screenshot()))
             picture.quantize(_COLOURS).save(PICTURES / f"{name}.png", optimize=True)
         browser.close()
@@ -80,12 +106,14 @@ def views(url: str) -> dict[str, str]:
         "updates": "/page/updates",
         "release": f"/page/releases/{release.digest}",
         "verdict": f"/page/verdicts/{quote(item, safe='')}",
+        "sources": "/page/sources",
+        "dead-letters": "/page/dead-letters",
         "record": "/page/record",
     }
 
 
 if __name__ == "__main__":
     with alone(HOME):
-        up(HOME)
+        begin(HOME)
         stream(HOME)
         shoot(read_environment(HOME / "stack.env")["FORGEWATCH_DEPLOY_URL"])

@@ -151,6 +151,7 @@ def paths(
         "/page/dead-letters": "/page/dead-letters",
         "/page/sources": "/page/sources",
         "/page/source": f"/page/source?name={EVIL}",
+        "/page/source/purge": f"/page/source/purge?name={EVIL}",
         "/page/record": "/page/record",
         "/page/people": "/page/people",
         "/page/kept/{name}": "/page/kept/some",
