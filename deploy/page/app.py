@@ -20,6 +20,7 @@ from deploy.page import (
     record,
     releases,
     sources,
+    try_file,
     updates,
     verdicts,
 )
@@ -31,6 +32,7 @@ _VIEWS = (
     now,
     sources,
     dead_letters,
+    try_file,
     clusters,
     updates,
     releases,

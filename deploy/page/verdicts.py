@@ -14,6 +14,7 @@ from deploy.page.cluster import LOOKS, picture_of
 from deploy.page.visit import show
 from deploy.server.lineage import ground
 from deploy.server.services import Opened, Services
+from detector.records import Verdict
 from memory.clusters.pages import members
 from memory.rows import UnknownExemplarError
 
@@ -37,15 +38,19 @@ def get_verdict(
 ) -> HTMLResponse:
     """One verdict, from its pictures back to the people whose labels it rests on."""
     found = back.of_verdict(here, id_)
-    parts = found.verdict.unknown_parts if found.verdict else None
     context: dict[str, Any] = {
         "found": found,
         "verdict": found.verdict,
         "pictures": _pictures(services, id_),
-        "parts": sorted((parts or {}).items(), key=lambda part: -abs(part[1])),
+        "parts": parts_of(found.verdict) if found.verdict else [],
         "neighbours": [(near, picture_of(near.exemplar)) for near in found.neighbours],
     }
     return show(request, services, "verdict.html.j2", "Verdicts", context)
+
+
+def parts_of(verdict: Verdict) -> list[tuple[str, float]]:
+    """What each score adds to the unknown score, the largest first."""
+    return sorted((verdict.unknown_parts or {}).items(), key=lambda part: -abs(part[1]))
 
 
 def _pictures(services: Services, id_: str) -> list[tuple[str, str]]:

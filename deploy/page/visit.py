@@ -97,6 +97,7 @@ def frame(request: Request, services: Services) -> Frame:
                     Entry("Verdicts", "/page/verdicts"),
                     Entry("Sources", "/page/sources"),
                     Entry("Dead letters", "/page/dead-letters"),
+                    *([Entry("Try a file", "/page/try")] if person.may_review else []),
                 ),
             ),
             (

@@ -24,6 +24,7 @@ from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
+from deploy.server.trying import Trier
 from deploy.settings import DeploySettings
 from detector.records import RELEASES
 from detector.release.artifact import EVALUATION
@@ -132,6 +133,7 @@ class Services:
     crops: CropStore
     runs: RunTable
     importer: Importer
+    trier: Trier
     ingest: IngestSettings
     detector: DetectorSettings
     updater: UpdaterSettings
@@ -181,6 +183,8 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             raise ServicesError(str(error).splitlines()[0]) from error
         importer = Importer(store, crops, memory, ingest)
         stack.callback(importer.close)
+        trier = Trier(artifacts, ingest, detector)
+        stack.callback(trier.close)
         publisher = Publisher(
             ledger,
             kafka_options(ingest),
@@ -210,6 +214,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             crops,
             runs,
             importer,
+            trier,
             ingest,
             detector,
             updater,

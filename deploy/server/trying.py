@@ -1,0 +1,85 @@
+"""A file is scored by the live release in this process, as in the stream; nothing of it is kept."""
+
+import tempfile
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deploy.releases.artifacts import ArtifactStore
+from detector.records import Verdict
+from detector.release.artifact import MANIFEST, verify
+from detector.release.manifest import read_manifest
+from detector.settings import DetectorSettings
+from ingest.sandbox.sandbox import Sandbox
+from ingest.settings import IngestSettings
+
+if TYPE_CHECKING:
+    from deploy.client.scoring import Scorer
+
+MAX_BYTES = 2**26
+"""Of a file that somebody tries."""
+
+_WAIT_S = 20.0
+
+
+class TryError(Exception):
+    """The file has no verdict: another is being scored, nothing is live, or it is none that can be scored."""
+
+
+class Trier:
+    """Scores one file at a time. The release is brought here at the first; a later one takes its place."""
+
+    def __init__(self, artifacts: ArtifactStore, ingest: IngestSettings, detector: DetectorSettings) -> None:
+        self._artifacts, self._ingest, self._detector = artifacts, ingest, detector
+        self._one_at_a_time = threading.Lock()
+        self._opened, self._folder = ExitStack(), ExitStack()
+        self._sandbox: Sandbox | None = None
+        self._scorer: tuple[str, Scorer] | None = None
+
+    def close(self) -> None:
+        """End the decoding children, and remove the release's files."""
+        with self._one_at_a_time:
+            self._folder.close()
+            self._opened.close()
+
+    def score(self, content: bytes, suffix: str, digest: str, source: str | None) -> Verdict:
+        """Return the verdict of a release on a file's bytes. suffix: of its name, such as `.png`.
+
+        Raises TryError, StoreError, ArtifactError, SandboxUnavailableError.
+        """
+        from deploy.client.scoring import NoVerdictError
+
+        if not self._one_at_a_time.acquire(timeout=_WAIT_S):
+            raise TryError("other files are being scored: try again in a while")
+        try:
+            scorer = self._of(digest)
+            with tempfile.TemporaryDirectory(prefix="try-") as folder:
+                path = Path(folder) / f"file{suffix}"
+                path.write_bytes(content)
+                return scorer.score(path, source=source)
+        except NoVerdictError as error:
+            raise TryError(str(error).partition(": ")[2]) from error
+        finally:
+            self._one_at_a_time.release()
+
+    def _of(self, digest: str) -> "Scorer":
+        # ONNX Runtime takes memory and time to load, and a server on which nobody tries does without it.
+        from deploy.client.scoring import Scorer
+
+        if self._scorer is None or self._scorer[0] != digest:
+            if self._sandbox is None:
+                self._sandbox = self._opened.enter_context(Sandbox(self._ingest))
+            self._scorer = None
+            self._folder.close()
+            folder = Path(self._folder.enter_context(tempfile.TemporaryDirectory(prefix="release-")))
+            self._bring(digest, MANIFEST, folder)
+            for name in read_manifest((folder / MANIFEST).read_bytes()).files:
+                self._bring(digest, name, folder)
+            made = Scorer(verify(folder, digest), self._sandbox, self._ingest, self._detector)
+            self._scorer = digest, made
+        return self._scorer[1]
+
+    def _bring(self, digest: str, name: str, folder: Path) -> None:
+        with (folder / name).open("wb") as file:
+            file.writelines(self._artifacts.read(digest, name).pieces)
